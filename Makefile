@@ -1,0 +1,49 @@
+# `make` or `make help` lists the targets.  Everything runs in a virtual environment of its own,
+# .venv, which is made on first use.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOAK_SECONDS ?= 600
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format soak bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+$(VENV)/ready: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[demo,dev,java]'
+	touch $@
+
+$(VENV)/ready-bench: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@
+
+install: $(VENV)/ready ## make the virtual environment
+
+demo: $(VENV)/ready ## 336,776 flights, a kill -9 half way, and every result compared
+	$(BIN)/millstream demo
+
+test: $(VENV)/ready ## all tests (a few minutes)
+	$(BIN)/python -m pytest -m 'not soak'
+
+lint: $(VENV)/ready ## ruff, formatting, mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/ready ## rewrite the source in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: $(VENV)/ready ## kill tests at random moments for SOAK_SECONDS (600)
+	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -s
+
+bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
+	$(BIN)/python bench/run.py
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,101 @@
+"""Compares what a measured job wrote with DuckDB's answer computed from the input files.
+
+What it is: one query per workload that returns the rows in which result and truth differ.  The
+result is a directory of Parquet files, possibly nested.
+
+What it is not: a test of recovery; nothing is killed here.
+
+Read next: ``bench/run.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
+
+__all__ = ["CheckFailedError", "check", "map_and_filter_expected"]
+
+
+class CheckFailedError(AssertionError):
+    """A result differs from DuckDB's."""
+
+
+# The running counts of a key are right if they are 1, 2, ..., n, each once.
+_COUNT = """
+with truth as (select key, count(*) as n from {events} group by key),
+     result as (select key, count(*) as n, count(distinct count) as different,
+                       min(count) as low, max(count) as high from {output} group by key)
+select * from truth full join result using (key)
+where truth.n is distinct from result.n or different <> truth.n or low <> 1 or high <> truth.n
+"""
+
+_WINDOWS = """
+with truth as (select key, ts // {size} * {size} as start, count(*) as n, sum(value) as total
+               from {events} group by 1, 2),
+     result as (select key, start, n, total from {output}),
+     closed as (select * from truth where start + {size} <= {closed}),
+     differ as ((select * from closed except all select * from result)
+                union all (select * from result except all select * from closed))
+select * from differ
+"""
+
+_MAP_FILTER = """
+with truth as (select key, value * 3 as value, ts from {events} where (value * 3) % 2 = 0),
+     differ as ((select * from truth except all select key, value, ts from {output})
+                union all (select key, value, ts from {output} except all select * from truth))
+select * from differ
+"""
+
+# 5,000,000 keys: each is checked, by its highest count.
+_STATE = """
+with truth as (select key, count(*) as n from {events} group by key),
+     result as (select key, max(count) as n, count(*) as outputs from {output} group by key)
+select * from truth full join result using (key)
+where truth.n is distinct from result.n or outputs <> truth.n
+"""
+
+_QUERIES = {"count": _COUNT, "windows": _WINDOWS, "map_filter": _MAP_FILTER, "state": _STATE}
+
+
+def map_and_filter_expected() -> str:
+    """The query behind the workload ``map_filter``, for those who read the figures."""
+    return _MAP_FILTER
+
+
+def check(kind: str, dataset: Dataset, output: Path, *, closed_only: bool) -> int:
+    """Compare the rows in ``output`` with the truth.
+
+    Args:
+        kind: ``count``, ``windows``, ``map_filter`` or ``state``.
+        dataset: what was read.
+        output: directory of the result.
+        closed_only: windows that the last watermark (highest timestamp less the allowed delay)
+            leaves open are missing in the result.  Spark never emits those.
+
+    Returns:
+        The number of rows in the result.
+
+    Raises:
+        CheckFailedError: they differ; the message shows three rows.
+    """
+    with duckdb.connect() as database:
+        events = f"read_parquet('{dataset.directory}/*.parquet')"
+        files = [str(path) for path in output.rglob("*.parquet") if path.stat().st_size > 0]
+        if not files:
+            message = f"{kind}: no result in {output}"
+            raise CheckFailedError(message)
+        result = f"read_parquet({files!r})"
+        closed = 2**62
+        if closed_only:
+            row = database.execute(f"select max(ts) from {events}").fetchone()  # noqa: S608
+            closed = (row[0] if row else 0) - MAX_OUT_OF_ORDERNESS_MS
+        query = _QUERIES[kind].format(events=events, output=result, size=WINDOW_MS, closed=closed)
+        wrong = database.execute(f"{query} limit 3").fetchall()
+        if wrong:
+            message = f"{kind}: {output} differs from DuckDB, for example {wrong}"
+            raise CheckFailedError(message)
+        found = database.execute(f"select count(*) from {result}").fetchone()  # noqa: S608
+        return int(found[0]) if found else 0

@@ -1,0 +1,108 @@
+"""What the three Spark peers share: the session, the input stream, and timing by micro-batch.
+
+What it is: Structured Streaming set up as its documentation recommends for speed: RocksDB with
+changelog checkpointing where there is state, two shuffle partitions for two cores, Arrow on.
+When a micro-batch ended is taken from ``query.recentProgress``.
+
+What it is not: part of Millstream.
+
+Read next: the ``peer_*.py`` files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from bench.data import Dataset
+from bench.measure import Batch, Outcome, steady_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["run_peer"]
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def _session(scratch: Path) -> SparkSession:
+    # Workers must run the same Python, and find this package.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("peer")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.memory", "3g")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        # Let one small file be read by both cores.
+        .config("spark.sql.files.openCostInBytes", "0")
+        .config("spark.sql.files.minPartitionNum", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _finished(progress: dict[str, object]) -> float:
+    started = datetime.fromisoformat(str(progress["timestamp"]).replace("Z", "+00:00"))
+    durations = progress["durationMs"]
+    assert isinstance(durations, dict)
+    return started.timestamp() + float(durations["triggerExecution"]) / 1_000
+
+
+def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 1) -> None:
+    """Run ``build`` over the data set of the command line and report its rate by micro-batch.
+
+    Args:
+        build: makes the result stream from the stream of events.
+        files_per_batch: how many input files make one micro-batch.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    parser.add_argument("--files-per-batch", type=int, default=files_per_batch)
+    arguments = parser.parse_args()
+    dataset = Dataset(arguments.events, arguments.keys)
+    session = _session(arguments.scratch)
+    events = (
+        session.readStream.schema("key long, value long, ts long")
+        .option("maxFilesPerTrigger", arguments.files_per_batch)
+        .parquet(str(dataset.ensure()))
+    )
+    output = arguments.scratch / "output"
+    writer = build(events).writeStream.trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(arguments.scratch / "checkpoint"))
+    if arguments.sink == "parquet":
+        query = writer.format("parquet").option("path", str(output)).start()
+    else:
+        query = writer.format("noop").start()
+    query.awaitTermination()
+    progress = [dict(entry) for entry in query.recentProgress]  # type: ignore[call-overload]
+    batches = [
+        Batch(int(str(entry["numInputRows"])), _finished(entry))
+        for entry in progress
+        if entry["numInputRows"]
+    ]
+    session.stop()
+    rows = sum(batch.rows for batch in batches)
+    written = str(output) if arguments.sink == "parquet" else ""
+    Outcome(steady_rate(batches), rows, batches, written).save(arguments.report)

@@ -1,0 +1,12 @@
+"""Millstream: stateful stream processing with exactly-once results, with PyFlink's names, on Spark.
+
+Programs import from ``millstream.common`` and ``millstream.datastream``, as PyFlink's do.
+
+Read next: ``docs/getting-started.md``; to work on the code, ``docs/contributors.md``.
+"""
+
+from __future__ import annotations
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,38 @@
+"""Checkpoint, commit and recovery: the protocol that makes results exactly-once.
+
+What it is: the coordinator in the driver, the manifest log that it publishes to, the storage
+under both, restart strategies, and a reader for the command line.
+
+What it is not: the state itself (``state/``) or the sinks (``connectors/``); both are known here
+only by names and committables.  Nothing here knows Spark.
+
+Read next: ``checkpoint/coordinator.py``, whose docstring lists the steps and their files.
+"""
+
+from __future__ import annotations
+
+from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.model import (
+    FORMAT_VERSION,
+    Manifest,
+    OperatorAck,
+    SplitState,
+    TaskAck,
+)
+from millstream.checkpoint.storage import CheckpointStorage
+
+__all__ = [
+    "FORMAT_VERSION",
+    "CheckpointStorage",
+    "Coordinator",
+    "JobIdentity",
+    "LocalStorage",
+    "Manifest",
+    "ManifestLog",
+    "OperatorAck",
+    "SplitState",
+    "TaskAck",
+]

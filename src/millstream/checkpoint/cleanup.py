@@ -1,0 +1,131 @@
+"""Step 5 of an epoch: checkpoints that are no longer kept, and files that nothing names.
+
+What it is: a count of how many kept manifests name each file, kept up to date as manifests come
+and go, so that an epoch costs no listing.  Files that no manifest ever named (uploads of attempts
+that lost or of runs that died) are found by listing, at recovery and every so many epochs.
+
+What it is not: in charge of sink output; sinks drop their own orphans.
+
+**When an unnamed file may be deleted.**  A task that still runs may have just uploaded it for a
+manifest to come.  So it is deleted only
+
+* at recovery, if it was listed *before* this run opened the log.  Whoever uploaded it belongs to
+  an older run.  If that run published it, the manifest was there when this run opened, and
+  names it; if not, it never will be.  A still newer run cannot have uploaded it.
+* later, if it was unnamed at two sweeps in a row.  Between them this run has published, so all
+  of its tasks that were running at the first have ended, and no newer run had begun.
+
+What can never happen: a file is deleted that a manifest names or will name.
+
+Read next: ``checkpoint/coordinator.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+from millstream.checkpoint.local_storage import TEMPORARY_DIRECTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.checkpoint.manifest_log import ManifestLog
+    from millstream.checkpoint.model import Manifest
+    from millstream.checkpoint.storage import CheckpointStorage
+
+__all__ = ["SWEEP_INTERVAL", "Cleaner", "state_names"]
+
+#: Epochs between two listings of the storage.
+SWEEP_INTERVAL: Final = 64
+#: Where files may lie that nothing names.
+_SWEPT: Final = ("state", TEMPORARY_DIRECTORY)
+
+
+def state_names(manifest: Manifest) -> set[str]:
+    """The names of all state files that ``manifest`` needs."""
+    return {
+        file["remote"]
+        for acks in manifest.operators.values()
+        for ack in acks
+        if ack.state is not None
+        for file in ack.state["files"]
+    }
+
+
+class Cleaner:
+    """Keeps the newest ``retained`` checkpoints and what they name."""
+
+    def __init__(
+        self,
+        storage: CheckpointStorage,
+        log: ManifestLog,
+        retained: int,
+        sweep_interval: int = SWEEP_INTERVAL,
+    ) -> None:
+        """Clean ``storage``; nothing is read or deleted yet."""
+        self._storage = storage
+        self._log = log
+        self._retained = retained
+        self._sweep_interval = sweep_interval
+        #: (version, names) of each kept manifest, oldest first.
+        self._kept: deque[tuple[int, set[str]]] = deque()
+        self._references: Counter[str] = Counter()
+        #: Unnamed at the last sweep.
+        self._suspects: set[str] = set()
+        self._epochs_since_sweep = 0
+
+    def look_before_open(self) -> None:
+        """List the storage; to be called before this run opens the log."""
+        self._suspects = set(self._list())
+
+    def recovered(self, kept: Iterable[tuple[int, Manifest]]) -> None:
+        """Take over what the log holds, then delete what is too old or named by nothing.
+
+        Args:
+            kept: version and manifest of each checkpoint in the log, oldest first.
+        """
+        for version, manifest in kept:
+            self._add(version, state_names(manifest))
+        self._retire()
+        self._sweep()
+
+    def published(self, version: int, manifest: Manifest) -> None:
+        """Count a new manifest in, and delete what is not needed any more."""
+        self._add(version, state_names(manifest))
+        self._retire()
+        self._epochs_since_sweep += 1
+        if self._epochs_since_sweep >= self._sweep_interval:
+            self._sweep()
+
+    def _add(self, version: int, names: set[str]) -> None:
+        self._kept.append((version, names))
+        self._references.update(names)
+
+    def _retire(self) -> None:
+        versions: list[int] = []
+        unneeded: list[str] = []
+        while len(self._kept) > self._retained:
+            version, names = self._kept.popleft()
+            versions.append(version)
+            self._references.subtract(names)
+            for name in names:
+                if self._references[name] <= 0:
+                    del self._references[name]
+                    unneeded.append(name)
+        # The manifest first: at a crash in between, files are left that nothing names, not a
+        # manifest whose files are gone.
+        if versions:
+            self._log.delete(versions)
+        if unneeded:
+            self._storage.delete(sorted(unneeded))
+
+    def _sweep(self) -> None:
+        unnamed = {name for name in self._list() if name not in self._references}
+        self._storage.delete(sorted(unnamed & self._suspects))
+        self._suspects = unnamed - self._suspects
+        self._epochs_since_sweep = 0
+
+    def _list(self) -> Iterable[str]:
+        for directory in _SWEPT:
+            yield from self._storage.list_names(directory)

@@ -1,0 +1,330 @@
+"""The coordinator: from the votes of an epoch to its commit, and back to there after a crash.
+
+What it is: the driver's side of the checkpoint protocol, the same for any engine that runs
+the tasks::
+
+    open         take the log over from older runs (fencing)       manifest_log.py
+    recover      commit the last manifest again, drop orphans       recovery.py, commit.py
+    per epoch:
+      1 votes      every task voted, all saw the same records       votes.py
+      2 manifest   made of the votes and the last manifest          publish.py
+      3 publish    put-if-absent: THE COMMIT POINT                  manifest_log.py
+      4 commit     sinks make output visible, drop orphans          commit.py
+      5 clean up   old checkpoints and the files only they name     cleanup.py
+
+What it is not: a scheduler.  It neither starts epochs nor runs tasks, and it knows nothing of
+Spark; ``spark/driver.py`` calls it.
+
+Read next: ``checkpoint/manifest_log.py``, then the steps in order.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
+from millstream.checkpoint.commit import CommitRetry, abort_orphans, commit_manifest
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.publish import EpochFacts, make_manifest
+from millstream.checkpoint.recovery import read_checkpoints
+from millstream.checkpoint.votes import select_votes
+from millstream.crash_points import crash_point
+from millstream.errors import CheckpointError, ConfigurationError, CorruptCheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.connectors.sink import Committer
+
+__all__ = ["Coordinator"]
+
+_MILLISECONDS: Final = 1000
+
+
+def _wall_clock() -> int:
+    return int(time.time() * _MILLISECONDS)
+
+
+class Coordinator:
+    """The one writer of a job's checkpoints, for one run.
+
+    Contract:
+      1. ``open``, then ``recover``, once each and in this order; then epochs; then ``close``.
+         (checked here)
+      2. Before the tasks of an epoch run, ``handle_replay`` is asked; if it says True they do not
+         run.  (driver)
+      3. While a method runs, no task of this run works on an epoch, except attempts that already
+         lost.  (driver)
+      4. After any exception this coordinator is closed and the run begins again with a new one.
+         (driver)
+      5. All calls come from one thread.  (driver)
+    """
+
+    def __init__(
+        self,
+        storage: CheckpointStorage,
+        job_id: str,
+        committers: Mapping[str, Committer],
+        retained: int = 2,
+        *,
+        retry: CommitRetry | None = None,
+        clock: Callable[[], int] = _wall_clock,
+        sweep_interval: int = SWEEP_INTERVAL,
+    ) -> None:
+        """Coordinate the checkpoints in ``storage``; nothing is read or written yet.
+
+        Args:
+            storage: the checkpoint directory.
+            job_id: what ``JobIdentity.claim`` returned.
+            committers: sink uid -> committer; closed with the coordinator.
+            retained: how many checkpoints to keep, at least 1.
+            retry: how a failed commit is tried again before the job fails.
+            clock: milliseconds since 1970, for the time stamps in manifests.
+            sweep_interval: epochs between two searches for files that nothing names.
+
+        Raises:
+            ConfigurationError: ``retained`` is less than 1.
+        """
+        if retained < 1:
+            message = f"execution.checkpointing.num-retained is {retained}; it must be at least 1"
+            raise ConfigurationError(message)
+        self._job_id = job_id
+        self._committers = dict(committers)
+        self._retry = retry or CommitRetry()
+        self._clock = clock
+        self._log = ManifestLog(storage)
+        self._cleaner = Cleaner(storage, self._log, retained, sweep_interval)
+        self._last: Manifest | None = None
+        #: The last manifest is published and may not be committed yet.
+        self._uncommitted = False
+        self._opened = False
+        self._recovered = False
+
+    @property
+    def last(self) -> Manifest | None:
+        """The last published manifest; None before the first epoch."""
+        return self._last
+
+    @property
+    def generation(self) -> int:
+        """The generation of this run, from 1; ``open`` must have been called."""
+        return self._log.generation
+
+    def open(self) -> int:
+        """Take the job over: from now on no older run can publish.
+
+        Returns:
+            The generation of this run.
+
+        Raises:
+            UnknownFormatError: the newest version of the log has another format version.
+            CorruptCheckpointError: it is damaged.
+        """
+        if self._opened:
+            message = "the coordinator was opened before; each run needs a new one"
+            raise CheckpointError(message)
+        self._cleaner.look_before_open()
+        crash_point("log.open.before")
+        generation = self._log.open_generation()
+        crash_point("log.open.after")
+        self._opened = True
+        return generation
+
+    def recover(self) -> Manifest | None:
+        """Finish what the run before left, and say where this one goes on.
+
+        Cases (where the run before ended -> what is found and done):
+
+        1. Before any manifest -> none.  All pre-committed output is an orphan and is dropped; the
+           job begins at its beginning.
+        2. Epoch N logged by Spark, no manifest N (a task, a vote or the publishing failed)
+           -> manifest N-1, committed long ago.  Committing it again changes nothing; output of N
+           is dropped; Spark runs the same offsets of N again from state N-1.
+        3. Manifest N published, its output not or partly committed -> it is committed now, and
+           ``handle_replay(N)`` tells the driver to skip Spark's replay of N.
+        4. Manifest N published and committed, orphans or old checkpoints not cleaned up, or
+           Spark's commit of N not logged -> as case 3, and the commit finds nothing to do.
+
+        What can never happen: manifest N exists and output of an epoch before N is uncommitted.
+        Publishing N waits for the commit of N-1.
+
+        Returns:
+            The last manifest, the one to restore from; None for a job that has not begun.
+
+        Raises:
+            CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError: the log cannot
+                be used; nothing was committed or dropped.
+            SinkError: a sink kept failing.
+            FencedError: a newer run has taken over.
+        """
+        if not self._opened or self._recovered:
+            message = "recover() is called once, after open()"
+            raise CheckpointError(message)
+        checkpoints = read_checkpoints(self._log, self._job_id)
+        self._last = checkpoints[-1][1] if checkpoints else None
+        crash_point("recover.commit.before")
+        self._uncommitted = self._last is not None
+        self._finish_commit()
+        crash_point("recover.commit.after")
+        crash_point("recover.abort.before")
+        abort_orphans(self._last, self._job_id, self._committers, self._log)
+        crash_point("recover.abort.after")
+        self._cleaner.recovered(checkpoints)
+        self._recovered = True
+        return self._last
+
+    def complete_epoch(
+        self,
+        *,
+        epoch: int,
+        acks: Sequence[TaskAck],
+        expected: AbstractSet[tuple[int, int]],
+        offsets: Mapping[str, Any],
+        stages: Mapping[int, int],
+        max_parallelism: int,
+        final: bool = False,
+        started: int,
+    ) -> Manifest:
+        """Publish and commit an epoch whose tasks have all ended.
+
+        Cases (where it can stop -> what holds):
+
+        1. Votes missing or inconsistent -> nothing is published; the epoch is run again.
+        2. Publishing says that a newer run exists -> nothing is published; this run must end.
+        3. Publishing fails otherwise, or the process dies in it -> the manifest may or may not
+           exist.  The next run looks; it is recovery's case 2 or 3.
+        4. Published, the commit fails or the process dies -> the epoch stands; recovery's case 3.
+        5. Committed, the rest fails or the process dies -> recovery's case 4.
+
+        What can never happen: output of this epoch becomes visible without its manifest, or
+        output of an attempt that the manifest does not name.
+
+        Args:
+            epoch: its number, one more than that of the last manifest, from 0.
+            acks: what the tasks sent, in any order; acks of lost attempts may be among them.
+            expected: (stage, subtask) of every task that ran.
+            offsets: the source planner's position after the epoch (JSON).
+            stages: stage level -> parallelism.
+            max_parallelism: number of key groups.
+            final: the bounded job is over.
+            started: when the epoch began, in milliseconds since 1970.
+
+        Returns:
+            The manifest, published and committed.
+
+        Raises:
+            InconsistentEpochError: case 1.
+            FencedError: case 2, or found when orphans were to be dropped.
+            SinkError: case 4.
+        """
+        self._require_next(epoch)
+        self._finish_commit()
+        votes = select_votes(epoch, acks, expected)
+        crash_point("epoch.acks.after")
+        facts = EpochFacts(
+            epoch=epoch,
+            generation=self._log.generation,
+            job_id=self._job_id,
+            started=started,
+            published=self._clock(),
+            offsets=offsets,
+            stages=stages,
+            max_parallelism=max_parallelism,
+            final=final,
+        )
+        manifest = make_manifest(facts, votes, self._last)
+        crash_point("manifest.publish.before")
+        version = self._log.publish(manifest)
+        self._last = manifest
+        self._uncommitted = True
+        crash_point("manifest.publish.after")
+        commit_manifest(manifest, self._committers, self._retry, retried=False)
+        self._uncommitted = False
+        crash_point("sink.abort.before")
+        abort_orphans(manifest, self._job_id, self._committers, self._log)
+        crash_point("sink.abort.after")
+        crash_point("cleanup.before")
+        self._cleaner.published(version, manifest)
+        crash_point("cleanup.after")
+        crash_point("epoch.end.before")
+        return manifest
+
+    def handle_replay(self, epoch: int, offsets: Mapping[str, Any] | None = None) -> bool:
+        """Whether ``epoch`` is published already, so that its tasks must not run again.
+
+        Cases:
+
+        1. It is the one after the last manifest -> False: run it.
+        2. It is that of the last manifest -> True.  Its commit is finished first, if a failure
+           cut it short.
+        3. It is older -> True.  It was committed before its successor was published.
+        4. It is later -> refused: epochs in between are missing from the log.
+
+        What can never happen: an epoch that is published runs again, or one that is not
+        published is skipped.
+
+        Args:
+            epoch: the number Spark gives the micro-batch.
+            offsets: the position that the driver would publish for it; compared with the
+                manifest's in case 2, for Spark must replay the very epoch that was published.
+
+        Returns:
+            True: skip it.
+
+        Raises:
+            CorruptCheckpointError: case 4, or the offsets are not those of the manifest.
+            SinkError: a sink kept failing.
+        """
+        last = self._require_recovered()
+        if last is None or epoch > last.epoch:
+            self._require_next(epoch)
+            return False
+        if epoch == last.epoch and offsets is not None and not _same_json(offsets, last.offsets):
+            message = (
+                f"the replay of epoch {epoch} would read up to {offsets}, but its manifest"
+                f" says {last.offsets}: Spark's log and the manifest log are not of the same"
+                " history. Put both back from one copy."
+            )
+            raise CorruptCheckpointError(message)
+        self._finish_commit()
+        return True
+
+    def close(self) -> None:
+        """Close the committers.  Nothing is committed or dropped."""
+        for committer in self._committers.values():
+            committer.close()
+
+    def _finish_commit(self) -> None:
+        if self._uncommitted and self._last is not None:
+            commit_manifest(self._last, self._committers, self._retry, retried=True)
+        self._uncommitted = False
+
+    def _require_recovered(self) -> Manifest | None:
+        if not self._recovered:
+            message = "open() and recover() come before any epoch"
+            raise CheckpointError(message)
+        return self._last
+
+    def _require_next(self, epoch: int) -> None:
+        last = self._require_recovered()
+        expected = last.epoch + 1 if last is not None else 0
+        if epoch == expected:
+            return
+        if epoch < expected:
+            message = f"epoch {epoch} is published already; the next one is {expected}"
+            raise CheckpointError(message)
+        message = (
+            f"epoch {epoch} is to be run, but the manifest log in {self._log.location} ends before"
+            f" epoch {expected}: checkpoints are missing. Put the directory back from one copy, or"
+            " start with an empty one."
+        )
+        raise CorruptCheckpointError(message)
+
+
+def _same_json(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return json.dumps(dict(one), sort_keys=True) == json.dumps(dict(other), sort_keys=True)

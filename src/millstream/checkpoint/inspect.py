@@ -1,0 +1,292 @@
+"""Looking at a checkpoint directory: list, inspect, verify.
+
+What it is: what ``millstream checkpoints DIR`` shows, as dataclasses.  It only reads, needs none
+of the job's code, unpickles nothing, and may be used while the job runs.
+
+What it is not: recovery.  It reports damage instead of raising where it can.
+
+Read next: ``cli/``, which prints it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.cleanup import state_names
+from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
+from millstream.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from millstream.checkpoint.model import Manifest, OperatorAck
+    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.state.store import StateFile
+
+__all__ = [
+    "CheckpointDetails",
+    "CheckpointSummary",
+    "DirectoryContent",
+    "OperatorDetails",
+    "Problem",
+    "Verification",
+    "inspect_checkpoint",
+    "list_checkpoints",
+    "verify_checkpoints",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """One line per checkpoint."""
+
+    epoch: int
+    version: int
+    generation: int
+    #: Milliseconds since 1970.
+    started: int
+    published: int
+    #: Bytes of all state files it needs, and how many of these no older kept checkpoint needs.
+    state_size: int
+    new_state_size: int
+    state_files: int
+    committables: int
+    final: bool
+
+    @property
+    def duration(self) -> int:
+        """Milliseconds from the start of the epoch to its publishing."""
+        return self.published - self.started
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryContent:
+    """What is in a checkpoint directory."""
+
+    location: str
+    #: None if no job has claimed it.
+    identity: JobIdentity | None
+    #: How many runs have opened it.
+    runs: int
+    #: "host:pid" of the newest run; empty if there was none.
+    owner: str
+    #: Oldest first.
+    checkpoints: list[CheckpointSummary]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDetails:
+    """One operator in a checkpoint, over all its subtasks."""
+
+    uid: str
+    #: From the job's fingerprint; empty if it is not known.
+    kind: str
+    subtasks: int
+    #: The lowest of its subtasks, in milliseconds.
+    watermark: int
+    #: Names of the state backends in use.
+    backends: list[str]
+    state_files: int
+    state_size: int
+    #: Bytes of operator state kept in the manifest.
+    operator_state_size: int
+    committables: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDetails:
+    """All about one checkpoint."""
+
+    summary: CheckpointSummary
+    operators: list[OperatorDetails]
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it should be."""
+
+    #: None where it concerns the directory, not one checkpoint.
+    epoch: int | None
+    #: Name of the file.
+    name: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Verification:
+    """What a check of all checksums found."""
+
+    checkpoints: int = 0
+    files: int = 0
+    #: Bytes read.
+    size: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def list_checkpoints(storage: CheckpointStorage) -> DirectoryContent:
+    """What is in the directory.
+
+    Raises:
+        CorruptCheckpointError, UnknownFormatError: a version of the log cannot be read;
+            ``verify_checkpoints`` says which ones.
+    """
+    entries = list(ManifestLog(storage).entries())
+    return DirectoryContent(
+        location=storage.location,
+        identity=JobIdentity.load(storage),
+        runs=sum(entry.manifest is None for entry in entries),
+        owner=entries[-1].owner if entries else "",
+        checkpoints=_summaries(entries),
+    )
+
+
+def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> CheckpointDetails:
+    """All about one checkpoint.
+
+    Args:
+        storage: the checkpoint directory.
+        epoch: which one; None for the newest.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or the log cannot be read.
+    """
+    entries = [entry for entry in ManifestLog(storage).entries() if entry.manifest is not None]
+    identity = JobIdentity.load(storage)
+    fingerprint = identity.fingerprint if identity is not None else {}
+    summaries = _summaries(entries)
+    for entry, summary in zip(reversed(entries), reversed(summaries), strict=True):
+        if entry.manifest is not None and epoch in (None, summary.epoch):
+            operators = [
+                _operator(uid, fingerprint.get(uid, ""), acks)
+                for uid, acks in entry.manifest.operators.items()
+            ]
+            return CheckpointDetails(summary, operators, entry.manifest)
+    known = ", ".join(str(summary.epoch) for summary in summaries) or "none"
+    wanted = "no checkpoint" if epoch is None else f"no checkpoint of epoch {epoch}"
+    message = f"{storage.location} has {wanted}; there are: {known}"
+    raise CheckpointError(message)
+
+
+def verify_checkpoints(storage: CheckpointStorage) -> Verification:
+    """Read every file that a checkpoint needs and compare its size and checksum.
+
+    A checkpoint that the running job deletes meanwhile is left out.
+    """
+    result = Verification()
+    log = ManifestLog(storage)
+    try:
+        if JobIdentity.load(storage) is None:
+            result.problems.append(Problem(None, "job.json", "missing: not a checkpoint directory"))
+    except CheckpointError as error:
+        result.problems.append(Problem(None, "job.json", str(error)))
+    checked: dict[str, str | None] = {}
+    for version in log.versions():
+        try:
+            manifest = log.read(version).manifest
+        except FileNotFoundError:
+            continue
+        except CheckpointError as error:
+            result.problems.append(Problem(None, log.name(version), str(error)))
+            continue
+        if manifest is None:
+            continue
+        problems = _verify_files(storage, manifest, checked, result)
+        if problems and not storage.exists(log.name(version)):
+            continue
+        result.checkpoints += 1
+        result.problems += problems
+    return result
+
+
+def _verify_files(
+    storage: CheckpointStorage,
+    manifest: Manifest,
+    checked: dict[str, str | None],
+    result: Verification,
+) -> list[Problem]:
+    problems = []
+    for file in _files(manifest):
+        name = file["remote"]
+        if name not in checked:
+            try:
+                content = storage.read(name)
+            except OSError as error:
+                checked[name] = f"cannot be read: {error.strerror or error}"
+            else:
+                checked[name] = _difference(content, file)
+                result.files += 1
+                result.size += len(content)
+        reason = checked[name]
+        if reason is not None:
+            problems.append(Problem(manifest.epoch, name, reason))
+    return problems
+
+
+def _difference(content: bytes, file: StateFile) -> str | None:
+    if len(content) != file["size"]:
+        return f"it has {len(content)} bytes instead of {file['size']}"
+    checksum = zlib.crc32(content)
+    if checksum != file["checksum"]:
+        return f"its checksum is {checksum:08x} instead of {file['checksum']:08x}"
+    return None
+
+
+def _files(manifest: Manifest) -> list[StateFile]:
+    """The state files it needs, each once."""
+    found: dict[str, StateFile] = {}
+    for acks in manifest.operators.values():
+        for ack in acks:
+            if ack.state is not None:
+                found.update({file["remote"]: file for file in ack.state["files"]})
+    return list(found.values())
+
+
+def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
+    summaries: list[CheckpointSummary] = []
+    older: set[str] = set()
+    for entry in entries:
+        manifest = entry.manifest
+        if manifest is None:
+            continue
+        files = _files(manifest)
+        summaries.append(
+            CheckpointSummary(
+                epoch=manifest.epoch,
+                version=entry.version,
+                generation=entry.generation,
+                started=manifest.started,
+                published=manifest.published,
+                state_size=sum(file["size"] for file in files),
+                new_state_size=sum(file["size"] for file in files if file["remote"] not in older),
+                state_files=len(files),
+                committables=sum(
+                    len(ack.committables) for acks in manifest.operators.values() for ack in acks
+                ),
+                final=manifest.final,
+            )
+        )
+        older |= state_names(manifest)
+    return summaries
+
+
+def _operator(uid: str, kind: str, acks: list[OperatorAck]) -> OperatorDetails:
+    handles = [ack.state for ack in acks if ack.state is not None]
+    sizes = {file["remote"]: file["size"] for handle in handles for file in handle["files"]}
+    return OperatorDetails(
+        uid=uid,
+        kind=kind,
+        subtasks=len(acks),
+        watermark=min(ack.watermark for ack in acks),
+        backends=sorted({handle["backend"] for handle in handles}),
+        state_files=len(sizes),
+        state_size=sum(sizes.values()),
+        operator_state_size=sum(len(ack.operator_state or b"") for ack in acks),
+        committables=sum(len(ack.committables) for ack in acks),
+    )

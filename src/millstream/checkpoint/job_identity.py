@@ -1,0 +1,139 @@
+"""Whose checkpoint directory it is: ``job.json``, written once by the first run.
+
+What it is: the job's id, its name and its fingerprint (operator uid -> kind).  A run of another
+job, or of a changed one, is refused before anything is written.
+
+What it is not: fencing between runs of the same job; that is the manifest log.
+
+Read next: ``checkpoint/manifest_log.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.checkpoint.model import FORMAT_VERSION
+from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.checkpoint.storage import CheckpointStorage
+
+__all__ = ["JobIdentity"]
+
+_NAME: Final = "job.json"
+
+
+@dataclass(frozen=True, slots=True)
+class JobIdentity:
+    """The job that a checkpoint directory belongs to."""
+
+    job_id: str
+    job_name: str
+    #: Operator uid -> kind of operator.
+    fingerprint: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def claim(
+        cls, storage: CheckpointStorage, job_name: str, fingerprint: Mapping[str, str]
+    ) -> str:
+        """Take an unused checkpoint directory for this job, or check that it is this job's.
+
+        Args:
+            storage: the checkpoint directory.
+            job_name: the name given to ``execute``.
+            fingerprint: operator uid -> kind of operator, of the job as it is now.
+
+        Returns:
+            The job's id: new for an unused directory, else the one given by the first run.
+
+        Raises:
+            ForeignCheckpointError: it belongs to another job, or this job's operators changed.
+            UnknownFormatError: it was written in another format version.
+            CorruptCheckpointError: ``job.json`` is damaged, or missing beside a manifest log.
+        """
+        wanted = cls(uuid.uuid4().hex, job_name, dict(fingerprint))
+        found = cls.load(storage)
+        if found is None:
+            if next(iter(storage.list_names("log")), None) is not None:
+                message = (
+                    f"{storage.location} has checkpoints but no {_NAME}, so it cannot be told"
+                    " whose they are. Put the file back from a copy or use an empty directory."
+                )
+                raise CorruptCheckpointError(message)
+            if storage.put_if_absent(_NAME, wanted.encode()):
+                return wanted.job_id
+            found = cls.load(storage)
+        if found is None:  # somebody deletes the directory while we start
+            message = f"{_NAME} in {storage.location} vanished while the job was starting"
+            raise CorruptCheckpointError(message)
+        found.require_same(wanted, storage.location)
+        return found.job_id
+
+    @classmethod
+    def load(cls, storage: CheckpointStorage) -> JobIdentity | None:
+        """Whose directory it is; None if nobody's.
+
+        Raises:
+            UnknownFormatError: it was written in another format version.
+            CorruptCheckpointError: ``job.json`` is damaged.
+        """
+        try:
+            content = storage.read(_NAME)
+        except FileNotFoundError:
+            return None
+        place = f"{_NAME} in {storage.location}"
+        try:
+            value: dict[str, Any] = json.loads(content)
+            found = value["format_version"]
+            if found != FORMAT_VERSION:
+                message = (
+                    f"{place} has format version {found!r}; this release of Millstream reads"
+                    f" version {FORMAT_VERSION}. Run the job with the release that wrote it, or"
+                    " start with an empty checkpoint directory."
+                )
+                raise UnknownFormatError(message)
+            return cls(str(value["job_id"]), str(value["job_name"]), dict(value["fingerprint"]))
+        except (ValueError, TypeError, KeyError) as error:
+            message = f"{place} is damaged ({error!r}). Put the file back from a copy."
+            raise CorruptCheckpointError(message) from error
+
+    def encode(self) -> bytes:
+        """The content of ``job.json``."""
+        value = {
+            "format_version": FORMAT_VERSION,
+            "job_id": self.job_id,
+            "job_name": self.job_name,
+            "fingerprint": self.fingerprint,
+        }
+        return (json.dumps(value, indent=2) + "\n").encode()
+
+    def require_same(self, wanted: JobIdentity, location: str) -> None:
+        """Raise ForeignCheckpointError, with the differences, if ``wanted`` is another job."""
+        if self.job_name == wanted.job_name and self.fingerprint == wanted.fingerprint:
+            return
+        lines = [f"the checkpoint directory {location} belongs to another job:"]
+        if self.job_name != wanted.job_name:
+            lines.append(f"  its job is called {self.job_name!r}, this one {wanted.job_name!r}")
+        lines += _differences(self.fingerprint, wanted.fingerprint)
+        lines.append(
+            "Use another directory for this job. If it is the same job, put back its name and"
+            " operators, and give operators a uid so that edits elsewhere do not change theirs."
+        )
+        raise ForeignCheckpointError("\n".join(lines))
+
+
+def _differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    lines = []
+    for uid in sorted(there.keys() | here.keys()):
+        if uid not in here:
+            lines.append(f"  - {uid} ({there[uid]}): in the checkpoint, not in this job")
+        elif uid not in there:
+            lines.append(f"  + {uid} ({here[uid]}): in this job, not in the checkpoint")
+        elif there[uid] != here[uid]:
+            lines.append(f"  ~ {uid}: {there[uid]} in the checkpoint, {here[uid]} in this job")
+    return lines

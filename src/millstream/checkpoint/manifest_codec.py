@@ -1,0 +1,157 @@
+"""The JSON form of a manifest: between the dataclasses of ``model.py`` and plain JSON values.
+
+What it is: two functions, one each way.  Bytes become base64, integer keys become strings and
+back.  Nothing is unpickled here, so a manifest can be read without the job's code.
+
+What it is not: the file format around it (versions, generations, checksums), which is in
+``checkpoint/manifest_log.py``.
+
+Read next: ``checkpoint/manifest_log.py``.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any
+
+from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
+
+if TYPE_CHECKING:
+    from millstream.state.store import StateHandle
+
+__all__ = ["manifest_from_json", "manifest_to_json"]
+
+#: A JSON object; its values are checked by the constructors that they go into.
+JsonObject = dict[str, Any]
+
+
+def manifest_to_json(manifest: Manifest) -> JsonObject:
+    """A JSON object that says all of ``manifest``."""
+    return {
+        "epoch": manifest.epoch,
+        "generation": manifest.generation,
+        "job_id": manifest.job_id,
+        "started": manifest.started,
+        "published": manifest.published,
+        "offsets": manifest.offsets,
+        "operators": {
+            uid: [_operator_to_json(ack) for ack in acks]
+            for uid, acks in manifest.operators.items()
+        },
+        "splits": {
+            uid: {key: _split_to_json(split) for key, split in splits.items()}
+            for uid, splits in manifest.splits.items()
+        },
+        "stages": {str(level): parallelism for level, parallelism in manifest.stages.items()},
+        "max_parallelism": manifest.max_parallelism,
+        "final": manifest.final,
+        "totals": manifest.totals,
+        "format_version": manifest.format_version,
+    }
+
+
+def manifest_from_json(value: JsonObject) -> Manifest:
+    """The manifest that ``value`` says.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it does not have the form of a manifest.
+    """
+    return Manifest(
+        epoch=int(value["epoch"]),
+        generation=int(value["generation"]),
+        job_id=str(value["job_id"]),
+        started=int(value["started"]),
+        published=int(value["published"]),
+        offsets=dict(value["offsets"]),
+        operators={
+            uid: [_operator_from_json(ack) for ack in acks]
+            for uid, acks in value["operators"].items()
+        },
+        splits={
+            uid: {key: _split_from_json(uid, key, split) for key, split in splits.items()}
+            for uid, splits in value["splits"].items()
+        },
+        stages={int(level): int(parallelism) for level, parallelism in value["stages"].items()},
+        max_parallelism=int(value["max_parallelism"]),
+        final=bool(value["final"]),
+        totals={name: int(total) for name, total in value["totals"].items()},
+        format_version=int(value["format_version"]),
+    )
+
+
+def _operator_to_json(ack: OperatorAck) -> JsonObject:
+    return {
+        "uid": ack.uid,
+        "subtask": ack.subtask,
+        "watermark": ack.watermark,
+        "idle": ack.idle,
+        "state": ack.state,
+        "operator_state": _to_base64(ack.operator_state),
+        "committables": [_to_base64(committable) for committable in ack.committables],
+        "metrics": ack.metrics,
+    }
+
+
+def _operator_from_json(value: JsonObject) -> OperatorAck:
+    return OperatorAck(
+        uid=str(value["uid"]),
+        subtask=int(value["subtask"]),
+        watermark=int(value["watermark"]),
+        idle=bool(value["idle"]),
+        state=_handle_from_json(value["state"]),
+        operator_state=_from_base64(value["operator_state"]),
+        committables=[b64decode(text, validate=True) for text in value["committables"]],
+        metrics={name: int(metric) for name, metric in value["metrics"].items()},
+    )
+
+
+def _handle_from_json(value: JsonObject | None) -> StateHandle | None:
+    if value is None:
+        return None
+    first, stop = value["key_groups"]
+    return {
+        "backend": str(value["backend"]),
+        "id": str(value["id"]),
+        "key_groups": (int(first), int(stop)),
+        "files": [
+            {
+                "local": str(file["local"]),
+                "remote": str(file["remote"]),
+                "size": int(file["size"]),
+                "checksum": int(file["checksum"]),
+            }
+            for file in value["files"]
+        ],
+    }
+
+
+def _split_to_json(split: SplitState) -> JsonObject:
+    return {
+        "position": split.position,
+        "finished": split.finished,
+        "watermark": split.watermark,
+        "idle": split.idle,
+        "generator": _to_base64(split.generator),
+        "records": split.records,
+    }
+
+
+def _split_from_json(uid: str, split_id: str, value: JsonObject) -> SplitState:
+    return SplitState(
+        source_uid=uid,
+        split_id=split_id,
+        position=int(value["position"]),
+        finished=bool(value["finished"]),
+        watermark=int(value["watermark"]),
+        idle=bool(value["idle"]),
+        generator=_from_base64(value["generator"]),
+        records=int(value["records"]),
+    )
+
+
+def _to_base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode("ascii")
+
+
+def _from_base64(value: str | None) -> bytes | None:
+    return None if value is None else b64decode(value, validate=True)

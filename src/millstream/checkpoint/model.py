@@ -1,0 +1,103 @@
+"""What tasks vote with and what the coordinator publishes: acknowledgements and manifests.
+
+What it is: plain data with a JSON form.  Values that only Python understands (committables,
+operator state) are pickled and written as base64.
+What it is not: the protocol, which is in ``checkpoint/coordinator.py``.
+
+Read next: ``checkpoint/manifest_log.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.state.store import StateHandle
+
+__all__ = ["FORMAT_VERSION", "Manifest", "OperatorAck", "SplitState", "TaskAck"]
+
+#: Version of the checkpoint format.  Readers refuse any other.
+FORMAT_VERSION = 1
+
+
+@dataclass(slots=True)
+class OperatorAck:
+    """The vote of one operator in one subtask."""
+
+    uid: str
+    subtask: int
+    #: Milliseconds; the operator's event time at the end of the epoch.
+    watermark: int
+    #: Whether its outputs are idle.
+    idle: bool = False
+    state: StateHandle | None = None
+    #: Pickled; None if there is none.
+    operator_state: bytes | None = None
+    #: Each pickled.
+    committables: list[bytes] = field(default_factory=list)
+    metrics: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SplitState:
+    """Where reading of one source split stands."""
+
+    source_uid: str
+    split_id: str
+    #: The offset that the next epoch reads from.
+    position: int
+    #: The split will not grow and is read to its end: it holds no watermark back any more.
+    finished: bool
+    #: Milliseconds; the watermark of the split.
+    watermark: int
+    idle: bool = False
+    #: Pickled state of its watermark generator.
+    generator: bytes | None = None
+    #: Records read in this epoch.
+    records: int = 0
+
+
+@dataclass(slots=True)
+class TaskAck:
+    """The vote of one task: everything of its subtask is durable."""
+
+    epoch: int
+    stage: int
+    subtask: int
+    attempt: str
+    operators: list[OperatorAck] = field(default_factory=list)
+    splits: list[SplitState] = field(default_factory=list)
+    #: (stage, subtask, attempt) of each producer whose frames this task read.  Tasks of one epoch
+    #: must agree on them: a producer that ran twice may have made different records.
+    consumed: list[tuple[int, int, str]] = field(default_factory=list)
+    #: "host:pid" of the worker, seconds it took, its peak memory in bytes.
+    worker: str = ""
+    seconds: float = 0.0
+    peak_memory: int = 0
+
+
+@dataclass(slots=True)
+class Manifest:
+    """Checkpoint ``epoch``: everything needed to go on from its end.  Published = committed."""
+
+    epoch: int
+    generation: int
+    job_id: str
+    #: Milliseconds since 1970.
+    started: int
+    published: int
+    #: The source planner's position after this epoch (JSON).
+    offsets: dict[str, object]
+    #: Operator uid -> its acks in order of subtask.
+    operators: dict[str, list[OperatorAck]]
+    #: Source uid -> split id -> state.  Finished splits are left out.
+    splits: dict[str, dict[str, SplitState]]
+    #: Stage level -> parallelism, as the epoch ran.
+    stages: dict[int, int]
+    max_parallelism: int
+    #: The bounded job is over.
+    final: bool = False
+    #: Sums over all epochs so far: "numRecordsIn" of sources and the like, "uid.metric" -> value.
+    totals: dict[str, int] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION

@@ -1,0 +1,156 @@
+"""Step 3b of an epoch: the manifest, made of the votes and of what the last manifest said.
+
+What it is: a pure function.  What an epoch did not touch (a split that was not read, an operator
+whose stage had nothing to do) is carried forward, so that every manifest stands alone.
+
+What it is not: the publishing itself, which is one put-if-absent in ``checkpoint/manifest_log.py``.
+
+Read next: ``checkpoint/commit.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
+from millstream.errors import InconsistentEpochError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.checkpoint.model import TaskAck
+
+__all__ = ["EpochFacts", "make_manifest"]
+
+#: Flink's name of the counter of records read by a source.
+_RECORDS_IN = "numRecordsIn"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFacts:
+    """What the driver knows of an epoch beside the votes."""
+
+    epoch: int
+    generation: int
+    job_id: str
+    #: Milliseconds since 1970.
+    started: int
+    published: int
+    #: The source planner's position after the epoch (JSON).
+    offsets: Mapping[str, object]
+    #: Stage level -> parallelism.
+    stages: Mapping[int, int]
+    max_parallelism: int
+    final: bool
+
+
+def make_manifest(facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None) -> Manifest:
+    """The manifest of an epoch.
+
+    Args:
+        facts: what the driver knows of the epoch.
+        votes: one ack per task.
+        last: the manifest before, None for the first epoch.
+
+    Raises:
+        InconsistentEpochError: two tasks voted for the same operator subtask or split.
+    """
+    splits, read = _splits(facts, votes, last)
+    return Manifest(
+        epoch=facts.epoch,
+        generation=facts.generation,
+        job_id=facts.job_id,
+        started=facts.started,
+        published=facts.published,
+        # Through JSON, so that it is the same whether kept in memory or read after a crash.
+        offsets=json.loads(json.dumps(dict(facts.offsets))),
+        operators=_operators(facts, votes, last),
+        splits=splits,
+        stages=dict(facts.stages),
+        max_parallelism=facts.max_parallelism,
+        final=facts.final,
+        totals=_totals(votes, read, last),
+    )
+
+
+def _operators(
+    facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None
+) -> dict[str, list[OperatorAck]]:
+    found: dict[str, dict[int, OperatorAck]] = {}
+    for vote in votes:
+        for ack in vote.operators:
+            subtasks = found.setdefault(ack.uid, {})
+            if ack.subtask in subtasks:
+                raise _twice(facts, f"operator {ack.uid} subtask {ack.subtask}")
+            subtasks[ack.subtask] = ack
+    if last is not None:
+        same_parallelism = last.stages == facts.stages
+        for uid, acks in last.operators.items():
+            if uid in found and not same_parallelism:
+                continue  # the new subtasks have taken over the state of the old ones
+            subtasks = found.setdefault(uid, {})
+            for ack in acks:
+                if ack.subtask not in subtasks:
+                    # Its output belongs to the epoch that made it: that one was committed.
+                    subtasks[ack.subtask] = replace(ack, committables=[], metrics={})
+    return {
+        uid: [subtasks[index] for index in sorted(subtasks)]
+        for uid, subtasks in sorted(found.items())
+    }
+
+
+def _splits(
+    facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None
+) -> tuple[dict[str, dict[str, SplitState]], dict[str, int]]:
+    """Splits after the epoch, finished ones left out, and records read per source."""
+    splits: dict[str, dict[str, SplitState]] = {}
+    if last is not None:
+        splits = {
+            uid: {
+                key: replace(split, records=0) if split.records else split
+                for key, split in old.items()
+            }
+            for uid, old in last.splits.items()
+        }
+    read: dict[str, int] = {}
+    seen: set[tuple[str, str]] = set()
+    for vote in votes:
+        for split in vote.splits:
+            key = (split.source_uid, split.split_id)
+            if key in seen:
+                raise _twice(facts, f"split {split.split_id} of source {split.source_uid}")
+            seen.add(key)
+            read[split.source_uid] = read.get(split.source_uid, 0) + split.records
+            source = splits.setdefault(split.source_uid, {})
+            if split.finished:
+                source.pop(split.split_id, None)
+            else:
+                source[split.split_id] = split
+    return splits, read
+
+
+def _totals(
+    votes: Sequence[TaskAck], read: Mapping[str, int], last: Manifest | None
+) -> dict[str, int]:
+    totals = dict(last.totals) if last is not None else {}
+    counted: dict[str, int] = {}
+    for vote in votes:
+        for ack in vote.operators:
+            for metric, value in ack.metrics.items():
+                name = f"{ack.uid}.{metric}"
+                counted[name] = counted.get(name, 0) + value
+    for uid, records in read.items():
+        counted.setdefault(f"{uid}.{_RECORDS_IN}", records)
+    for name, value in counted.items():
+        totals[name] = totals.get(name, 0) + value
+    return totals
+
+
+def _twice(facts: EpochFacts, what: str) -> InconsistentEpochError:
+    message = (
+        f"epoch {facts.epoch} cannot be published: two tasks voted for {what}."
+        " It has to be run again."
+    )
+    return InconsistentEpochError(message)

@@ -1,0 +1,57 @@
+"""The storage contract: what the checkpoint needs of a file system, and nothing more.
+
+What it is: a protocol over names with "/" in them, relative to the checkpoint directory.
+What it is not: a file system.  There is no append, no rename seen by others, no locking: all
+coordination rests on put-if-absent.
+
+Read next: ``checkpoint/local_storage.py``, then ``checkpoint/manifest_log.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["CheckpointStorage"]
+
+
+class CheckpointStorage(Protocol):
+    """Durable named blobs.
+
+    Contract:
+      1. A write that returned survives a crash of the machine.  (backend)
+      2. A reader sees a whole blob or none.  (backend, test kit)
+      3. Of concurrent ``put_if_absent`` on one name exactly one returns True.  (test kit)
+      4. Picklable: workers get a copy.  (test kit)
+    """
+
+    @property
+    def location(self) -> str:
+        """Where it is, for messages and for Spark: an absolute path or a URI."""
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Create ``name``; False, and nothing written, if it exists."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Create or replace ``name``."""
+
+    def read(self, name: str) -> bytes:
+        """The content; raises FileNotFoundError."""
+
+    def upload(self, local: Path, name: str) -> None:
+        """Make ``name`` from a local file that will never change (a hard link will do)."""
+
+    def download(self, name: str, local: Path) -> None:
+        """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a blob."""
+
+    def list_names(self, prefix: str) -> Iterator[str]:
+        """All names below the directory ``prefix``, sorted."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete; names that do not exist are passed over."""

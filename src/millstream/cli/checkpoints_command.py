@@ -1,0 +1,171 @@
+"""``millstream checkpoints DIR``: list, inspect and verify.
+
+What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
+runs.
+
+Read next: ``checkpoint/inspect.py``.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from millstream.checkpoint.inspect import (
+    inspect_checkpoint,
+    list_checkpoints,
+    verify_checkpoints,
+)
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.errors import CheckpointError
+from millstream.metrics.progress import format_bytes, format_watermark
+
+if TYPE_CHECKING:
+    from millstream.checkpoint.storage import CheckpointStorage
+
+__all__ = ["show_checkpoints"]
+
+_SPLITS_SHOWN: Final = 20
+
+
+def show_checkpoints(directory: str, action: str, epoch: int | None = None) -> int:
+    """Print what is in a checkpoint directory.
+
+    Args:
+        directory: the checkpoint directory.
+        action: "list", "inspect" or "verify".
+        epoch: for "inspect": which checkpoint; None for the newest.
+
+    Returns:
+        The exit code: 1 if "verify" found damage.
+
+    Raises:
+        CheckpointError: there is no such directory or checkpoint.
+    """
+    if not Path(directory).is_dir():
+        message = f"there is no directory {directory!r}"
+        raise CheckpointError(message)
+    storage = LocalStorage(directory)
+    console = Console(highlight=False, soft_wrap=True)
+    if action == "verify":
+        return _verify(storage, console)
+    if action == "inspect":
+        _inspect(storage, console, epoch)
+    else:
+        _list(storage, console)
+    return 0
+
+
+def _list(storage: CheckpointStorage, console: Console) -> None:
+    content = list_checkpoints(storage)
+    if content.identity is None:
+        console.print(f"{content.location}: no job has used this directory")
+        return
+    identity = content.identity
+    console.print(f"Job '{identity.job_name}' ({identity.job_id}) in {content.location}")
+    console.print(f"Runs so far: {content.runs}; the newest is {content.owner or 'unknown'}")
+    table = _table(
+        ("epoch", True),
+        ("run", True),
+        ("published", False),
+        ("took", True),
+        ("state", True),
+        ("new", True),
+        ("files", True),
+        ("committables", True),
+        ("", False),
+    )
+    for summary in content.checkpoints:
+        table.add_row(
+            str(summary.epoch),
+            str(summary.generation),
+            _moment(summary.published),
+            f"{summary.duration / 1000:.2f} s",
+            format_bytes(summary.state_size),
+            format_bytes(summary.new_state_size),
+            str(summary.state_files),
+            str(summary.committables),
+            "end of job" if summary.final else "",
+        )
+    console.print(table)
+
+
+def _inspect(storage: CheckpointStorage, console: Console, epoch: int | None) -> None:
+    details = inspect_checkpoint(storage, epoch)
+    summary, manifest = details.summary, details.manifest
+    console.print(
+        f"Checkpoint {summary.epoch} of run {summary.generation}, "
+        f"published {_moment(summary.published)}, {format_bytes(summary.state_size)} of state"
+        + (", the end of the job" if summary.final else "")
+    )
+    table = _table(
+        ("operator", False),
+        ("kind", False),
+        ("subtasks", True),
+        ("watermark", False),
+        ("backend", False),
+        ("state", True),
+        ("files", True),
+        ("committables", True),
+    )
+    for operator in details.operators:
+        table.add_row(
+            operator.uid,
+            operator.kind,
+            str(operator.subtasks),
+            format_watermark(operator.watermark),
+            ", ".join(operator.backends),
+            format_bytes(operator.state_size + operator.operator_state_size),
+            str(operator.state_files),
+            str(operator.committables),
+        )
+    console.print(table)
+    _print_splits(console, manifest.splits)
+    for name, value in sorted(manifest.totals.items()):
+        console.print(f"{name}: {value:,}")
+
+
+def _print_splits(console: Console, splits: object) -> None:
+    if not isinstance(splits, dict) or not any(splits.values()):
+        return
+    table = _table(("source", False), ("split", False), ("position", True), ("watermark", False))
+    rows = [
+        (uid, split.split_id, str(split.position), format_watermark(split.watermark))
+        for uid, states in splits.items()
+        for split in states.values()
+    ]
+    for row in rows[:_SPLITS_SHOWN]:
+        table.add_row(*row)
+    console.print(table)
+    if len(rows) > _SPLITS_SHOWN:
+        console.print(f"and {len(rows) - _SPLITS_SHOWN} splits more")
+
+
+def _verify(storage: CheckpointStorage, console: Console) -> int:
+    result = verify_checkpoints(storage)
+    for problem in result.problems:
+        where = "directory" if problem.epoch is None else f"checkpoint {problem.epoch}"
+        console.print(f"{where}: {problem.name}: {problem.reason}")
+    console.print(
+        f"{result.checkpoints} checkpoints, {result.files} state files, "
+        f"{format_bytes(result.size)} read: {'all well' if result.ok else 'DAMAGED'}"
+    )
+    return 0 if result.ok else 1
+
+
+def _table(*columns: tuple[str, bool]) -> Table:
+    """A plain table; each column is (heading, right-aligned)."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading, right in columns:
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def _moment(milliseconds: int) -> str:
+    local = datetime.fromtimestamp(milliseconds / 1000).astimezone()
+    return local.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,210 @@
+"""The entry point: arguments, and which command they mean.
+
+What it is: the parser and the one place that turns a MillstreamError into a line on standard
+error and exit code 1.
+
+What it is not: the commands, which have a module each.
+
+Read next: ``cli/run_command.py``, ``cli/plan_command.py``, ``cli/checkpoints_command.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["build_parser", "main"]
+
+_INTERRUPTED: Final = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: those of the command line, by default the process's own.
+
+    Returns:
+        The exit code: 0, 1 for an error that Millstream reports, 130 after an interrupt.  Wrong
+        arguments leave by SystemExit(2).
+    """
+    options = build_parser().parse_args(arguments)
+    try:
+        return _dispatch(options)
+    except MillstreamError as error:
+        if options.traceback:
+            raise
+        print(f"millstream: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("millstream: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (`| head`) has gone; Python would complain once more at exit.
+        sys.stderr.close()
+        return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="millstream",
+        description="Stateful stream processing with exactly-once results, on Spark.",
+    )
+    parser.add_argument("--version", action="version", version=f"millstream {_version()}")
+    parser.add_argument(
+        "--traceback", action="store_true", help="show where an error comes from in full"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
+    _add_run(commands)
+    _add_plan(commands)
+    _add_checkpoints(commands)
+    return parser
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="336,776 flights, a kill -9 half way, and every result compared",
+        description="Run the demo: a year of flights, a kill -9 half way, every row compared "
+        "with DuckDB's answer.",
+    )
+    demo.add_argument(
+        "--directory", default="demo-output", help="where everything goes (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--no-kill", action="store_true", help="let the job run through without killing it"
+    )
+
+
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a program",
+        description="Run a program. Options come before its name, its own arguments behind. "
+        "What the program itself sets wins over what is given here.",
+    )
+    _add_program(run)
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    plan = commands.add_parser(
+        "plan",
+        help="show the stages and operators of a program without running it",
+        description="Show the stages and operators of a program. The program is run up to its "
+        "execute(), which is not done.",
+    )
+    plan.add_argument("--svg", metavar="FILE", help="also draw the plan into an SVG file")
+    plan.add_argument(
+        "--json", action="store_true", help="print the plan as JSON, in the form of Flink's"
+    )
+    _add_program(plan)
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parallelism", "-p", type=_positive, metavar="N", help="subtasks")
+    parser.add_argument("--checkpoint-dir", metavar="DIR", help="where checkpoints are kept")
+    parser.add_argument("--master", metavar="URL", help="Spark master, for instance local[2]")
+    parser.add_argument("--config", metavar="FILE", help="a YAML file with options")
+    parser.add_argument(
+        "-D",
+        dest="definitions",
+        action="append",
+        default=[],
+        type=parse_definition,
+        metavar="KEY=VALUE",
+        help="an option, for instance -D state.backend.type=hashmap; may be repeated",
+    )
+    parser.add_argument("program", help="the Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+
+
+def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    checkpoints = commands.add_parser(
+        "checkpoints",
+        help="look into a checkpoint directory",
+        description="Look into a checkpoint directory; also while the job runs. Only reads.",
+    )
+    checkpoints.add_argument("directory", help="the checkpoint directory")
+    actions = checkpoints.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="the kept checkpoints (the default)")
+    inspect = actions.add_parser("inspect", help="operators, state and splits of one checkpoint")
+    inspect.add_argument("epoch", nargs="?", type=int, help="its number (default: the newest)")
+    actions.add_parser("verify", help="read every state file and compare its checksum")
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    # Imported here: `millstream --help` shall not wait for pyarrow and Spark.
+    if options.command == "demo":
+        from pathlib import Path
+
+        from millstream.demo.run import run_demo
+
+        return run_demo(Path(options.directory), kill=not options.no_kill)
+    if options.command == "checkpoints":
+        from millstream.cli.checkpoints_command import show_checkpoints
+
+        return show_checkpoints(options.directory, options.action or "list", _epoch(options))
+    from millstream.cli.program import ProgramOptions
+
+    program = ProgramOptions(
+        path=options.program,
+        arguments=options.arguments,
+        parallelism=options.parallelism,
+        checkpoint_directory=options.checkpoint_dir,
+        master=options.master,
+        configuration_file=options.config,
+        definitions=dict(options.definitions),
+    )
+    if options.command == "run":
+        from millstream.cli.run_command import run_program
+
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("millstream").setLevel(logging.INFO)
+        return run_program(program)
+    from millstream.cli.plan_command import show_plan
+
+    return show_plan(program, svg=options.svg, as_json=options.json)
+
+
+def _epoch(options: argparse.Namespace) -> int | None:
+    epoch: int | None = getattr(options, "epoch", None)
+    return epoch
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        message = f"{number} is not positive"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def parse_definition(text: str) -> tuple[str, str]:
+    """``key=value`` as a pair."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        message = f"{text!r} is not of the form key=value"
+        raise argparse.ArgumentTypeError(message)
+    return key.strip(), value.strip()
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("millstream")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Files that are written invisibly and made visible by a rename: the protocol.
+
+What it is: the exactly-once mechanism of the file sink and the collect sink.
+
+A task writes to ``<base>/.pending-<job id>/<sink uid>/<unique name>``, which readers pass over
+because of the dot, and makes it durable.  Its committable is ``{"pending": ..., "final": ...}``
+with paths relative to the base.  The committer renames.  For each committable it finds one of:
+
+1. The pending file is there: nobody committed it yet.  Rename it.  A rename is atomic: readers
+   see the whole file or none.
+2. Only the final file is there: an earlier run renamed it and died before it could say so.
+3. Neither is there: the pending file was deleted by somebody else, or the disk lost what it
+   had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
+   deletes only pending files that no manifest names, so this can never happen by its doing.
+
+What it is not: for object stores, which have no rename; the base must be a file system that all
+workers and the driver share.
+
+Read next: ``connectors/file_sink.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+from urllib.parse import quote
+
+from millstream.connectors.sink import Committer
+from millstream.crash_points import crash_point
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.connectors.sink import Committable, CommitRequest, WriterContext
+
+__all__ = ["PendingFile", "PendingFileCommitter", "local_directory", "pending_directory", "uid_hash"]
+
+
+def local_directory(path: str) -> Path:
+    """The absolute local directory of a path or ``file:`` URI.
+
+    Raises:
+        SinkError: the path is on another file system.
+    """
+    path = str(path)
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    if "://" in path:
+        message = f"{path!r} is not a directory of a (shared) file system; rename needs one"
+        raise SinkError(message)
+    return Path(path).absolute()
+
+
+def pending_directory(base: Path, job_id: str, sink_uid: str) -> Path:
+    """Where the pending files of a sink of a job are."""
+    return base / f".pending-{quote(job_id, safe='')}" / quote(sink_uid, safe="")
+
+
+def uid_hash(context: WriterContext) -> str:
+    """Eight digits that tell jobs and sinks apart that write to the same directory."""
+    text = f"{context.job_id}/{context.sink_uid}"
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the entries of a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class PendingFile:
+    """A file being written under a name that is unique for the attempt."""
+
+    def __init__(self, base: Path, context: WriterContext, final: str, *, fsync: bool) -> None:
+        """``final`` is the path, relative to ``base``, that the file gets at the commit."""
+        self.base = base
+        self.final = final
+        self._fsync = fsync
+        directory = pending_directory(base, context.job_id, context.sink_uid)
+        attempt = quote(context.attempt, safe="")
+        name = f"{context.epoch:06d}-{context.subtask}-{attempt}-{uuid.uuid4().hex[:12]}.pending"
+        self.path = directory / name
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.stream: IO[bytes] = self.path.open("xb")
+        except OSError as error:
+            message = f"cannot write to {self.path}: {error}; check the path and rights of the sink"
+            raise SinkError(message) from error
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far (a writer may hold back more)."""
+        return self.stream.tell()
+
+    def seal(self) -> Committable:
+        """Make the file durable, close it and describe it."""
+        self.stream.flush()
+        if self._fsync:
+            os.fsync(self.stream.fileno())
+        self.stream.close()
+        return {"pending": str(self.path.relative_to(self.base)), "final": self.final}
+
+    def sync_directory(self) -> None:
+        """Make the name of the file durable; once for all files of a writer."""
+        if self._fsync:
+            sync_directory(self.path.parent)
+            sync_directory(self.path.parent.parent)
+            sync_directory(self.base)
+
+    def discard(self) -> None:
+        """Delete the file; nothing named it yet."""
+        self.stream.close()
+        self.path.unlink(missing_ok=True)
+
+
+class PendingFileCommitter(Committer):
+    """Renames pending files; deletes those that no manifest names."""
+
+    def __init__(self, base: Path, *, fsync: bool = True) -> None:
+        self._base = base
+        self._fsync = fsync
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Rename every pending file to its final name.
+
+        Raises:
+            SinkError: a rename failed, or the output of a published epoch is missing.
+        """
+        directories: set[Path] = set()
+        for request in requests:
+            paths = _paths(request.committable)
+            pending, final = self._base / paths["pending"], self._base / paths["final"]
+            try:
+                final.parent.mkdir(parents=True, exist_ok=True)
+                crash_point("file.rename.before")
+                pending.rename(final)
+                crash_point("file.rename.after")
+            except FileNotFoundError:
+                if not final.exists():
+                    message = (
+                        f"output of epoch {request.epoch} is lost: neither {pending} nor {final} "
+                        "exists; nothing but this sink may delete files there"
+                    )
+                    raise SinkError(message) from None
+            except OSError as error:
+                message = f"cannot rename {pending} to {final}: {error}"
+                raise SinkError(message) from error
+            directories.add(final.parent)
+        if self._fsync:
+            for directory in directories:
+                sync_directory(directory)
+                if directory != self._base:
+                    sync_directory(directory.parent)
+
+    def abort_orphans(self, job_id: str, sink_uid: str, keep: Sequence[Committable]) -> None:
+        """Delete the pending files of this sink and job that ``keep`` does not name."""
+        directory = pending_directory(self._base, job_id, sink_uid)
+        kept = {(self._base / _paths(committable)["pending"]).name for committable in keep}
+        try:
+            entries = list(directory.iterdir())
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry.name not in kept:
+                entry.unlink(missing_ok=True)
+        # Leave no traces; a directory that is not empty, or being used, stays.
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+            directory.parent.rmdir()
+
+
+def _paths(committable: Committable) -> dict[str, str]:
+    if not isinstance(committable, dict) or not {"pending", "final"} <= committable.keys():
+        message = f"not a committable of a file sink: {committable!r:.200}"
+        raise SinkError(message)
+    return cast("dict[str, str]", committable)

@@ -1,0 +1,140 @@
+"""The sink contract (Flink's Sink V2): writers that pre-commit, a committer, and abort.
+
+What it is: what a connector implements so that its output is exactly-once.  In the tasks a
+writer writes an epoch's records to a place nobody sees and *pre-commits* them: durable,
+invisible, described by committables.  These go into the manifest; when it is published (the
+commit point) the committer in the driver makes them visible.
+
+What it is not: a place to decide what is committed.  Only what a published manifest names is
+ever committed, however often a task was tried.
+
+Read next: ``connectors/file_sink.py``; the 30-line example is in ``docs/connectors.md``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.runtime.batch import Batch
+
+__all__ = ["Committable", "CommitRequest", "Committer", "DeliveryGuarantee", "Sink", "SinkWriter", "WriterContext"]
+
+#: What a writer hands to the committer: any picklable value (dicts of plain values age best).
+Committable = object
+
+
+class DeliveryGuarantee(Enum):
+    """What a sink promises when its job is checkpointed exactly-once."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterContext:
+    """What a writer knows: who and which attempt it is."""
+
+    job_id: str
+    sink_uid: str
+    subtask: int
+    parallelism: int
+    epoch: int
+    #: Unique for this attempt of the task: use it in the name of everything that is written.
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One committable with its history."""
+
+    committable: Committable
+    epoch: int
+    #: True when an earlier run or try may already have committed it.
+    retried: bool
+
+
+class SinkWriter(ABC):
+    """Writes the records of one epoch in one subtask.
+
+    Contract:
+      1. Made anew for every epoch and attempt; ``write``*, then ``prepare_commit`` or ``abort``,
+         then ``close``.  (runtime)
+      2. Nothing is visible to readers before the commit, for exactly-once sinks.  (conformance
+         suite)
+      3. When ``prepare_commit`` returns, the output survives a crash of this machine.  (author)
+    """
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Take records, in order."""
+
+    def write_watermark(self, watermark: int) -> None:
+        """Event time has advanced."""
+        del watermark
+
+    @abstractmethod
+    def prepare_commit(self) -> Sequence[Committable]:
+        """Pre-commit: make the epoch's output durable and invisible; describe it."""
+
+    def abort(self) -> None:
+        """The task failed: drop what was written, if that is possible now."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+class Committer(ABC):
+    """Makes pre-committed output visible; lives in the driver.
+
+    Contract:
+      1. ``commit`` is idempotent: a committable that is already committed is recognised and
+         passed over.  (conformance suite)
+      2. ``commit`` either commits everything or raises SinkError; it is then called again with
+         ``retried=True``.  (author)
+      3. ``abort_orphans`` never touches what ``keep`` names, nor output of other jobs.  (suite)
+    """
+
+    @abstractmethod
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Make the output visible."""
+
+    def abort_orphans(self, job_id: str, sink_uid: str, keep: Sequence[Committable]) -> None:
+        """Drop pre-committed output of this job that no manifest names.
+
+        Called after recovery and after each commit; ``keep`` is the output of the last manifest.
+        """
+        del job_id, sink_uid, keep
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class Sink(ABC):
+    """Where results go.  Instances are pickled to the workers.
+
+    ``guarantee`` is what the sink promises when the job is checkpointed exactly-once.
+    """
+
+    guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
+
+    def validate(self) -> None:
+        """Check, in the driver before anything is written, that the sink can be used.
+
+        Raises:
+            SinkError: it cannot, saying what to do.
+        """
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer for one epoch, called in the task."""
+
+    def create_committer(self) -> Committer | None:
+        """The committer, called in the driver; None for sinks that make output visible at once."""
+        return None

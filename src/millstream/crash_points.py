@@ -1,0 +1,121 @@
+"""The registry of crash points: named places before and after every durable step.
+
+What it is: ``crash_point(NAME)`` is called at each durable step.  Normally it costs one dictionary
+look-up in an empty dictionary.  When the environment variable ``MILLSTREAM_CRASH`` names the point
+(``name`` or ``name:n`` for its n-th passing in this process tree; several are joined by commas),
+the process group of the driver is killed with SIGKILL, exactly as ``kill -9`` would.
+
+What it is not: a way to raise errors.  Faults that are survived are injected by the test kit.
+
+Read next: ``millstream/checkpoint/coordinator.py``, which passes most of the points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+__all__ = ["CRASH_POINTS", "arm", "crash_point"]
+
+ENVIRONMENT_VARIABLE: Final = "MILLSTREAM_CRASH"
+#: Set beside it by the driver so that workers, which Spark puts into a process group of their
+#: own, can kill the driver's group: the process group id of the driver.
+GROUP_VARIABLE: Final = "MILLSTREAM_CRASH_GROUP"
+#: A directory in which passings are counted across processes and restarts.
+COUNT_VARIABLE: Final = "MILLSTREAM_CRASH_DIRECTORY"
+
+#: Name -> where in the protocol it lies.  A test fails if a durable step has none.
+CRASH_POINTS: Final[dict[str, str]] = {
+    "log.open.before": "driver: before a new generation is published in the manifest log",
+    "log.open.after": "driver: the generation is published, nothing recovered yet",
+    "recover.commit.before": "driver: before the committables of the last manifest are recommitted",
+    "recover.commit.after": "driver: they are committed, orphans not yet aborted",
+    "recover.abort.before": "driver: before output of unpublished epochs is aborted",
+    "recover.abort.after": "driver: orphans are aborted",
+    "epoch.start.before": "driver: Spark logged the offsets, no task has run",
+    "source.read.after": "task: the records of the epoch are read",
+    "sink.prepare.before": "task: before a sink writer pre-commits",
+    "sink.prepare.after": "task: output is durable and invisible",
+    "state.flush.before": "task: before the state store is flushed",
+    "state.flush.after": "task: the local snapshot exists",
+    "state.upload.before": "task: before a state file is uploaded",
+    "state.upload.after": "task: the state files are in the checkpoint storage",
+    "task.ack.before": "task: all is durable, the acknowledgement is not sent",
+    "epoch.acks.after": "driver: every acknowledgement is in, nothing published",
+    "manifest.publish.before": "driver: before the put-if-absent of the manifest",
+    "manifest.publish.after": "driver: the manifest is published, nothing committed",
+    "sink.commit.before": "driver: before a committable is committed",
+    "sink.commit.after": "driver: after a committable is committed",
+    "file.rename.before": "file sink: before a pending file is renamed",
+    "file.rename.after": "file sink: after a pending file is renamed",
+    "sink.abort.before": "driver: before output of lost attempts is aborted",
+    "sink.abort.after": "driver: after output of lost attempts is aborted",
+    "cleanup.before": "driver: before old checkpoints are cleaned up",
+    "cleanup.after": "driver: after old checkpoints are cleaned up",
+    "epoch.end.before": "driver: all committed, Spark has not logged its commit",
+    "splits.log.before": "driver: before newly discovered splits are logged",
+    "splits.log.after": "driver: newly discovered splits are logged",
+}
+
+
+def _parse(value: str) -> dict[str, int]:
+    armed: dict[str, int] = {}
+    for part in filter(None, value.split(",")):
+        name, _, count = part.partition(":")
+        if name not in CRASH_POINTS:
+            known = ", ".join(sorted(CRASH_POINTS))
+            message = f"unknown crash point {name!r}; known are: {known}"
+            raise ValueError(message)
+        armed[name] = int(count or 1)
+    return armed
+
+
+_armed: dict[str, int] = _parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+
+
+def arm(value: str) -> None:
+    """Arm ``name`` or ``name:n`` in this process, or several (an empty string disarms)."""
+    _armed.clear()
+    _armed.update(_parse(value))
+
+
+def crash_point(name: str) -> None:
+    """Die here, with the whole process group of the driver, if ``name`` is armed.
+
+    Raises:
+        KeyError: the name is not in the registry (only when some point is armed).
+    """
+    if not _armed:
+        return
+    CRASH_POINTS[name]
+    if name not in _armed:
+        return
+    if _passings(name) >= _armed[name]:
+        kill_driver_group()
+
+
+def kill_driver_group() -> None:
+    """Kill the driver's process group, and this process, with SIGKILL."""
+    group = int(os.environ.get(GROUP_VARIABLE, "0")) or os.getpgrp()
+    with contextlib.suppress(ProcessLookupError):  # the group may already be dead
+        os.killpg(group, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _passings(name: str) -> int:
+    """How often the point was passed so far, counted in files so that all processes share it."""
+    directory = os.environ.get(COUNT_VARIABLE)
+    if directory is None:
+        return _armed[name]
+    number = 1
+    while True:
+        try:
+            descriptor = os.open(Path(directory) / f"{name}.{number}", os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            number += 1
+            continue
+        os.close(descriptor)
+        return number

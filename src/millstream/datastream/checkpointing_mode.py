@@ -1,0 +1,30 @@
+"""The modes of running and checkpointing a job, with Flink's names.
+
+What it is: two enums.  What it is not: where they are kept: the configuration holds them by name.
+
+Read next: ``datastream/environment.py``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["CheckpointingMode", "RuntimeExecutionMode"]
+
+
+class CheckpointingMode(Enum):
+    """What a record counts for after a failure."""
+
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+
+
+class RuntimeExecutionMode(Enum):
+    """How bounded programs run."""
+
+    #: Results as they come.
+    STREAMING = 0
+    #: Final results only; every source must be bounded.
+    BATCH = 1
+    #: BATCH if every source is bounded.
+    AUTOMATIC = 2

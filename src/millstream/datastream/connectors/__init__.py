@@ -1,0 +1,58 @@
+"""Connectors under PyFlink's import paths (``pyflink.datastream.connectors``).
+
+What it is: names only.  What it is not: where they are written: ``millstream/connectors/``.
+
+Read next: ``connectors/files.py`` and ``connectors/file_sink.py`` of the package above.
+"""
+
+from __future__ import annotations
+
+from millstream.connectors.blackhole import DiscardingSink
+from millstream.connectors.collection import CollectionSource
+from millstream.connectors.print_sink import PrintSink
+from millstream.connectors.socket_source import SocketTextStreamSource
+from millstream.datastream.connectors.base import DeliveryGuarantee, Sink, Source
+from millstream.datastream.connectors.datagen import (
+    DataGeneratorSource,
+    GeneratorFunction,
+    RateLimiterStrategy,
+)
+from millstream.datastream.connectors.file_system import (
+    BucketAssigner,
+    BulkFormat,
+    BulkWriterFactory,
+    FileEnumeratorProvider,
+    FileSink,
+    FileSource,
+    FileSourceBuilder,
+    FileSplitAssignerProvider,
+    OutputFileConfig,
+    RollingPolicy,
+    StreamFormat,
+)
+from millstream.datastream.connectors.number_seq import NumberSequenceSource
+
+__all__ = [
+    "BucketAssigner",
+    "BulkFormat",
+    "BulkWriterFactory",
+    "CollectionSource",
+    "DataGeneratorSource",
+    "DeliveryGuarantee",
+    "DiscardingSink",
+    "FileEnumeratorProvider",
+    "FileSink",
+    "FileSource",
+    "FileSourceBuilder",
+    "FileSplitAssignerProvider",
+    "GeneratorFunction",
+    "NumberSequenceSource",
+    "OutputFileConfig",
+    "PrintSink",
+    "RateLimiterStrategy",
+    "RollingPolicy",
+    "Sink",
+    "SocketTextStreamSource",
+    "Source",
+    "StreamFormat",
+]

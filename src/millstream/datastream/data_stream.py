@@ -1,0 +1,408 @@
+"""DataStream: a stream of records, and what can be made of it.
+
+What it is: the user's handle on a transformation.  Every call makes a new transformation and
+returns a handle on it; nothing runs before ``env.execute()``.
+
+What it is not: the running operators, which are in ``runtime/operators/``.
+
+Read next: ``datastream/keyed_stream.py``, ``graph/transformation.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.common.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+)
+from millstream.common.types import Types
+from millstream.connectors.sink import Sink
+from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.data_stream_sink import DataStreamSink
+from millstream.datastream.named_operator import NamedOperator
+from millstream.datastream.type_choice import (
+    as_key_selector,
+    as_partitioner,
+    choose_output_type,
+    method_of,
+    require,
+)
+from millstream.errors import ProgramError
+from millstream.graph.model import Partitioning
+from millstream.graph.program_location import caller_location
+from millstream.graph.transformation import (
+    OneInputTransformation,
+    PartitionTransformation,
+    SideOutputTransformation,
+    SinkTransformation,
+    UnionTransformation,
+)
+from millstream.runtime.operators import (
+    FilterFactory,
+    FlatMapFactory,
+    MapBatchesFactory,
+    MapFactory,
+    ProcessFactory,
+    SinkFactory,
+    TimestampsWatermarksFactory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from millstream.common.output_tag import OutputTag
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.common.watermark_strategy import WatermarkStrategy
+    from millstream.datastream.environment import StreamExecutionEnvironment
+    from millstream.datastream.keyed_stream import KeyedStream
+    from millstream.datastream.windowed_stream import WindowedStream
+    from millstream.graph.transformation import Transformation
+    from millstream.runtime.operator import OperatorFactory
+
+__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream", "WindowedStream"]
+
+
+def __getattr__(name: str) -> object:
+    """KeyedStream and WindowedStream, which have modules of their own, under PyFlink's path."""
+    if name == "KeyedStream":
+        from millstream.datastream.keyed_stream import KeyedStream
+
+        return KeyedStream
+    if name == "WindowedStream":
+        from millstream.datastream.windowed_stream import WindowedStream
+
+        return WindowedStream
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+class DataStream(NamedOperator):
+    """A stream of records of one type.
+
+    Methods that take a function take a plain callable or an instance of the function class.
+    ``output_type`` is the type of what the function makes; without it the type is taken from
+    the function's annotations, and without those the stream is untyped (values are pickled).
+    """
+
+    def __init__(
+        self, environment: StreamExecutionEnvironment, transformation: Transformation
+    ) -> None:
+        """Made by the environment and by other streams."""
+        super().__init__(transformation)
+        self._environment = environment
+
+    def get_type(self) -> TypeInformation:
+        """The type of the records."""
+        return self._transformation.output_type
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment that the stream belongs to."""
+        return self._environment
+
+    # -- one record at a time --------------------------------------------------------------
+
+    def map(
+        self,
+        func: Callable[..., object] | MapFunction,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """One record in, one record out.
+
+        Args:
+            func: record -> record.
+            output_type: the type of the new records.
+        """
+        require(func, (MapFunction,), "map")
+        chosen = choose_output_type(output_type, method_of(func, "map"))
+        return self._operator("Map", MapFactory(func), chosen, {"function": func})
+
+    def flat_map(
+        self,
+        func: Callable[..., object] | FlatMapFunction,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """One record in, any number out.
+
+        Args:
+            func: record -> iterable of records, or None.
+            output_type: the type of the new records.
+        """
+        require(func, (FlatMapFunction,), "flat_map")
+        chosen = choose_output_type(output_type, method_of(func, "flat_map"), unwrap=True)
+        return self._operator("FlatMap", FlatMapFactory(func), chosen, {"function": func})
+
+    def filter(self, func: Callable[..., object] | FilterFunction) -> DataStream:
+        """Keep the records for which ``func`` is true.  The type stays."""
+        require(func, (FilterFunction,), "filter")
+        return self._operator("Filter", FilterFactory(func), self.get_type(), {"function": func})
+
+    def process(
+        self, func: ProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """One record in, any number out, to the main output and to side outputs.
+
+        Args:
+            func: its ``process_element`` yields records, or ``tag, value`` for a side output.
+            output_type: the type of the records of the main output.
+        """
+        require(func, (ProcessFunction,), "process", plain=False)
+        chosen = choose_output_type(output_type, func.process_element, unwrap=True)
+        return self._operator("Process", ProcessFactory(func), chosen, {"function": func})
+
+    def map_batches(
+        self,
+        func: Callable[[pa.RecordBatch], pa.RecordBatch],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """One Arrow record batch in, one out: for vectorised work.
+
+        Args:
+            func: batch -> batch; called with some thousand records at a time, however they
+                happen to be cut.
+            output_type: the type of the new records; by default that of this stream.
+
+        Raises:
+            ProgramError: one of the types has no Arrow columns.
+        """
+        require(func, (), "map_batches")
+        chosen = self.get_type() if output_type is None else output_type
+        for what, type_info in (("the stream", self.get_type()), ("output_type", chosen)):
+            if type_info.arrow_schema is None:
+                message = (
+                    f"map_batches() needs Arrow columns, but {what} is untyped ({type_info}); "
+                    "give the operator before it, or this one, an output_type"
+                )
+                raise ProgramError(message)
+        return self._operator("MapBatches", MapBatchesFactory(func), chosen, {"function": func})
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Give records new timestamps and the stream new watermarks."""
+        return self._operator(
+            "Timestamps/Watermarks",
+            TimestampsWatermarksFactory(watermark_strategy),
+            self.get_type(),
+            {"watermark strategy": watermark_strategy},
+            needs_processing_time=watermark_strategy.idle_timeout is not None,
+        )
+
+    # -- keys, unions, side outputs --------------------------------------------------------
+
+    def key_by(
+        self,
+        key_selector: Callable[..., object] | KeySelector | str | int,
+        key_type: TypeInformation | None = None,
+    ) -> KeyedStream:
+        """Bring records of one key together; keyed state and timers belong to the key.
+
+        Args:
+            key_selector: record -> key, or the name or index of a field.
+            key_type: the type of the key, if it is known.
+
+        Raises:
+            ProgramError: the type has no such field.
+        """
+        from millstream.datastream.keyed_stream import KeyedStream
+
+        selector = as_key_selector(key_selector, self.get_type())
+        partition = self._partition(Partitioning.HASH, key_selector=selector)
+        return KeyedStream(self._environment, partition, selector, key_type)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        """This stream and others of the same type as one; records keep their order per stream.
+
+        Raises:
+            ProgramError: the types differ, or a stream belongs to another environment.
+        """
+        for stream in streams:
+            if stream._environment is not self._environment:  # noqa: SLF001 - the same class
+                message = "union() needs streams of one environment"
+                raise ProgramError(message)
+            if stream.get_type() != self.get_type():
+                message = (
+                    f"union() needs streams of one type, not {self.get_type()} and "
+                    f"{stream.get_type()}; bring them to one type with map(..., output_type=...)"
+                )
+                raise ProgramError(message)
+        if not streams:
+            return self
+        members = [self, *streams]
+        union = UnionTransformation(
+            id=self._environment.next_id(),
+            location=caller_location(),
+            output_type=self.get_type(),
+            members=[stream._transformation for stream in members],  # noqa: SLF001 - the same class
+        )
+        return DataStream(self._environment, union)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """The records that this operator sends to a side output.
+
+        Raises:
+            ProgramError: the stream is not the output of an operator.
+        """
+        physical = self._physical("get_side_output")
+        known = physical.side_types.get(output_tag.tag_id)
+        side = SideOutputTransformation(
+            id=self._environment.next_id(),
+            location=caller_location(),
+            output_type=known or output_tag.type_info or Types.PICKLED_BYTE_ARRAY(),
+            input=physical,
+            tag=output_tag.tag_id,
+        )
+        return DataStream(self._environment, side)
+
+    # -- how records reach the next operator -----------------------------------------------
+
+    def rebalance(self) -> DataStream:
+        """Deal records out evenly, in turn."""
+        return self._partitioned(Partitioning.REBALANCE)
+
+    def rescale(self) -> DataStream:
+        """Deal records out in turn, each subtask to a part of the next operator's subtasks."""
+        return self._partitioned(Partitioning.RESCALE)
+
+    def shuffle(self) -> DataStream:
+        """Send each record to a random subtask."""
+        return self._partitioned(Partitioning.SHUFFLE)
+
+    def broadcast(self) -> DataStream:
+        """Send every record to every subtask."""
+        return self._partitioned(Partitioning.BROADCAST)
+
+    def global_(self) -> DataStream:
+        """Send every record to the first subtask."""
+        return self._partitioned(Partitioning.GLOBAL)
+
+    def forward(self) -> DataStream:
+        """Keep records in their subtask; both operators must have the same parallelism."""
+        return self._partitioned(Partitioning.FORWARD)
+
+    def partition_custom(
+        self,
+        partitioner: Callable[[object, int], int] | Partitioner,
+        key_selector: Callable[..., object] | KeySelector | str | int,
+    ) -> DataStream:
+        """Send each record where the partitioner says.
+
+        Args:
+            partitioner: (key, number of subtasks) -> subtask.
+            key_selector: record -> key, or the name or index of a field.
+        """
+        selector = as_key_selector(key_selector, self.get_type())
+        chosen = as_partitioner(partitioner)
+        partition = self._partition(
+            Partitioning.CUSTOM, key_selector=selector, partitioner=chosen
+        )
+        return DataStream(self._environment, partition)
+
+    # -- ends ------------------------------------------------------------------------------
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        """End the stream in a sink."""
+        given: object = sink  # what it really is, a type checker notwithstanding
+        if not isinstance(given, Sink):
+            message = f"sink_to() needs a Sink, not {given!r}"
+            raise ProgramError(message)
+        return self._sink(sink, f"Sink: {type(sink).__name__}")
+
+    def add_sink(self, sink_func: Sink) -> DataStreamSink:
+        """The older name of ``sink_to``."""
+        return self.sink_to(sink_func)
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Print each record, behind ``sink_identifier`` if given; for trying things out."""
+        from millstream.connectors.print_sink import PrintSink
+
+        return self._sink(PrintSink(sink_identifier), "Sink: Print to Std. Out")
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[object]:
+        """Run the program and give its records back, each once.
+
+        Args:
+            job_execution_name: the name of the job.
+            limit: return a list of at most so many records, and end the job.
+
+        Returns:
+            An iterator to be closed after use (``with stream.execute_and_collect() as records``);
+            a list if ``limit`` is given.
+        """
+        from millstream.datastream.collecting import collect_stream
+
+        records = collect_stream(self, job_execution_name)
+        if limit is None:
+            return records
+        with records:
+            return [record for record, _ in zip(records, range(limit), strict=False)]
+
+    # -- how it is built -------------------------------------------------------------------
+
+    def _operator(
+        self,
+        name: str,
+        factory: OperatorFactory,
+        output_type: TypeInformation,
+        user_code: dict[str, object],
+        *,
+        kind_name: str | None = None,
+        combiner: OperatorFactory | None = None,
+        needs_processing_time: bool = False,
+        side_types: dict[str, TypeInformation] | None = None,
+    ) -> DataStream:
+        """A new operator behind this stream."""
+        transformation = OneInputTransformation(
+            id=self._environment.next_id(),
+            location=caller_location(),
+            output_type=output_type,
+            name=name,
+            kind_name=kind_name or name,
+            input=self._transformation,
+            factory=factory,
+            combiner=combiner,
+            user_code=user_code,
+            needs_processing_time=needs_processing_time,
+            side_types=side_types or {},
+        )
+        self._environment.add_transformation(transformation)
+        return DataStream(self._environment, transformation)
+
+    def _partition(
+        self,
+        partitioning: Partitioning,
+        key_selector: Callable[[object], object] | None = None,
+        partitioner: Callable[[object, int], int] | None = None,
+    ) -> PartitionTransformation:
+        return PartitionTransformation(
+            id=self._environment.next_id(),
+            location=caller_location(),
+            output_type=self.get_type(),
+            input=self._transformation,
+            partitioning=partitioning,
+            key_selector=key_selector,
+            partitioner=partitioner,
+        )
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        return DataStream(self._environment, self._partition(partitioning))
+
+    def _sink(self, sink: Sink, name: str) -> DataStreamSink:
+        transformation = SinkTransformation(
+            id=self._environment.next_id(),
+            location=caller_location(),
+            output_type=self.get_type(),
+            name=name,
+            kind_name=name,
+            input=self._transformation,
+            sink=sink,
+            factory=SinkFactory(sink),
+        )
+        self._environment.add_transformation(transformation)
+        return DataStreamSink(transformation)

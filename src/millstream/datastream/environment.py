@@ -1,0 +1,357 @@
+"""StreamExecutionEnvironment: where a program begins, and what runs it.
+
+What it is: the configuration of the job, its sources, and ``execute``.
+What it is not: the running; ``millstream.spark.driver`` does that, and is imported only then.
+
+Read next: ``datastream/data_stream.py``, ``graph/translate.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from millstream.common import options
+from millstream.common.configuration import Configuration
+from millstream.common.types import Types
+from millstream.connectors.source import Source
+from millstream.datastream.checkpoint_config import CheckpointConfig
+from millstream.datastream.context import current_context
+from millstream.datastream.data_stream import DataStream
+from millstream.datastream.named_operator import check_max_parallelism, check_parallelism
+from millstream.errors import ProgramError
+from millstream.graph.execution_plan import execution_plan
+from millstream.graph.program_location import caller_location
+from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformation
+from millstream.graph.translate import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.common.watermark_strategy import WatermarkStrategy
+    from millstream.datastream.checkpointing_mode import CheckpointingMode, RuntimeExecutionMode
+    from millstream.datastream.job_client import JobClient, JobExecutionResult
+    from millstream.datastream.restart_strategies import RestartStrategyConfiguration
+    from millstream.graph.model import JobGraph
+    from millstream.graph.transformation import PhysicalTransformation
+
+__all__ = ["StreamExecutionEnvironment"]
+
+_DEFAULT_NAME: Final = "Millstream Streaming Job"
+
+
+class StreamExecutionEnvironment:
+    """A program under construction: its settings and the operators made so far."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        """Use ``get_execution_environment``."""
+        self._configuration = configuration
+        self._transformations: list[PhysicalTransformation] = []
+        self._spark_dataframes: list[Any] = []
+        self._last_id = 0
+
+    @staticmethod
+    def get_execution_environment(
+        configuration: Configuration | None = None,
+    ) -> StreamExecutionEnvironment:
+        """Make an environment.
+
+        Args:
+            configuration: settings; copied.  They win over what the command line gives.
+        """
+        context = current_context()
+        own = Configuration.from_environment()
+        for key, value in context.defaults.items():
+            own.set_string(key, value)
+        if configuration is not None:
+            own.add_all(configuration)
+        environment = StreamExecutionEnvironment(own)
+        context.environments.append(environment)
+        return environment
+
+    # -- settings --------------------------------------------------------------------------
+
+    def get_configuration(self) -> Configuration:
+        """The settings, to be read and written."""
+        return self._configuration
+
+    def configure(self, configuration: Configuration) -> Self:
+        """Take over all settings of ``configuration``."""
+        self._configuration.add_all(configuration)
+        return self
+
+    def get_parallelism(self) -> int:
+        """The parallelism of operators that have none of their own.
+
+        Unless set, the number of processor cores that this process may use.
+        """
+        return self._configuration.get(options.PARALLELISM) or _cores()
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the parallelism of operators that have none of their own."""
+        self._configuration.set(options.PARALLELISM, check_parallelism(parallelism))
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The number of key groups of operators that have none of their own."""
+        return check_max_parallelism(self._configuration.get(options.MAX_PARALLELISM))
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Set the number of key groups; it cannot be changed while a job keeps its state."""
+        self._configuration.set(
+            options.MAX_PARALLELISM, check_max_parallelism(max_parallelism)
+        )
+        return self
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
+        """Set whether bounded programs give results as they come or final ones only."""
+        self._configuration.set(options.RUNTIME_MODE, execution_mode.name)
+        return self
+
+    def enable_checkpointing(
+        self, interval: int, mode: CheckpointingMode | None = None
+    ) -> Self:
+        """Set the shortest time between two epochs.
+
+        Args:
+            interval: milliseconds.
+            mode: what a record counts for after a failure; exactly-once unless set.
+
+        Raises:
+            ConfigurationError: the interval is not positive.
+        """
+        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The checkpointing settings."""
+        return CheckpointConfig(self._configuration)
+
+    def get_checkpoint_interval(self) -> int:
+        """The shortest time between two epochs in milliseconds; -1 if none is set."""
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """What a record counts for after a failure."""
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
+        """Set when a failed job is run again (PyFlink 1's way; keys do the same)."""
+        for key, value in restart_strategy.entries.items():
+            self._configuration.set_string(key, value)
+        return self
+
+    def set_python_executable(self, python_exec: str) -> Self:
+        """Set the Python of the workers; by default that of this process."""
+        self._configuration.set(options.PYTHON_EXECUTABLE, str(python_exec))
+        return self
+
+    def add_python_file(self, file_path: str) -> Self:
+        """Ship a module, package or archive to the workers and put it on their path."""
+        files = self._configuration.get(options.PYTHON_FILES)
+        added = f"{files},{file_path}" if files else str(file_path)
+        self._configuration.set(options.PYTHON_FILES, added)
+        return self
+
+    # -- sources ---------------------------------------------------------------------------
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None,
+        source_name: str,
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """Read a source.
+
+        Records that it could not parse, if its options say so, are on the side output
+        ``OutputTag("dead-letter")`` as ROW(place, raw, error).
+
+        Args:
+            source: what to read.
+            watermark_strategy: timestamps and watermarks; None: the source's timestamps, no
+                watermarks.
+            source_name: shown in plans, metrics and messages; identifies the source when the
+                job restarts, unless it has a uid.
+            type_info: the type of the records, if the source does not know it itself.
+        """
+        given: object = source  # what it really is, a type checker notwithstanding
+        if not isinstance(given, Source):
+            message = f"from_source() needs a Source, not {given!r}"
+            raise ProgramError(message)
+        return self._read(
+            f"Source: {source_name}",
+            type_info or source.produced_type,
+            source=source,
+            watermark_strategy=watermark_strategy,
+        )
+
+    def from_collection(
+        self, collection: Iterable[object], type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """Read values of the program itself, with parallelism 1.
+
+        Args:
+            collection: the records, in order.
+            type_info: their type; without it they are pickled.
+        """
+        from millstream.connectors.collection import CollectionSource
+
+        kind = type_info or Types.PICKLED_BYTE_ARRAY()
+        source = CollectionSource(list(collection), kind)
+        return self._read("Source: Collection Source", kind, source=source, non_parallel=True)
+
+    def from_sequence(self, start: int, end: int) -> DataStream:
+        """The numbers from ``start`` to ``end``, both included; in order per subtask."""
+        from millstream.connectors.number_sequence import (
+            NumberSequenceSource,
+        )
+
+        source = NumberSequenceSource(start, end)
+        return self._read("Source: Sequence Source", source.produced_type, source=source)
+
+    def from_spark(
+        self,
+        dataframe: object,
+        watermark_strategy: WatermarkStrategy | None = None,
+        name: str = "Spark",
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """Read a Spark streaming DataFrame.
+
+        Args:
+            dataframe: ``spark.readStream...``; its rows become Rows.
+            watermark_strategy: timestamps and watermarks.
+            name: shown in plans, metrics and messages.
+            type_info: the type of the records, by default made from the DataFrame's schema.
+
+        Raises:
+            ProgramError: it is not a streaming DataFrame.
+        """
+        schema = getattr(dataframe, "schema", None)
+        if schema is None or not getattr(dataframe, "isStreaming", False):
+            message = (
+                f"from_spark() needs a streaming DataFrame (spark.readStream...), not {dataframe!r}"
+            )
+            raise ProgramError(message)
+        if type_info is None:
+            from millstream.datastream.spark_schema import type_of_spark
+
+            type_info = type_of_spark(schema.jsonValue())
+        self._spark_dataframes.append(dataframe)
+        return self._read(
+            f"Source: {name}",
+            type_info,
+            spark_index=len(self._spark_dataframes) - 1,
+            watermark_strategy=watermark_strategy,
+        )
+
+    def add_source(
+        self,
+        source_func: Source,
+        source_name: str = "Custom Source",
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """The older name of ``from_source``, without watermarks."""
+        return self.from_source(source_func, None, source_name, type_info)
+
+    def _read(
+        self,
+        name: str,
+        output_type: TypeInformation,
+        *,
+        source: Source | None = None,
+        spark_index: int | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
+        non_parallel: bool = False,
+    ) -> DataStream:
+        text = Types.STRING()
+        dead_letters = Types.ROW_NAMED(["place", "raw", "error"], [text, text, text])
+        transformation = SourceTransformation(
+            id=self.next_id(),
+            location=caller_location(),
+            output_type=output_type,
+            name=name,
+            kind_name=name,
+            source=source,
+            spark_index=spark_index,
+            watermark_strategy=watermark_strategy,
+            non_parallel=non_parallel,
+            side_types={DEAD_LETTER_TAG: dead_letters},
+        )
+        # Not added: as in Flink, a source that nothing reads is not part of the job.
+        return DataStream(self, transformation)
+
+    # -- running ---------------------------------------------------------------------------
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run the program and wait for its end.
+
+        Args:
+            job_name: the name of the job; also set by ``pipeline.name``.
+
+        Raises:
+            ProgramError: the program cannot be run as written.
+            JobError: the job failed, after the restarts that its strategy allows.
+        """
+        return self.execute_async(job_name).get_job_execution_result()
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start the program.
+
+        Args:
+            job_name: the name of the job; also set by ``pipeline.name``.
+
+        Returns:
+            A handle on the job, which runs in the background of this process.
+        """
+        job_graph = self.get_job_graph(job_name)
+        dataframes = self._spark_dataframes
+        # As in Flink, the next execute() runs what is added from here on.
+        self._transformations, self._spark_dataframes = [], []
+        submit = current_context().submitter
+        if submit is None:
+            from millstream.spark.driver import submit as spark_submit
+
+            return spark_submit(job_graph, spark_dataframes=dataframes)
+        return submit(job_graph, spark_dataframes=dataframes)
+
+    def get_job_graph(self, job_name: str | None = None) -> JobGraph:
+        """The job as it would run now: checked, with uids and stages.
+
+        Raises:
+            ProgramError: the program cannot be run as written.
+        """
+        name = job_name or self._configuration.get(options.JOB_NAME) or _DEFAULT_NAME
+        return translate(
+            self._transformations,
+            job_name=name,
+            configuration=self._configuration.clone(),
+            parallelism=self.get_parallelism(),
+            max_parallelism=self.get_max_parallelism(),
+            runtime_mode=self._configuration.get(options.RUNTIME_MODE),
+        )
+
+    def get_execution_plan(self) -> str:
+        """The plan as JSON, in Flink's form; ``millstream plan`` shows it for people."""
+        return execution_plan(self.get_job_graph())
+
+    # -- for streams -----------------------------------------------------------------------
+
+    def next_id(self) -> int:
+        """A number for a new transformation."""
+        self._last_id += 1
+        return self._last_id
+
+    def add_transformation(self, transformation: PhysicalTransformation) -> None:
+        """Make an operator part of the job."""
+        self._transformations.append(transformation)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

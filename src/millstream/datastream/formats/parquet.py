@@ -1,0 +1,59 @@
+"""Parquet in PyFlink's way.
+
+What it is: ``pyflink.datastream.formats.parquet`` without Avro.
+What it is not: the reader and the writer (``connectors/parquet_format.py``, ``file_writers.py``).
+
+Read next: ``connectors/parquet_format.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.connectors.file_format import BATCH_SIZE
+from millstream.connectors.file_writers import BulkWriterFactory, ParquetWriterFactory
+from millstream.connectors.parquet_format import ParquetFormat
+
+if TYPE_CHECKING:
+    from millstream.connectors.schema import SchemaLike
+
+__all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
+
+
+class ParquetColumnarRowInputFormat(ParquetFormat):
+    """The bulk format that reads columns of Parquet files.
+
+    Args:
+        row_type: the columns, found by name; None takes all.
+        hadoop_config: accepted for PyFlink's sake.
+        batch_size: records per batch.
+        is_utc_timestamp: accepted for PyFlink's sake; a column's own time zone counts.
+        is_case_sensitive: accepted for PyFlink's sake; names are compared exactly.
+    """
+
+    def __init__(
+        self,
+        row_type: SchemaLike | None = None,
+        hadoop_config: object = None,
+        batch_size: int = BATCH_SIZE,
+        is_utc_timestamp: bool = True,  # noqa: FBT001, FBT002 - PyFlink's signature
+        is_case_sensitive: bool = True,  # noqa: FBT001, FBT002 - PyFlink's signature
+    ) -> None:
+        del hadoop_config, is_utc_timestamp, is_case_sensitive
+        super().__init__(row_type, batch_size)
+
+
+class ParquetBulkWriters:
+    """Makes writers of Parquet files."""
+
+    @staticmethod
+    def for_row_type(
+        row_type: SchemaLike | None = None,
+        hadoop_config: object = None,
+        utc_timestamp: bool = False,  # noqa: FBT001, FBT002 - PyFlink's signature
+        *,
+        compression: str = "snappy",
+    ) -> BulkWriterFactory:
+        """A factory for ``FileSink.for_bulk_format``; the columns are those of the stream's type."""
+        del row_type, hadoop_config, utc_timestamp
+        return ParquetWriterFactory(compression)

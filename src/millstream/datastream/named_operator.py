@@ -1,0 +1,142 @@
+"""What can be said of an operator: its name, uid, parallelism.
+
+What it is: the settings that streams and sinks have in common, each returning the object itself
+so that calls can be chained.  What it is not: a stream.
+
+Read next: ``datastream/data_stream.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Self
+
+from millstream.errors import ProgramError
+from millstream.graph.transformation import PhysicalTransformation
+
+if TYPE_CHECKING:
+    from millstream.datastream.slot_sharing_group import SlotSharingGroup
+    from millstream.graph.transformation import Transformation
+
+__all__ = ["MAX_PARALLELISM", "NamedOperator", "check_max_parallelism", "check_parallelism"]
+
+#: The largest max parallelism, as in Flink.
+MAX_PARALLELISM: Final = 32768
+_UID_LENGTH: Final = 200
+
+
+def check_parallelism(parallelism: int) -> int:
+    """Return ``parallelism`` if it is a positive number; raises ProgramError."""
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        message = f"parallelism must be a positive number, not {parallelism!r}"
+        raise ProgramError(message)
+    return parallelism
+
+
+def check_max_parallelism(max_parallelism: int) -> int:
+    """Return ``max_parallelism`` if it is from 1 to 32768; raises ProgramError."""
+    if (
+        isinstance(max_parallelism, bool)
+        or not isinstance(max_parallelism, int)
+        or not 1 <= max_parallelism <= MAX_PARALLELISM
+    ):
+        message = f"max parallelism must be from 1 to {MAX_PARALLELISM}, not {max_parallelism!r}"
+        raise ProgramError(message)
+    return max_parallelism
+
+
+class NamedOperator:
+    """Settings of the operator behind a stream or a sink."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        """Take what the settings go to."""
+        self._transformation = transformation
+
+    def get_name(self) -> str:
+        """The name shown in plans, metrics and messages."""
+        return self._physical("get_name").name
+
+    def name(self, name: str) -> Self:
+        """Set the name shown in plans, metrics and messages."""
+        self._physical("name").name = str(name)
+        return self
+
+    def uid(self, uid: str) -> Self:
+        """Set what state and progress are found by when the job restarts; unique in the job.
+
+        Raises:
+            ProgramError: it is empty, too long, or could not be part of a path.
+        """
+        unfit = not isinstance(uid, str) or uid in {"", ".", ".."} or len(uid) > _UID_LENGTH
+        if unfit or not uid.isprintable() or "/" in uid or "\\" in uid:
+            message = (
+                f"{uid!r} cannot be a uid: it names a directory of the checkpoint, so it has 1 to "
+                f"{_UID_LENGTH} printable characters and no slash"
+            )
+            raise ProgramError(message)
+        self._physical("uid").uid = uid
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> Self:
+        """Set the uid; there is no difference between the two here."""
+        return self.uid(uid_hash)
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the number of subtasks.
+
+        Raises:
+            ProgramError: it is not positive, or the operator only works with 1.
+        """
+        physical = self._physical("set_parallelism")
+        if physical.non_parallel and check_parallelism(parallelism) != 1:
+            message = (
+                f"'{physical.name}' ({physical.location}) is not parallel: its parallelism must "
+                "be 1. Set the parallelism of the operators after it."
+            )
+            raise ProgramError(message)
+        physical.parallelism = check_parallelism(parallelism)
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Set the number of key groups: the most subtasks its state can ever be spread over."""
+        physical = self._physical("set_max_parallelism")
+        physical.max_parallelism = check_max_parallelism(max_parallelism)
+        return self
+
+    def force_non_parallel(self) -> Self:
+        """Make the operator run with parallelism 1, always."""
+        self._physical("force_non_parallel").non_parallel = True
+        return self
+
+    def set_description(self, description: str) -> Self:
+        """Set a longer text about the operator."""
+        self._physical("set_description").description = description
+        return self
+
+    def disable_chaining(self) -> Self:
+        """Accepted for Flink's sake: operators of one stage always share a task."""
+        return self
+
+    def start_new_chain(self) -> Self:
+        """Accepted for Flink's sake: operators of one stage always share a task."""
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
+        """Accepted for Flink's sake: Spark places tasks."""
+        del slot_sharing_group
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: int) -> Self:
+        """Accepted for Flink's sake: records leave at the end of the epoch at the latest."""
+        del timeout_millis
+        return self
+
+    def _physical(self, method: str) -> PhysicalTransformation:
+        transformation = self._transformation
+        if isinstance(transformation, PhysicalTransformation):
+            return transformation
+        message = (
+            f"{method}() belongs to an operator; call it right after map(), process() and the "
+            f"like, not after key_by(), union() or a partitioning ({transformation.location})"
+        )
+        raise ProgramError(message)
+

@@ -1,0 +1,66 @@
+"""Whether a process function may use processing-time timers.
+
+What it is: a look at the bytecode of a function class, when the program is built.  A job whose
+functions use none gets no ticks, that is, no epochs while there is no data.
+
+What it is not: exact.  In doubt the answer is yes, which costs empty epochs but loses no timer.
+
+Read next: ``graph/translate.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING
+
+from millstream.common.functions import Function, KeyedProcessFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["may_use_processing_time_timers"]
+
+_PROCESSING = "register_processing_time_timer"
+_EVENT = "register_event_time_timer"
+
+
+def may_use_processing_time_timers(function: object) -> bool:
+    """Whether ticks of processing time are needed for ``function``.
+
+    No, if it has no ``on_timer`` of its own, or if its class registers event-time timers and
+    nowhere processing-time timers.
+    """
+    own = getattr(type(function), "on_timer", None)
+    if own is None or own is KeyedProcessFunction.on_timer:
+        return False
+    names = set(_names(type(function)))
+    return _PROCESSING in names or _EVENT not in names
+
+
+def _names(function_class: type) -> Iterator[str]:
+    """Every name that the code of the class, and functions it calls by name, mention."""
+    seen: set[CodeType] = set()
+    for owner in function_class.__mro__:
+        if owner is object or owner.__module__ == Function.__module__:
+            continue
+        for member in vars(owner).values():
+            method = inspect.unwrap(member) if callable(member) else member
+            if isinstance(method, FunctionType):
+                yield from _names_of(method.__code__, method.__globals__, seen)
+
+
+def _names_of(
+    code: CodeType, variables: dict[str, object], seen: set[CodeType]
+) -> Iterator[str]:
+    if code in seen:
+        return
+    seen.add(code)
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant, variables, seen)
+    for name in code.co_names:
+        called = variables.get(name)
+        if isinstance(called, FunctionType):
+            yield from _names_of(called.__code__, called.__globals__, seen)

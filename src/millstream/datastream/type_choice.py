@@ -1,0 +1,193 @@
+"""Choosing the type of a stream and the field of a key, when the program is built.
+
+What it is: the order of precedence for types (given by the user, then inferred from the
+function's annotations, then untyped) and what a field name or index means for a type of record.
+
+What it is not: the inference itself, which is in ``common/type_inference.py``.
+
+Read next: ``datastream/data_stream.py``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from typing import TYPE_CHECKING
+
+from millstream.common.composite_types import CompositeTypeInfo, TupleTypeInfo
+from millstream.common.field_access import field_of
+from millstream.common.functions import Function, KeySelector, Partitioner
+from millstream.common.type_inference import infer_return_type
+from millstream.common.type_information import MapTypeInfo
+from millstream.common.types import Types
+from millstream.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.common.typeinfo import TypeInformation
+
+__all__ = [
+    "FieldSelector",
+    "as_key_selector",
+    "as_partitioner",
+    "check_field",
+    "choose_output_type",
+    "infer_key_type",
+    "method_of",
+    "require",
+]
+
+
+def method_of(function: object, name: str) -> Callable[..., object]:
+    """What is called for each record: the method of a function object, or the callable itself."""
+    if isinstance(function, Function):
+        method: Callable[..., object] = getattr(function, name)
+        return method
+    if callable(function):
+        return function
+    message = f"{function!r} cannot be called"
+    raise ProgramError(message)
+
+
+def choose_output_type(
+    given: TypeInformation | None, function: Callable[..., object], *, unwrap: bool = False
+) -> TypeInformation:
+    """The type of what ``function`` returns.
+
+    Args:
+        given: the user's ``output_type``.
+        function: what is called for each record.
+        unwrap: the function returns an iterable of records.
+    """
+    if given is not None:
+        return given
+    inferred = infer_return_type(function, unwrap=unwrap)
+    return Types.PICKLED_BYTE_ARRAY() if inferred is None else inferred
+
+
+def require(function: object, kinds: tuple[type, ...], method: str, *, plain: bool = True) -> None:
+    """Check what was given as a function.
+
+    Args:
+        function: what the user gave.
+        kinds: the function classes that are right.
+        method: the stream's method, for the message.
+        plain: whether a plain callable will do too.
+
+    Raises:
+        ProgramError: it is something else.
+    """
+    if isinstance(function, kinds):
+        return
+    wanted = " or ".join(kind.__name__ for kind in kinds) or "callable"
+    if isinstance(function, type) and issubclass(function, Function):
+        message = f"{method}() needs an instance: write {function.__name__}() with parentheses"
+    elif isinstance(function, Function):
+        message = f"{method}() needs a {wanted}, not a {type(function).__name__}"
+    elif plain and callable(function):
+        return
+    else:
+        also = " or a callable" if plain and kinds else ""
+        message = f"{method}() needs a {wanted}{also}, not {function!r}"
+    raise ProgramError(message)
+
+
+class FieldSelector:
+    """Takes a field by name out of records of a kind not known beforehand."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        """Take the field's name."""
+        self.name = name
+
+    def __call__(self, value: object) -> object:
+        """The attribute of that name, or the entry of a dictionary."""
+        if isinstance(value, dict):
+            return value[self.name]
+        return getattr(value, self.name)
+
+
+def as_key_selector(
+    selector: Callable[[object], object] | KeySelector | str | int, type_info: TypeInformation
+) -> Callable[[object], object]:
+    """A function from record to key.
+
+    Args:
+        selector: a callable, a KeySelector, a field name or a field index.
+        type_info: the type of the records.
+
+    Raises:
+        ProgramError: there is no such field.
+    """
+    if isinstance(selector, KeySelector):
+        return selector.get_key
+    if isinstance(selector, str | int) and not isinstance(selector, bool):
+        return _field_getter(selector, type_info)
+    unfit = isinstance(selector, type) and issubclass(selector, KeySelector)
+    if unfit or not callable(selector):
+        message = (
+            "a key is taken by a function, a KeySelector instance, a field name or an index, "
+            f"not by {selector!r}"
+        )
+        raise ProgramError(message)
+    return selector
+
+
+def _field_getter(field: str | int, type_info: TypeInformation) -> Callable[[object], object]:
+    check_field(field, type_info)
+    if isinstance(type_info, CompositeTypeInfo):
+        names = type_info.get_field_names()
+        index = names.index(field) if isinstance(field, str) else field
+        if isinstance(type_info, TupleTypeInfo):
+            return operator.itemgetter(index)
+        return operator.attrgetter(names[index])
+    if isinstance(field, str) and not isinstance(type_info, MapTypeInfo):
+        return FieldSelector(field)
+    return operator.itemgetter(field)
+
+
+def check_field(field: str | int, type_info: TypeInformation) -> None:
+    """Check a field name or index against the type, as far as the type is known.
+
+    Raises:
+        ProgramError: there is no such field; near matches are named.
+    """
+    if not isinstance(type_info, CompositeTypeInfo):
+        return
+    names = type_info.get_field_names()
+    if isinstance(field, int):
+        if 0 <= field < len(names):
+            return
+        message = f"there is no field {field} in {type_info}: it has {len(names)} fields"
+        raise ProgramError(message)
+    if field in names:
+        return
+    near = difflib.get_close_matches(field, names, n=3)
+    hint = f"; did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
+    message = f"there is no field '{field}' in {type_info}{hint}"
+    raise ProgramError(message)
+
+
+def infer_key_type(
+    selector: Callable[[object], object], type_info: TypeInformation
+) -> TypeInformation | None:
+    """The type of the keys: that of the field read, or of the selector's annotation."""
+    field = field_of(selector)
+    if field is not None and isinstance(type_info, CompositeTypeInfo):
+        names, types = type_info.get_field_names(), type_info.get_field_types()
+        if isinstance(field, str):
+            return types[names.index(field)] if field in names else None
+        return types[field] if -len(types) <= field < len(types) else None
+    return infer_return_type(selector)
+
+
+def as_partitioner(
+    partitioner: Callable[[object, int], int] | Partitioner,
+) -> Callable[[object, int], int]:
+    """A function from key and number of subtasks to subtask."""
+    if isinstance(partitioner, Partitioner):
+        return partitioner.partition
+    require(partitioner, (Partitioner,), "partition_custom")
+    return partitioner

@@ -1,0 +1,261 @@
+"""WindowedStream: the records of each key, gathered in windows.
+
+What it is: what ``KeyedStream.window`` returns; one of ``reduce``, ``aggregate``, ``apply`` and
+``process`` makes a stream of it again.
+
+What it is not: the windows themselves (``runtime/windows.py``) or their state
+(``runtime/operators/window.py``).
+
+Read next: ``runtime/operators/window.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from millstream.common.functions import (
+    AggregateFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from millstream.common.time import milliseconds_of
+from millstream.datastream.built_in_types import built_in_output_type
+from millstream.datastream.type_choice import choose_output_type, method_of, require
+from millstream.errors import ProgramError
+from millstream.runtime.aggregates import BuiltInAggregate, named_aggregates
+from millstream.runtime.operators import (
+    AggregateSpec,
+    ApplySpec,
+    BuiltInSpec,
+    CombinerFactory,
+    ProcessSpec,
+    ReduceSpec,
+    WindowFactory,
+)
+from millstream.runtime.windows import WindowAssigner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.common.output_tag import OutputTag
+    from millstream.common.time import DurationLike
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.datastream.data_stream import DataStream
+    from millstream.datastream.keyed_stream import KeyedStream
+    from millstream.runtime.aggregates import Aggregates
+    from millstream.runtime.operator import OperatorFactory
+    from millstream.runtime.operators.window_specs import WindowSpec
+
+    AnyWindowFunction: TypeAlias = (
+        WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any]
+    )
+
+__all__ = ["WindowedStream"]
+
+
+class WindowedStream:
+    """A keyed stream with a window assigner."""
+
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner) -> None:
+        """Made by ``KeyedStream.window``."""
+        require_assigner(window_assigner)
+        self._stream = keyed_stream
+        self._assigner = window_assigner
+        self._allowed_lateness = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_input_type(self) -> TypeInformation:
+        """The type of the records that go into the windows."""
+        return self._stream.get_type()
+
+    def allowed_lateness(self, time_ms: DurationLike) -> Self:
+        """Keep windows that long after the watermark has passed them; late records fire again.
+
+        Args:
+            time_ms: milliseconds, or a Duration or Time.
+
+        Raises:
+            ProgramError: it is negative.
+        """
+        lateness = milliseconds_of(time_ms)
+        if lateness < 0:
+            message = f"the allowed lateness cannot be negative, it is {lateness} ms"
+            raise ProgramError(message)
+        self._allowed_lateness = lateness
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
+        """Send records that come too late to a side output instead of dropping them."""
+        self._late_tag = output_tag
+        return self
+
+    def reduce(
+        self,
+        reduce_function: Callable[..., object] | ReduceFunction,
+        window_function: AnyWindowFunction | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Fold the records of each window as they come.
+
+        Args:
+            reduce_function: (so far, new) -> so far.
+            window_function: gets the result, with key and window at hand.
+            output_type: the type of the new records.
+        """
+        require(reduce_function, (ReduceFunction,), "reduce")
+        code: dict[str, object] = {"function": reduce_function}
+        chosen = output_type or self.get_input_type()
+        if window_function is not None:
+            chosen = _window_output(output_type, window_function, "reduce")
+            code["window function"] = window_function
+        return self._evaluated(ReduceSpec(reduce_function, window_function), chosen, code)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction | Aggregates,
+        *more: object,
+        window_function: AnyWindowFunction | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Fold the records of each window into an accumulator as they come.
+
+        Takes PyFlink's arguments, also by position: ``aggregate(function, window_function,
+        accumulator_type, output_type)``; or built-in aggregates: ``aggregate(Count(),
+        Sum("delay"))`` or, to name the fields of the result, ``aggregate({"n": Count()})``.
+        Built-in ones run vectorised and, unless late data goes to a side output, before the
+        exchange already; they give ROW(key, window_start, window_end, ...).
+
+        Args:
+            aggregate_function: the user's, or the first built-in aggregate, or a dict of them.
+            more: the other built-in aggregates, or PyFlink's arguments in their order.
+            window_function: gets the result, with key and window at hand.
+            accumulator_type: accepted; accumulators are pickled.
+            output_type: the type of the new records.
+        """
+        if isinstance(aggregate_function, BuiltInAggregate):
+            return self._built_in([aggregate_function, *more], window_function, output_type)
+        if isinstance(aggregate_function, Mapping | Sequence):
+            if more:
+                return self._built_in([aggregate_function, *more], window_function, output_type)
+            return self._built_in(aggregate_function, window_function, output_type)
+        del accumulator_type
+        require(aggregate_function, (AggregateFunction,), "aggregate", plain=False)
+        names = ("window_function", "accumulator_type", "output_type")
+        given: dict[str, Any] = dict(zip(names, more, strict=False))
+        window_function = window_function or given.get("window_function")
+        output_type = output_type or given.get("output_type")
+        code: dict[str, object] = {"function": aggregate_function}
+        if window_function is None:
+            chosen = choose_output_type(output_type, aggregate_function.get_result)
+        else:
+            chosen = _window_output(output_type, window_function, "aggregate")
+            code["window function"] = window_function
+        return self._evaluated(AggregateSpec(aggregate_function, window_function), chosen, code)
+
+    def apply(
+        self,
+        window_function: WindowFunction[Any, Any, Any, Any] | Callable[..., object],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Evaluate each window over all its records.
+
+        Args:
+            window_function: (key, window, records) -> iterable of records.
+            output_type: the type of the new records.
+        """
+        require(window_function, (WindowFunction,), "apply")
+        method = method_of(window_function, "apply")
+        chosen = choose_output_type(output_type, method, unwrap=True)
+        return self._evaluated(ApplySpec(window_function), chosen, {"function": window_function})
+
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Evaluate each window over all its records, with time and state at hand.
+
+        Args:
+            process_window_function: its ``process`` yields records.
+            output_type: the type of the new records.
+        """
+        function = process_window_function
+        require(function, (ProcessWindowFunction,), "process", plain=False)
+        chosen = choose_output_type(output_type, function.process, unwrap=True)
+        return self._evaluated(ProcessSpec(function), chosen, {"function": function})
+
+    def _built_in(
+        self,
+        aggregates: Any,  # noqa: ANN401 - checked by named_aggregates
+        window_function: object,
+        output_type: TypeInformation | None,
+    ) -> DataStream:
+        if window_function is not None:
+            message = "built-in aggregates take no window_function; map() their result instead"
+            raise ProgramError(message)
+        named = named_aggregates(aggregates)
+        chosen = output_type or built_in_output_type(
+            self.get_input_type(), self._stream.get_key_type(), named
+        )
+        combiner = None
+        if self._late_tag is None:
+            combiner = CombinerFactory(self._assigner, named, self._stream.key_selector)
+        return self._evaluated(BuiltInSpec(named), chosen, {}, combiner)
+
+    def _evaluated(
+        self,
+        spec: WindowSpec,
+        output_type: TypeInformation,
+        user_code: dict[str, object],
+        combiner: OperatorFactory | None = None,
+    ) -> DataStream:
+        factory = WindowFactory(
+            self._assigner,
+            spec,
+            self._stream.key_selector,
+            allowed_lateness=self._allowed_lateness,
+            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
+        )
+        side_types = {}
+        if self._late_tag is not None:
+            late_type = self._late_tag.type_info or self.get_input_type()
+            side_types[self._late_tag.tag_id] = late_type
+        return self._stream._operator(  # noqa: SLF001 - streams of one package build each other
+            f"Window({_describe(self._assigner)})",
+            factory,
+            output_type,
+            {**user_code, "window assigner": self._assigner},
+            kind_name="Window",
+            combiner=combiner,
+            needs_processing_time=not self._assigner.is_event_time(),
+            side_types=side_types,
+        )
+
+
+def require_assigner(assigner: object) -> None:
+    """Raise ProgramError unless it is a window assigner."""
+    if not isinstance(assigner, WindowAssigner):
+        message = (
+            "window() needs a window assigner such as TumblingEventTimeWindows.of(...), "
+            f"not {assigner!r}"
+        )
+        raise ProgramError(message)
+
+
+def _window_output(
+    given: TypeInformation | None, function: object, method: str
+) -> TypeInformation:
+    require(function, (WindowFunction, ProcessWindowFunction), method, plain=False)
+    name = "process" if isinstance(function, ProcessWindowFunction) else "apply"
+    return choose_output_type(given, method_of(function, name), unwrap=True)
+
+
+def _describe(assigner: WindowAssigner) -> str:
+    """``TumblingEventTimeWindows(3600000)`` or ``SlidingEventTimeWindows(3600000, 60000)``."""
+    name = type(assigner).__name__
+    size, slide = getattr(assigner, "size", None), getattr(assigner, "slide", None)
+    numbers = [number for number in (size, slide if slide != size else None) if number is not None]
+    return f"{name}({', '.join(map(str, numbers))})"

@@ -1,0 +1,115 @@
+"""Every exception Millstream raises on purpose, in one tree.
+
+::
+
+    MillstreamError
+    ├── ConfigurationError              an option is unknown or its value makes no sense
+    ├── ProgramError                    the program cannot be run as written
+    │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
+    │   └── TypeMismatchError           a value does not fit the declared type
+    ├── UserFunctionError               user code raised; names operator, file and line, record
+    ├── SourceError                     a source cannot be read
+    │   └── MalformedRecordError        a record of a source does not parse; names file and line
+    ├── SinkError                       a sink cannot be written or committed
+    ├── StateError                      keyed state cannot be read, written or restored
+    └── CheckpointError                 the checkpoint directory cannot be used
+        ├── ForeignCheckpointError      it belongs to another job
+        ├── UnknownFormatError          it was written by an unknown format version
+        ├── CorruptCheckpointError      a checksum does not match or a file is missing
+        ├── FencedError                 a newer run has taken the job over
+        └── InconsistentEpochError      tasks of one epoch saw different attempts of a producer
+    JobError                            a job ended in failure after its restarts (a MillstreamError)
+
+A message says what happened, where (operator name, the user's file and line, key, epoch) and
+what to do about it.  Nothing here prints or logs.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckpointError",
+    "ConfigurationError",
+    "CorruptCheckpointError",
+    "FencedError",
+    "ForeignCheckpointError",
+    "InconsistentEpochError",
+    "JobError",
+    "MalformedRecordError",
+    "MillstreamError",
+    "ProgramError",
+    "SinkError",
+    "SourceError",
+    "StateError",
+    "TypeMismatchError",
+    "UnknownFormatError",
+    "UnpicklableFunctionError",
+    "UserFunctionError",
+]
+
+
+class MillstreamError(Exception):
+    """The root: catching it catches every error Millstream raises on purpose."""
+
+
+class ConfigurationError(MillstreamError):
+    """An option is unknown or its value makes no sense."""
+
+
+class ProgramError(MillstreamError):
+    """The program cannot be run as it is written."""
+
+
+class UnpicklableFunctionError(ProgramError):
+    """A user function, or something it closes over, cannot be shipped to the workers."""
+
+
+class TypeMismatchError(ProgramError):
+    """A value does not fit the type declared for its stream."""
+
+
+class UserFunctionError(MillstreamError):
+    """User code raised while processing a record, a timer or a window."""
+
+
+class SourceError(MillstreamError):
+    """A source cannot be listed or read."""
+
+
+class MalformedRecordError(SourceError):
+    """A record of a source does not parse."""
+
+
+class SinkError(MillstreamError):
+    """A sink cannot be opened, written or committed."""
+
+
+class StateError(MillstreamError):
+    """Keyed state cannot be read, written or restored."""
+
+
+class CheckpointError(MillstreamError):
+    """The checkpoint directory cannot be used."""
+
+
+class ForeignCheckpointError(CheckpointError):
+    """The checkpoint directory belongs to another job."""
+
+
+class UnknownFormatError(CheckpointError):
+    """The checkpoint was written in a format version this release does not know."""
+
+
+class CorruptCheckpointError(CheckpointError):
+    """A file of the checkpoint is missing or its checksum does not match."""
+
+
+class FencedError(CheckpointError):
+    """A newer run has taken the job over; this one must not publish anything any more."""
+
+
+class InconsistentEpochError(CheckpointError):
+    """Consumers of one epoch read different attempts of the same producer."""
+
+
+class JobError(MillstreamError):
+    """The job ended in failure, after the restarts its strategy allows."""

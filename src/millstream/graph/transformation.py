@@ -1,0 +1,158 @@
+"""Transformations: what each call on a stream leaves behind.
+
+What it is: the program as the user wrote it, a graph of plain objects that point to their inputs.
+Some become operators (``Source``, ``OneInput``, ``Sink``), others only say how records travel
+between operators (``Union``, ``Partition``, ``SideOutput``).
+
+What it is not: the StreamGraph.  ``graph/translate.py`` makes that, when the program is submitted.
+
+Read next: ``graph/translate.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.common.watermark_strategy import WatermarkStrategy
+    from millstream.connectors.sink import Sink
+    from millstream.connectors.source import Source
+    from millstream.graph.model import Partitioning
+    from millstream.runtime.operator import OperatorFactory
+
+__all__ = [
+    "DEAD_LETTER_TAG",
+    "OneInputTransformation",
+    "PartitionTransformation",
+    "PhysicalTransformation",
+    "SideOutputTransformation",
+    "SinkTransformation",
+    "SourceTransformation",
+    "Transformation",
+    "UnionTransformation",
+]
+
+#: The side output of every source: what it could not parse, if its options say so.
+DEAD_LETTER_TAG = "dead-letter"
+
+
+@dataclass(eq=False, kw_only=True)
+class Transformation:
+    """One call of the program.  Compared by identity; inputs always have a smaller ``id``."""
+
+    #: Counted by the environment, in order of the calls.
+    id: int
+    #: "job.py:12".
+    location: str
+    output_type: TypeInformation
+
+    @property
+    def inputs(self) -> list[Transformation]:
+        """The transformations it reads, in order."""
+        return []
+
+
+@dataclass(eq=False, kw_only=True)
+class PhysicalTransformation(Transformation):
+    """A transformation that becomes an operator.
+
+    ``parallelism`` and ``max_parallelism`` are None where the program leaves them to the
+    configuration.
+    """
+
+    name: str
+    #: What ``name`` was before the user changed it: renaming must not change the generated uid.
+    kind_name: str
+    uid: str | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    description: str | None = None
+    #: The operator only works with parallelism 1.
+    non_parallel: bool = False
+    #: Types the program has told for side outputs, by tag.
+    side_types: dict[str, TypeInformation] = field(default_factory=dict)
+
+
+@dataclass(eq=False, kw_only=True)
+class SourceTransformation(PhysicalTransformation):
+    """Reads a source (``source``) or a Spark streaming DataFrame (``spark_index``)."""
+
+    source: Source | None = None
+    spark_index: int | None = None
+    watermark_strategy: WatermarkStrategy | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class OneInputTransformation(PhysicalTransformation):
+    """An operator with one input (which may be a union)."""
+
+    input: Transformation
+    factory: OperatorFactory
+    #: Makes the operator that pre-aggregates before a HASH exchange, where there is one.
+    combiner: OperatorFactory | None = None
+    #: The user code in ``factory``, by what to call it in messages: checked before shipping.
+    user_code: dict[str, object] = field(default_factory=dict)
+    needs_processing_time: bool = False
+
+    @property
+    def inputs(self) -> list[Transformation]:
+        """The one input."""
+        return [self.input]
+
+
+@dataclass(eq=False, kw_only=True)
+class SinkTransformation(PhysicalTransformation):
+    """The end of a stream."""
+
+    input: Transformation
+    sink: Sink
+    factory: OperatorFactory
+
+    @property
+    def inputs(self) -> list[Transformation]:
+        """The one input."""
+        return [self.input]
+
+
+@dataclass(eq=False, kw_only=True)
+class UnionTransformation(Transformation):
+    """Several streams of one type read as one; becomes several input edges."""
+
+    members: list[Transformation]
+
+    @property
+    def inputs(self) -> list[Transformation]:
+        """The united streams."""
+        return self.members
+
+
+@dataclass(eq=False, kw_only=True)
+class PartitionTransformation(Transformation):
+    """Says how records reach the next operator; becomes a property of the edge."""
+
+    input: Transformation
+    partitioning: Partitioning
+    key_selector: Callable[[object], object] | None = None
+    partitioner: Callable[[object, int], int] | None = None
+
+    @property
+    def inputs(self) -> list[Transformation]:
+        """The one input."""
+        return [self.input]
+
+
+@dataclass(eq=False, kw_only=True)
+class SideOutputTransformation(Transformation):
+    """Reads a side output of an operator; becomes a property of the edge."""
+
+    input: Transformation
+    tag: str
+
+    @property
+    def inputs(self) -> list[Transformation]:
+        """The operator with the side output."""
+        return [self.input]

@@ -1,0 +1,237 @@
+"""The progress display of a running job.
+
+What it is: one line that is rewritten after every epoch on a terminal, or a line in the log
+about every ten seconds anywhere else.  The epoch driver calls ``update`` once per epoch.
+
+What it is not: metrics.  Nothing is kept but the last figures.
+
+Read next: ``millstream/spark/driver.py``, which calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.live import Live
+
+__all__ = [
+    "LineProgressReporter",
+    "LiveProgressReporter",
+    "Progress",
+    "ProgressReporter",
+    "SilentProgressReporter",
+    "create_progress_reporter",
+    "format_bytes",
+    "format_progress",
+    "format_watermark",
+]
+
+_LOG: Final = logging.getLogger("millstream.progress")
+_EPOCH_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: Watermarks beyond these (milliseconds; the years 1 and 9999) have a meaning, not a date.
+_FIRST_DATE: Final = -62_135_596_800_000
+_LAST_DATE: Final = 253_402_300_799_999
+_LOG_INTERVAL_SECONDS: Final = 10.0
+_KIBI: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The figures of the last epoch."""
+
+    #: The epoch, which is the checkpoint's id.
+    epoch: int
+    #: Records read from sources since the job began (all runs of it).
+    records: int
+    #: Records per second in this epoch.
+    records_per_second: float
+    #: The smallest watermark of any operator, in milliseconds since 1970.
+    watermark: int
+    #: What this epoch uploaded to the checkpoint storage.
+    checkpoint_bytes: int
+    #: From the start of the epoch until its sinks were committed.
+    duration_seconds: float
+
+
+class ProgressReporter(Protocol):
+    """Takes the figures of each epoch."""
+
+    def update(
+        self,
+        epoch: int,
+        records: int,
+        records_per_second: float,
+        watermark: int,
+        checkpoint_bytes: int,
+        duration_seconds: float,
+    ) -> None:
+        """Report an epoch that is committed; the arguments are those of ``Progress``."""
+
+    def close(self) -> None:
+        """The run is over; leaves the last figures visible.  May be called twice."""
+
+
+class SilentProgressReporter:
+    """Reports nothing (``millstream.progress: off``)."""
+
+    def update(
+        self,
+        epoch: int,
+        records: int,
+        records_per_second: float,
+        watermark: int,
+        checkpoint_bytes: int,
+        duration_seconds: float,
+    ) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LineProgressReporter:
+    """Logs a line now and then: at the first epoch, every ``interval_seconds``, and at the end."""
+
+    def __init__(
+        self,
+        job_name: str,
+        write: Callable[[str], None] = _LOG.info,
+        interval_seconds: float = _LOG_INTERVAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._job_name = job_name
+        self._write = write
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._next = -float("inf")
+        self._unwritten: Progress | None = None
+
+    def update(
+        self,
+        epoch: int,
+        records: int,
+        records_per_second: float,
+        watermark: int,
+        checkpoint_bytes: int,
+        duration_seconds: float,
+    ) -> None:
+        """Take the figures of an epoch; writes them if a line is due."""
+        self._unwritten = Progress(
+            epoch, records, records_per_second, watermark, checkpoint_bytes, duration_seconds
+        )
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + self._interval_seconds
+            self._flush()
+
+    def close(self) -> None:
+        """Write the figures of the last epoch if they were not written yet."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._unwritten is not None:
+            self._write(f"{self._job_name}: {format_progress(self._unwritten)}")
+            self._unwritten = None
+
+
+class LiveProgressReporter:
+    """Keeps one line at the bottom of a terminal, above which other output scrolls."""
+
+    def __init__(self, job_name: str, stream: TextIO | None = None) -> None:
+        from rich.console import Console
+
+        self._job_name = job_name
+        self._console = Console(file=stream or sys.stderr, highlight=False)
+        self._live: Live | None = None
+
+    def update(
+        self,
+        epoch: int,
+        records: int,
+        records_per_second: float,
+        watermark: int,
+        checkpoint_bytes: int,
+        duration_seconds: float,
+    ) -> None:
+        """Show the figures of an epoch."""
+        from rich.live import Live
+        from rich.text import Text
+
+        progress = Progress(
+            epoch, records, records_per_second, watermark, checkpoint_bytes, duration_seconds
+        )
+        line = Text(f"{self._job_name}: {format_progress(progress)}", overflow="ellipsis")
+        line.no_wrap = True
+        if self._live is None:
+            # Refreshed by hand: a refresh thread would compete with Spark's own output, and the
+            # cursor must not stay hidden if the process is killed.
+            self._live = Live(line, console=self._console, auto_refresh=False)
+            self._live.start()
+            self._console.show_cursor()
+        self._live.update(line, refresh=True)
+
+    def close(self) -> None:
+        """Leave the last line where it is."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def create_progress_reporter(
+    job_name: str, mode: str = "auto", stream: TextIO | None = None
+) -> ProgressReporter:
+    """The reporter for a run.
+
+    Args:
+        job_name: shown at the start of every line.
+        mode: the value of ``millstream.progress``: "auto" (a live line on a terminal, else log
+            lines), "on" (lines on ``stream`` where that is no terminal) or "off".
+        stream: where a live line goes; standard error by default.
+    """
+    if mode == "off":
+        return SilentProgressReporter()
+    target = stream or sys.stderr
+    if target.isatty():
+        return LiveProgressReporter(job_name, target)
+    if mode == "on" or not _LOG.isEnabledFor(logging.INFO):
+        # A program that set up no logging at all shall see its job move nevertheless.
+        return LineProgressReporter(job_name, lambda line: print(line, file=target, flush=True))
+    return LineProgressReporter(job_name)
+
+
+def format_progress(progress: Progress) -> str:
+    """The figures in one line."""
+    return (
+        f"epoch {progress.epoch} | {progress.records:,} records | "
+        f"{progress.records_per_second:,.0f}/s | "
+        f"watermark {format_watermark(progress.watermark)} | "
+        f"checkpoint {format_bytes(progress.checkpoint_bytes)} | {progress.duration_seconds:.2f} s"
+    )
+
+
+def format_watermark(watermark: int) -> str:
+    """A watermark in milliseconds as a date in UTC, "none" or "end of input"."""
+    if watermark > _LAST_DATE:
+        return "end of input"
+    if watermark < _FIRST_DATE:
+        return "none"
+    moment = _EPOCH_START + timedelta(milliseconds=watermark)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def format_bytes(count: int) -> str:
+    """A number of bytes with a unit."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < _KIBI:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= _KIBI
+    return f"{size:.1f} TiB"

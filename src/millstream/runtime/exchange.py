@@ -1,0 +1,270 @@
+"""Both ends of the exchange: writers that cut batches into frames, valves that merge watermarks.
+
+What it is: ``ExchangeWriter`` sends the output of one operator over one edge to the subtasks of a
+later stage; ``WatermarkValve`` combines the watermarks of all channels into one operator.
+
+Channels: what a stage-0 task reads of one source split is one channel; what any later subtask
+sends is one channel.  Frames of a channel stay in order.
+
+Read next: ``runtime/task.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.runtime.frames import (
+    FINISHED,
+    IDLE,
+    WATERMARK,
+    encode_batch,
+    encode_long,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from millstream.graph.model import StreamEdge
+    from millstream.runtime.frames import Outbox
+    from millstream.runtime.operator import Operator
+    from millstream.runtime.partitioners import Partitioner
+
+__all__ = ["ExchangeWriter", "WatermarkValve"]
+
+#: Records gathered per target before a frame is made, unless a watermark comes first.
+_FRAME_RECORDS: Final = 16_384
+
+
+class ExchangeWriter:
+    """One edge, as seen from one producing subtask.
+
+    Invariant: between two calls of ``switch_channel`` all frames are of one channel, and their
+    watermark column is the watermark that the channel had when the records were emitted.
+    """
+
+    def __init__(  # noqa: PLR0913 - built in one place
+        self,
+        edge: StreamEdge,
+        stage: int,
+        parallelism: int,
+        partitioner: Partitioner,
+        outbox: Outbox,
+        combiner: Operator | None = None,
+    ) -> None:
+        self._edge = edge
+        #: Id of the node that emits here.
+        self.source_node = edge.source
+        self._stage = stage
+        self._parallelism = parallelism
+        self._partitioner = partitioner
+        self._outbox = outbox
+        self._combiner = combiner
+        self._pending: list[list[Batch]] = [[] for _ in range(parallelism)]
+        self._pending_records = 0
+        self._channel = 0
+        self._watermark = MIN_TIMESTAMP
+        self._sequence = 0
+        if combiner is not None:
+            combiner.output = _CombinerOutput(self)
+
+    def open(self) -> None:
+        """Open the combiner."""
+        if self._combiner is not None:
+            self._combiner.open()
+
+    def switch_channel(self, channel: int, watermark: int) -> None:
+        """Flush, and go on in another channel that has reached ``watermark``."""
+        self.flush()
+        self._channel = channel
+        self._watermark = watermark
+        self._sequence = 0
+
+    def emit(self, batch: Batch) -> None:
+        """Send records."""
+        if len(batch) == 0:
+            return
+        if self._combiner is not None:
+            self._combiner.process_batch(batch)
+        else:
+            self.route(batch)
+
+    def route(self, batch: Batch) -> None:
+        """Cut a batch by target; what the combiner makes comes in here."""
+        if len(batch) == 0:
+            return
+        targets = self._partitioner.targets(batch)
+        if targets is None:
+            for pending in self._pending:
+                pending.append(batch)
+        elif isinstance(targets, int):
+            self._pending[targets].append(batch)
+        else:
+            self._split(batch, targets)
+        self._pending_records += len(batch)
+        if self._pending_records >= _FRAME_RECORDS * self._parallelism:
+            self._send_pending()
+
+    def _split(self, batch: Batch, targets: NDArray[np.int64]) -> None:
+        for subtask in range(self._parallelism):
+            positions = np.flatnonzero(targets == subtask)
+            if len(positions) == len(batch):
+                self._pending[subtask].append(batch)
+            elif len(positions):
+                self._pending[subtask].append(batch.take(positions))
+
+    def emit_watermark(self, watermark: int) -> None:
+        """Send a watermark behind everything emitted so far, to every target."""
+        if watermark <= self._watermark:
+            return
+        self.flush()
+        self._to_all(WATERMARK, encode_long(watermark))
+        self._watermark = watermark
+
+    def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
+        """Send that the channel is idle or active again."""
+        self.flush()
+        self._to_all(IDLE, encode_long(int(idle)))
+
+    def emit_finished(self) -> None:
+        """Send that the channel is over."""
+        self.flush()
+        self._to_all(FINISHED, b"")
+
+    def flush(self) -> None:
+        """Turn everything gathered into frames."""
+        if self._combiner is not None:
+            self._combiner.end_epoch()
+        self._send_pending()
+
+    def _send_pending(self) -> None:
+        if not self._pending_records:
+            return
+        for subtask, pending in enumerate(self._pending):
+            if pending:
+                kind, payload = encode_batch(concatenate(pending))
+                self._add(subtask, kind, payload)
+                self._pending[subtask] = []
+        self._pending_records = 0
+
+    def _to_all(self, kind: int, payload: bytes) -> None:
+        for subtask in range(self._parallelism):
+            self._add(subtask, kind, payload)
+
+    def _add(self, subtask: int, kind: int, payload: bytes) -> None:
+        self._outbox.add(
+            self._stage,
+            subtask,
+            self._edge.id,
+            kind,
+            payload,
+            channel=self._channel,
+            watermark=self._watermark,
+            sequence=self._sequence,
+        )
+        self._sequence += 1
+
+
+class _CombinerOutput:
+    """Where a combiner's partial results go: back into the writer, behind the combiner."""
+
+    def __init__(self, writer: ExchangeWriter) -> None:
+        self._writer = writer
+
+    def emit(self, batch: Batch) -> None:
+        self._writer.route(batch)
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """A combiner has no side outputs."""
+
+    def emit_watermark(self, watermark: int) -> None:
+        """Watermarks go past the combiner."""
+
+    def emit_idle(self, idle: bool) -> None:  # noqa: FBT001
+        """Idleness goes past the combiner."""
+
+
+def concatenate(batches: list[Batch]) -> Batch:
+    """One batch of several of the same stream, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0]
+    timestamps: NDArray[np.int64] | None = None
+    if any(batch.raw_timestamps is not None for batch in batches):
+        timestamps = np.concatenate([batch.timestamp_array for batch in batches])
+    if all(batch.is_columnar for batch in batches):
+        import pyarrow as pa  # noqa: PLC0415 - only columnar batches need it
+
+        arrow = pa.concat_batches([batch.arrow for batch in batches])
+        return Batch(first.type_info, arrow=arrow, timestamps=timestamps)
+    values: list[object] = []
+    for batch in batches:
+        values.extend(batch.values)
+    return Batch(first.type_info, values=values, timestamps=timestamps)
+
+
+class WatermarkValve:
+    """The watermark of an operator: the minimum over its active channels (Flink's StatusWatermarkValve).
+
+    Invariant: ``current`` never shrinks.  Idle channels are left out and come back without moving
+    time backwards; finished channels are left out for good.  If every channel is idle, so is the
+    operator, and its watermark is then the highest of the idle ones, as in Flink.
+    """
+
+    def __init__(self, current: int, channels: dict[tuple[int, int], tuple[int, bool]]) -> None:
+        self.current = current
+        #: (edge, channel) -> watermark.
+        self._watermarks = {key: watermark for key, (watermark, _) in channels.items()}
+        self._idle = {key for key, (_, idle) in channels.items() if idle}
+        self.idle = bool(channels) and len(self._idle) == len(channels)
+
+    def watermark(self, edge: int, channel: int, watermark: int) -> int | None:
+        """A channel has advanced; returns the operator's new watermark if it advanced too."""
+        key = (edge, channel)
+        if watermark <= self._watermarks.get(key, MIN_TIMESTAMP):
+            return None
+        self._watermarks[key] = watermark
+        return self._advance()
+
+    def status(self, edge: int, channel: int, *, idle: bool) -> int | None:
+        """A channel became idle or active; returns as ``watermark``."""
+        key = (edge, channel)
+        self._watermarks.setdefault(key, MIN_TIMESTAMP)
+        if idle:
+            self._idle.add(key)
+        else:
+            self._idle.discard(key)
+        self.idle = len(self._idle) == len(self._watermarks)
+        return self._advance()
+
+    def finished(self, edge: int, channel: int) -> int | None:
+        """A channel is over; returns as ``watermark``."""
+        key = (edge, channel)
+        last = self._watermarks.pop(key, MIN_TIMESTAMP)
+        self._idle.discard(key)
+        if not self._watermarks:
+            # The last channel: everything it promised holds, there is nobody else to wait for.
+            return self._raise_to(last)
+        return self._advance()
+
+    def refresh(self) -> int | None:
+        """Combine what the channels start an epoch with; returns as ``watermark``."""
+        return self._advance()
+
+    def _advance(self) -> int | None:
+        active = [
+            watermark for key, watermark in self._watermarks.items() if key not in self._idle
+        ]
+        if active:
+            return self._raise_to(min(active))
+        if self._watermarks:
+            return self._raise_to(max(self._watermarks.values()))
+        return None
+
+    def _raise_to(self, watermark: int) -> int | None:
+        if watermark <= self.current or watermark > MAX_TIMESTAMP:
+            return None
+        self.current = watermark
+        return watermark

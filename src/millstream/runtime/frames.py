@@ -1,0 +1,170 @@
+"""Frames: the rows of the exchange, and how batches are serialized into them.
+
+What it is: one frame is one row that Spark shuffles; its payload is a whole batch, a watermark or
+an acknowledgement.  ``Outbox`` collects frames into Arrow record batches for Spark, and
+``encode_batch``/``decode_batch`` turn batches into payloads: Arrow IPC where the type is known,
+else a pickled list.
+
+What it is not: the decision where a record goes, which is made in ``runtime/exchange.py``.
+
+Read next: ``runtime/exchange.py``, ``runtime/task.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.common.pickling import dumps, loads
+from millstream.runtime.batch import MIN_TIMESTAMP, Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.common.typeinfo import TypeInformation
+
+__all__ = [
+    "ACK",
+    "ACKNOWLEDGEMENT_STAGE",
+    "DATA_ARROW",
+    "DATA_PICKLE",
+    "FINISHED",
+    "FRAME_DDL",
+    "FRAME_SCHEMA",
+    "HELLO",
+    "IDLE",
+    "WATERMARK",
+    "Outbox",
+    "decode_batch",
+    "decode_long",
+    "encode_batch",
+    "encode_long",
+]
+
+#: Kinds of frames.
+DATA_ARROW: Final = 0
+DATA_PICKLE: Final = 1
+WATERMARK: Final = 2
+#: Payload 1: the channel became idle; 0: it is active again.
+IDLE: Final = 3
+#: The channel is over (a split read to its end): it holds no watermark back any more.
+FINISHED: Final = 4
+#: Names the attempt of the producer, once per producer and consumer.
+HELLO: Final = 5
+ACK: Final = 6
+
+#: The stage number of frames that only the driver reads.
+ACKNOWLEDGEMENT_STAGE: Final = 2**31 - 1
+
+#: ``sequence`` counts within one producer and channel; ``watermark`` is the channel's watermark
+#: when the frame was made.  Sorting by (watermark, edge, channel, sequence) therefore keeps each
+#: channel in order and reads the channel that lags first.
+FRAME_SCHEMA: Final = pa.schema(
+    [
+        ("stage", pa.int32()),
+        ("subtask", pa.int32()),
+        ("edge", pa.int32()),
+        ("kind", pa.int32()),
+        ("channel", pa.int32()),
+        ("watermark", pa.int64()),
+        ("sequence", pa.int64()),
+        ("payload", pa.binary()),
+    ]
+)
+FRAME_DDL: Final = (
+    "stage int, subtask int, edge int, kind int, channel int, watermark bigint, "
+    "sequence bigint, payload binary"
+)
+_TIMESTAMP_COLUMN: Final = "__timestamp"
+#: A record batch is handed to Spark when its payloads reach this many bytes.
+_FLUSH_BYTES: Final = 4 * 1024 * 1024
+_LONG: Final = struct.Struct(">q")
+
+
+def encode_long(value: int) -> bytes:
+    """Eight bytes, big-endian."""
+    return _LONG.pack(value)
+
+
+def decode_long(payload: bytes) -> int:
+    """The inverse of ``encode_long``."""
+    value: int = _LONG.unpack(payload)[0]
+    return value
+
+
+def encode_batch(batch: Batch) -> tuple[int, bytes]:
+    """Serialize a batch; returns the frame kind and the payload."""
+    if batch.type_info.arrow_schema is None:
+        stamps = None
+        if batch.raw_timestamps is not None:
+            stamps = batch.timestamp_array.tobytes()
+        return DATA_PICKLE, dumps((batch.values, stamps))
+    arrow = batch.arrow
+    if batch.raw_timestamps is not None:
+        arrow = arrow.append_column(_TIMESTAMP_COLUMN, pa.array(batch.timestamp_array))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, arrow.schema) as writer:
+        writer.write_batch(arrow)
+    return DATA_ARROW, sink.getvalue().to_pybytes()
+
+
+def decode_batch(kind: int, payload: bytes | pa.Buffer, type_info: TypeInformation) -> Batch:
+    """The inverse of ``encode_batch``."""
+    if kind == DATA_PICKLE:
+        values, stamps = cast("tuple[list[object], bytes | None]", loads(bytes(payload)))
+        timestamps = None if stamps is None else np.frombuffer(stamps, dtype=np.int64)
+        return Batch(type_info, values=values, timestamps=timestamps)
+    with pa.ipc.open_stream(payload) as reader:
+        arrow = reader.read_next_batch()
+    timestamps = None
+    if arrow.schema.names and arrow.schema.names[-1] == _TIMESTAMP_COLUMN:
+        timestamps = arrow.column(arrow.num_columns - 1).to_numpy()
+        arrow = arrow.select(list(range(arrow.num_columns - 1)))
+    return Batch(type_info, arrow=arrow, timestamps=timestamps)
+
+
+class Outbox:
+    """Frames made by a task and not yet handed to Spark."""
+
+    def __init__(self) -> None:
+        self._columns: tuple[list[object], ...] = tuple([] for _ in FRAME_SCHEMA)
+        self._bytes = 0
+
+    def add(  # noqa: PLR0913 - the columns of a frame
+        self,
+        stage: int,
+        subtask: int,
+        edge: int,
+        kind: int,
+        payload: bytes,
+        *,
+        channel: int = -1,
+        watermark: int = MIN_TIMESTAMP,
+        sequence: int = -1,
+    ) -> None:
+        """Append one frame."""
+        row = (stage, subtask, edge, kind, channel, watermark, sequence, payload)
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+        self._bytes += len(payload)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to drain."""
+        return self._bytes >= _FLUSH_BYTES
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Hand over what has been added, and forget it."""
+        if not self._columns[0]:
+            return
+        arrays = [
+            pa.array(column, type=field.type)
+            for column, field in zip(self._columns, FRAME_SCHEMA, strict=True)
+        ]
+        for column in self._columns:
+            column.clear()
+        self._bytes = 0
+        yield pa.RecordBatch.from_arrays(arrays, schema=FRAME_SCHEMA)

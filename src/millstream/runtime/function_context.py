@@ -1,0 +1,186 @@
+"""The runtime context and timer service that functions are given.
+
+What it is: implementations of the abstract classes of ``common/functions.py``.
+
+What it is not: state or timers themselves (``state/keyed.py``, ``state/timers.py``).
+
+Read next: ``runtime/operators/keyed_process.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.common.functions import KeyedStateStore, MetricGroup, RuntimeContext, TimerService
+from millstream.errors import ProgramError
+from millstream.runtime.batch import MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    from millstream.runtime.operator import OperatorContext
+    from millstream.state.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+    from millstream.state.handles import (
+        AggregatingState,
+        ListState,
+        MapState,
+        ReducingState,
+        ValueState,
+    )
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["Clock", "FunctionContext", "KeyedTimerService", "StateAccess"]
+
+#: Namespace of timers that user functions register.
+USER_TIMERS = b""
+
+
+class Clock(TimerService):
+    """Time without timers: for functions on streams that are not keyed."""
+
+    __slots__ = ("processing_time", "watermark")
+
+    def __init__(self) -> None:
+        """Start before all time."""
+        self.watermark = MIN_TIMESTAMP
+        self.processing_time = 0
+
+    def current_processing_time(self) -> int:
+        """Return the epoch's processing time, in milliseconds."""
+        return self.processing_time
+
+    def current_watermark(self) -> int:
+        """Return the operator's watermark, in milliseconds."""
+        return self.watermark
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Refuse."""
+        self._refuse(timestamp)
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Refuse."""
+        self._refuse(timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Refuse."""
+        self._refuse(timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Refuse."""
+        self._refuse(timestamp)
+
+    @staticmethod
+    def _refuse(timestamp: int) -> None:
+        message = f"the timer for {timestamp} needs a keyed stream: call key_by() before process()"
+        raise ProgramError(message)
+
+
+class KeyedTimerService(Clock):
+    """Time and timers of the current key."""
+
+    __slots__ = ("_keyed", "_timers")
+
+    def __init__(self, keyed: KeyedState) -> None:
+        """Register for the current key of ``keyed``."""
+        super().__init__()
+        self._keyed = keyed
+        self._timers = keyed.timers
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Register for the current key."""
+        self._timers.register_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Register for the current key."""
+        self._timers.register_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Take back for the current key."""
+        self._timers.delete_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Take back for the current key."""
+        self._timers.delete_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
+
+
+class StateAccess(KeyedStateStore):
+    """Handles to the state of the current key."""
+
+    def __init__(self, keyed: KeyedState | None) -> None:
+        """Take the state, None if the stream is not keyed."""
+        self._keyed = keyed
+
+    def _need(self, name: object) -> KeyedState:
+        if self._keyed is None:
+            message = f"keyed state {name!r} needs a keyed stream: call key_by() first"
+            raise ProgramError(message)
+        return self._keyed
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        """Return the handle of a single value per key."""
+        return self._need(state_descriptor.name).get_state(state_descriptor)
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the handle of a list per key."""
+        return self._need(state_descriptor.name).get_list_state(state_descriptor)
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        """Return the handle of a map per key."""
+        return self._need(state_descriptor.name).get_map_state(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        """Return the handle of a reduced value per key."""
+        return self._need(state_descriptor.name).get_reducing_state(state_descriptor)
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState:
+        """Return the handle of an accumulator per key."""
+        return self._need(state_descriptor.name).get_aggregating_state(state_descriptor)
+
+
+class FunctionContext(StateAccess, RuntimeContext):
+    """The runtime context of one operator instance."""
+
+    def __init__(self, context: OperatorContext, keyed: KeyedState | None = None) -> None:
+        """Take the surroundings of the operator."""
+        super().__init__(keyed)
+        self._context = context
+        self.metrics = MetricGroup()
+
+    def get_task_name(self) -> str:
+        """Return the operator's name."""
+        return self._context.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Return the parallelism of the operator."""
+        return self._context.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return the number of key groups."""
+        return self._context.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        """Return the number of this subtask, from 0."""
+        return self._context.subtask
+
+    def get_attempt_number(self) -> int:
+        """Return 0: attempts are told apart by names, not numbers."""
+        return 0
+
+    def get_task_name_with_subtasks(self) -> str:
+        """Return ``name (2/4)``, counted from 1."""
+        context = self._context
+        return f"{context.name} ({context.subtask + 1}/{context.parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """Return an entry of the job's configuration."""
+        return str(self._context.configuration.to_dict().get(key, default_value))
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Return the counters of the function."""
+        return self.metrics

@@ -1,0 +1,171 @@
+"""The operator contract: what runs inside a task.
+
+What it is: the interface between the task loop (``runtime/task.py``), which delivers batches and
+watermarks, and the logic of one operator (``runtime/operators/``).  Nothing here knows Spark.
+
+What it is not: what the user writes.  User functions live in ``datastream/functions.py`` and are
+called by operators.
+
+Read next: ``runtime/operators/``, then ``runtime/task.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from millstream.common.configuration import Configuration
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.runtime.batch import Batch
+    from millstream.state.store import KeyValueStore
+
+__all__ = [
+    "EpochContext",
+    "Operator",
+    "OperatorContext",
+    "OperatorFactory",
+    "OperatorSnapshot",
+    "Output",
+]
+
+
+class Output(Protocol):
+    """Where an operator sends what it makes: chained operators and exchanges."""
+
+    def emit(self, batch: Batch) -> None:
+        """Send records on the main output.  An empty batch is allowed and dropped."""
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Send records on the side output called ``tag``; dropped if nobody reads it."""
+
+    def emit_watermark(self, watermark: int) -> None:
+        """Send a watermark (milliseconds) behind everything emitted so far."""
+
+    def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
+        """Say that this output is idle (True) or active again (False)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator instance knows for as long as it lives (one worker, one subtask)."""
+
+    uid: str
+    name: str
+    #: "file.py:12", where the user's program made the operator.
+    location: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    job_name: str
+    configuration: Configuration
+    #: Type of the records on the main output.
+    output_type: TypeInformation
+    #: Type of the records per side output tag.
+    side_types: dict[str, TypeInformation]
+    #: Tags that have a reader.  Work for other tags may be saved.
+    read_tags: frozenset[str]
+    #: BATCH runtime mode: keyed reductions emit only their final value.
+    batch_mode: bool = False
+
+
+@dataclass(slots=True)
+class EpochContext:
+    """What an operator is told at the start of an epoch."""
+
+    epoch: int
+    #: Unique for this attempt of this task; names everything durable that it writes.
+    attempt: str
+    #: Milliseconds since 1970, taken when the epoch was planned, the same in every task and in
+    #: every replay by the same driver.
+    processing_time: int
+    #: The store restored to the previous checkpoint; None if the operator keeps no keyed state.
+    store: KeyValueStore | None
+    #: The operator's watermark at the end of the previous epoch.
+    watermark: int
+    #: What the operator returned as ``OperatorSnapshot.operator_state`` at the previous epoch's
+    #: end in this subtask (None at first).  A value of any picklable type.
+    operator_state: object | None
+    job_id: str = ""
+    #: The last epoch of a bounded job: after the maximum watermark ``end_input`` is called.
+    final: bool = False
+    #: Where sinks and snapshots may put temporary files of this worker.
+    scratch_directory: str = ""
+
+
+@dataclass(slots=True)
+class OperatorSnapshot:
+    """What an operator votes with at the end of an epoch."""
+
+    #: Small state kept in the manifest itself, given back by subtask.
+    operator_state: object | None = None
+    #: What the sink committer gets, pickled into the manifest.
+    committables: list[object] = field(default_factory=list)
+    #: Counters of this epoch, by their metric name (``numRecordsIn``, ``numLateRecordsDropped``).
+    metrics: dict[str, int] = field(default_factory=dict)
+
+
+class Operator(ABC):
+    """The logic of one operator in one subtask.
+
+    Contract:
+      1. ``setup`` then ``open`` are called once; ``close`` once at the end.  (runtime)
+      2. Then for each epoch that this worker gets: ``begin_epoch``, any mix of ``process_batch``,
+         ``process_watermark`` and ``process_idle``, then ``end_epoch``.  (runtime)
+      3. Watermarks given to ``process_watermark`` only grow.  (runtime)
+      4. After ``end_epoch`` nothing is kept that the next epoch's result depends on, except
+         through the store and the snapshot: the next epoch may run in another worker.  (test kit)
+      5. An exception leaves the instance unusable: it is closed and built again.  (runtime)
+      6. A batch that was received is not changed.  (nobody)
+    """
+
+    #: True when the operator wants a KeyValueStore.
+    keyed: bool = False
+
+    context: OperatorContext
+    output: Output
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Take the surroundings; called once, before ``open``."""
+        self.context = context
+        self.output = output
+
+    def open(self) -> None:
+        """Open user functions; called once per instance."""
+
+    def close(self) -> None:
+        """Close user functions; called once per instance, also after a failure."""
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Start an epoch on the restored state.  Processing-time timers that are due fire here."""
+
+    @abstractmethod
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Process records of one input, in order."""
+
+    def process_watermark(self, watermark: int) -> None:
+        """Advance event time to ``watermark``; the combined minimum over all inputs."""
+        self.output.emit_watermark(watermark)
+
+    def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
+        """All inputs became idle, or one is active again."""
+        self.output.emit_idle(idle)
+
+    def end_input(self) -> None:
+        """All inputs of a bounded job are over (after the maximum watermark)."""
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Write everything through to the store and return the vote."""
+        return OperatorSnapshot()
+
+
+class OperatorFactory(Protocol):
+    """What the graph holds for an operator: picklable, makes one instance per subtask."""
+
+    @property
+    def keyed(self) -> bool:
+        """True when instances want a KeyValueStore (a class attribute will do)."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""

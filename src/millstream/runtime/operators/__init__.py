@@ -1,0 +1,52 @@
+"""The operators: one module per kind, and the factories that the graph holds.
+
+What it is: the logic that runs in tasks, between ``runtime/task.py`` and user functions.
+
+What it is not: the API (``datastream/``), which only fills the factories in.
+
+Read next: ``runtime/operators/map.py``, then ``runtime/operators/keyed_process.py`` and
+``runtime/operators/window.py``.
+"""
+
+from __future__ import annotations
+
+from millstream.runtime.operators.combiner import CombinerFactory
+from millstream.runtime.operators.filter import FilterFactory
+from millstream.runtime.operators.flat_map import FlatMapFactory
+from millstream.runtime.operators.keyed_process import KeyedProcessFactory
+from millstream.runtime.operators.keyed_reduce import KeyedAggregateFactory, KeyedReduceFactory
+from millstream.runtime.operators.map import MapFactory
+from millstream.runtime.operators.map_batches import MapBatchesFactory
+from millstream.runtime.operators.process import ProcessFactory
+from millstream.runtime.operators.sink import SinkFactory
+from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
+from millstream.runtime.operators.window import WindowFactory
+from millstream.runtime.operators.window_partials import key_groups_of_partials
+from millstream.runtime.operators.window_specs import (
+    AggregateSpec,
+    ApplySpec,
+    BuiltInSpec,
+    ProcessSpec,
+    ReduceSpec,
+)
+
+__all__ = [
+    "AggregateSpec",
+    "ApplySpec",
+    "BuiltInSpec",
+    "CombinerFactory",
+    "FilterFactory",
+    "FlatMapFactory",
+    "KeyedAggregateFactory",
+    "KeyedProcessFactory",
+    "KeyedReduceFactory",
+    "MapBatchesFactory",
+    "MapFactory",
+    "ProcessFactory",
+    "ProcessSpec",
+    "ReduceSpec",
+    "SinkFactory",
+    "TimestampsWatermarksFactory",
+    "WindowFactory",
+    "key_groups_of_partials",
+]

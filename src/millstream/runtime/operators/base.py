@@ -1,0 +1,156 @@
+"""What operators with a user function have in common: opening, closing, counting.
+
+What it is: the base class of most operators in this package.
+
+What it is not: any operator's logic.
+
+Read next: ``runtime/operators/map.py``, the simplest of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.common.functions import Function
+from millstream.common.output_tag import OutputTag
+from millstream.runtime.batch import Batch
+from millstream.runtime.function_context import FunctionContext
+from millstream.runtime.operator import Operator, OperatorContext, OperatorSnapshot, Output
+from millstream.runtime.user_code import private_copy, user_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["Collector", "FunctionOperator", "side_type"]
+
+#: Longest batch that collected output is cut into.
+LONGEST_BATCH = 65_536
+
+
+class FunctionOperator(Operator):
+    """An operator around one user function."""
+
+    def __init__(self, function: Any) -> None:  # noqa: ANN401 - Function or plain callable
+        """Take a copy of ``function`` for this subtask."""
+        self.function = private_copy(function)
+        self.records_in = 0
+        self.records_out = 0
+        self._opened = False
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Take the surroundings."""
+        super().setup(context, output)
+        self.runtime_context = FunctionContext(context, self.make_keyed_state())
+
+    def make_keyed_state(self) -> KeyedState | None:
+        """Return the keyed state; called once in ``setup``.  Keyed operators override it."""
+        return None
+
+    def user_functions(self) -> Iterable[object]:
+        """Return what is to be opened and closed."""
+        return (self.function,)
+
+    def open(self) -> None:
+        """Open the user function."""
+        self._opened = True
+        for function in self.user_functions():
+            if isinstance(function, Function):
+                try:
+                    function.open(self.runtime_context)
+                except Exception as error:
+                    raise user_error(self.context, error, doing="opening the function") from error
+
+    def close(self) -> None:
+        """Close the user function if it was opened."""
+        if not self._opened:
+            return
+        self._opened = False
+        for function in self.user_functions():
+            if isinstance(function, Function):
+                try:
+                    function.close()
+                except Exception as error:
+                    raise user_error(self.context, error, doing="closing the function") from error
+
+    def emit(self, batch: Batch) -> None:
+        """Emit and count."""
+        count = len(batch)
+        if count:
+            self.records_out += count
+            self.output.emit(batch)
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Vote with the counters."""
+        return OperatorSnapshot(metrics=self.take_metrics())
+
+    def take_metrics(self) -> dict[str, int]:
+        """Return the epoch's counters and start them at zero again."""
+        metrics = {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out}
+        self.records_in = self.records_out = 0
+        metrics.update(self.runtime_context.metrics.take_all())
+        return metrics
+
+
+class Collector:
+    """Collects what a process or window function yields, main output and side outputs apart.
+
+    ``flush`` emits it; side outputs go first, which no reader can tell: they are other streams.
+    """
+
+    __slots__ = ("_emit", "_operator", "_side", "timestamps", "values")
+
+    def __init__(self, operator: Operator, emit: Callable[[Batch], None]) -> None:
+        """Collect for ``operator``; main output goes through ``emit``."""
+        self._operator = operator
+        self._emit = emit
+        self.values: list[object] = []
+        self.timestamps: list[int] = []
+        self._side: dict[str, tuple[list[object], list[int]]] = {}
+
+    def collect(self, items: Iterable[object], timestamp: int) -> None:
+        """Take all ``items``; a tuple that begins with an OutputTag goes to that side output."""
+        append, append_timestamp = self.values.append, self.timestamps.append
+        for item in items:
+            if item.__class__ is tuple and item and item[0].__class__ is OutputTag:  # type: ignore[index]
+                self.side(item, timestamp)
+            else:
+                append(item)
+                append_timestamp(timestamp)
+
+    def side(self, item: object, timestamp: int) -> None:
+        """Take ``(tag, value)``."""
+        tag, value = item  # type: ignore[misc] # ValueError names the mistake well enough
+        values, timestamps = self._side.setdefault(tag.tag_id, ([], []))
+        values.append(value)
+        timestamps.append(timestamp)
+
+    def flush(self) -> None:
+        """Emit what was collected since the last flush."""
+        operator = self._operator
+        if self._side:
+            side, self._side = self._side, {}
+            for tag, (values, timestamps) in side.items():
+                kind = side_type(operator.context, tag)
+                operator.output.emit_side(tag, Batch(kind, values=values, timestamps=timestamps))
+        if self.values:
+            values, timestamps = self.values, self.timestamps
+            self.values, self.timestamps = [], []
+            kind = operator.context.output_type
+            for start in range(0, len(values), LONGEST_BATCH):
+                stop = start + LONGEST_BATCH
+                self._emit(
+                    Batch(kind, values=values[start:stop], timestamps=timestamps[start:stop])
+                )
+
+
+def side_type(context: OperatorContext, tag: str) -> TypeInformation:
+    """Return the type of a side output; untyped where none was declared."""
+    kind = context.side_types.get(tag)
+    if kind is None:
+        from millstream.common.types import Types  # noqa: PLC0415 - only for undeclared tags
+
+        kind = Types.PICKLED_BYTE_ARRAY()
+    return kind

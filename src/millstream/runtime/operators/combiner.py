@@ -1,0 +1,137 @@
+"""The combiner: built-in aggregates are computed per batch before the exchange.
+
+What it is: an operator in front of the exchange that turns records into partial aggregates by key
+and pane (``window_partials.py``), so that far fewer rows travel.
+
+What it is not: needed for the result.  The window operator takes records as well.
+
+Batches are gathered and grouped together.  Gathering never changes what is late: the partials of
+a window leave before the watermark that makes the window fire, and all leave at the epoch's end.
+
+Read next: ``runtime/operators/builtin_window.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pyarrow as pa
+
+from millstream.common.typeinfo import from_arrow_schema
+from millstream.runtime.aggregates import Aggregates, named_aggregates
+from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.runtime.operator import Operator, OperatorSnapshot
+from millstream.runtime.operators.keyed import KeyExtractor
+from millstream.runtime.operators.window import check_timestamps
+from millstream.runtime.operators.window_partials import START, Partials, concatenated
+
+if TYPE_CHECKING:
+    from millstream.runtime.operator import EpochContext
+    from millstream.runtime.windows import FixedEventTimeWindows
+
+__all__ = ["CombinerFactory", "CombinerOperator"]
+
+#: Records that are gathered before they are grouped (a few tens of MB).
+MOST_GATHERED: Final = 1 << 20
+
+
+class CombinerOperator(Operator):
+    """Emits partial aggregates."""
+
+    def __init__(
+        self, assigner: FixedEventTimeWindows, aggregates: Aggregates, key_selector: Any  # noqa: ANN401
+    ) -> None:  # fmt: skip
+        """Take what the window was declared with."""
+        self._assigner = assigner
+        self._partials = Partials(
+            assigner, named_aggregates(aggregates), KeyExtractor(key_selector)
+        )
+        self._watermark = MIN_TIMESTAMP
+        self._forget()
+        self._records_in = 0
+        self._records_out = 0
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Start with nothing gathered."""
+        self._watermark = epoch.watermark
+        self._forget()
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Gather records."""
+        del input_index
+        if not len(batch):
+            return
+        timestamps = batch.timestamp_array
+        check_timestamps(self, timestamps)
+        self._records_in += len(batch)
+        for table in self._partials.raw(batch, self.context):
+            self._gathered.setdefault(table.schema.field(0).type, []).append(table)
+        self._count += len(batch)
+        # The window that fires first among those the batch is in.
+        pane = int(self._assigner.pane_starts(timestamps[timestamps.argmin()][None])[0])
+        first = max(MIN_TIMESTAMP, self._first_firing(pane))
+        self._next_firing = min(self._next_firing, first)
+        if self._count >= MOST_GATHERED or self._next_firing <= self._watermark:
+            self._flush()
+
+    def process_watermark(self, watermark: int) -> None:
+        """Send what the watermark makes fire, then the watermark."""
+        self._watermark = watermark
+        if self._next_firing <= watermark:
+            self._flush()
+        self.output.emit_watermark(watermark)
+
+    def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - as in the contract
+        """Send everything, then the status."""
+        self._flush()
+        self.output.emit_idle(idle)
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Send everything: the next epoch may run in another worker."""
+        self._flush()
+        metrics = {"numRecordsIn": self._records_in, "numRecordsOut": self._records_out}
+        self._records_in = self._records_out = 0
+        return OperatorSnapshot(metrics=metrics)
+
+    def end_input(self) -> None:
+        """Send everything."""
+        self._flush()
+
+    def _first_firing(self, pane: int) -> int:
+        """The largest timestamp of the first window that contains the pane."""
+        assigner = self._assigner
+        last = pane - (pane - assigner.offset) % assigner.slide
+        steps = max(0, -(-(last + assigner.size - pane) // assigner.slide) - 1)
+        return last - steps * assigner.slide + assigner.size - 1
+
+    def _forget(self) -> None:
+        self._gathered: dict[pa.DataType, list[pa.Table]] = {}
+        self._count = 0
+        self._next_firing = MAX_TIMESTAMP + 1
+
+    def _flush(self) -> None:
+        gathered = self._gathered
+        self._forget()
+        for tables in gathered.values():
+            table = self._partials.make(concatenated(tables)).combine_chunks()
+            for arrow in table.to_batches():
+                if arrow.num_rows:
+                    self._records_out += arrow.num_rows
+                    kind = from_arrow_schema(arrow.schema)
+                    starts = arrow.column(arrow.schema.get_field_index(START)).to_numpy()
+                    self.output.emit(Batch(kind, arrow=arrow, timestamps=starts))
+
+
+@dataclass
+class CombinerFactory:
+    """Makes combiners; ``WindowFactory`` with the same arguments merges what they emit."""
+
+    assigner: Any
+    aggregates: Aggregates
+    key_selector: Any
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return CombinerOperator(self.assigner, self.aggregates, self.key_selector)

@@ -1,0 +1,106 @@
+"""What keyed operators have in common: the keyed state, and the keys of a batch.
+
+What it is: the base class of operators behind ``key_by``.
+
+What it is not: the state itself (``state/keyed.py``).
+
+Read next: ``runtime/operators/keyed_process.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.common.field_access import column_of, field_of
+from millstream.runtime.operators.base import FunctionOperator
+from millstream.runtime.user_code import bound_method, index_reached, private_copy, user_error
+from millstream.state.key_groups import key_group_range
+from millstream.state.keyed import KeyedState
+
+if TYPE_CHECKING:
+    from millstream.runtime.batch import Batch
+    from millstream.runtime.operator import EpochContext, OperatorContext, OperatorSnapshot
+    from millstream.state.store import KeyValueStore
+
+__all__ = ["PLAIN_KEY_TYPES", "KeyExtractor", "KeyedOperator", "store_of"]
+
+
+#: Types of keys that are dictionary keys as they are; of others the encoded form is.
+PLAIN_KEY_TYPES: Final = frozenset({int, str})
+
+
+class KeyExtractor:
+    """Takes the keys out of a batch, from its Arrow column where that is all the selector reads."""
+
+    __slots__ = ("_field", "_select")
+
+    def __init__(self, key_selector: Any) -> None:  # noqa: ANN401 - KeySelector or callable
+        """Take a KeySelector or callable."""
+        select = bound_method(private_copy(key_selector), "get_key")
+        self._select = select
+        self._field = field_of(select)
+
+    def column(self, batch: Batch) -> pa.Array | None:
+        """Return the keys as an Arrow array, None if the batch has no such column."""
+        if self._field is None or not batch.is_columnar:
+            return None
+        position = column_of(batch.type_info, self._field)
+        return None if position is None else batch.arrow.column(position)
+
+    def keys(self, batch: Batch, context: OperatorContext) -> list[Any]:
+        """Return the key of each record as a Python value.
+
+        Raises:
+            UserFunctionError: the selector raised; names the record.
+        """
+        column = self.column(batch)
+        if column is not None and pa.types.is_integer(column.type) and not column.null_count:
+            keys: list[Any] = column.to_numpy().tolist()
+            return keys
+        values = batch.values
+        iterator = iter(values)
+        try:
+            return list(map(self._select, iterator))
+        except Exception as error:
+            record = values[index_reached(iterator, values)]
+            raise user_error(
+                context, error, record, doing="taking the key (key_by) of"
+            ) from error
+
+
+def store_of(epoch: EpochContext) -> KeyValueStore:
+    """Return the store of an epoch, which the runtime gives to every keyed operator."""
+    if epoch.store is None:
+        message = "a keyed operator was started without a store"
+        raise RuntimeError(message)
+    return epoch.store
+
+
+class KeyedOperator(FunctionOperator):
+    """An operator around a user function with keyed state."""
+
+    keyed = True
+    keyed_state: KeyedState
+
+    def __init__(self, function: Any, key_selector: Any) -> None:  # noqa: ANN401 - user code
+        """Take copies of the user's function and key selector."""
+        super().__init__(function)
+        self.extractor = KeyExtractor(key_selector)
+
+    def make_keyed_state(self) -> KeyedState:
+        """Make the keyed state of this subtask's key groups."""
+        context = self.context
+        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
+        self.keyed_state = KeyedState(context.max_parallelism, groups)
+        return self.keyed_state
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Take the restored state."""
+        self.keyed_state.begin_epoch(store_of(epoch), epoch.processing_time)
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Write the state through."""
+        self.keyed_state.flush()
+        return super().end_epoch()

@@ -1,0 +1,142 @@
+"""The sink operator: drives the writer of a sink through one epoch after the other.
+
+What it is: a writer is made at the first record of an epoch, written to, and asked to pre-commit
+at the epoch's end; its committables go into the vote.
+
+What it is not: the commit, which happens in the driver after the manifest is published
+(``checkpoint/coordinator.py``).
+
+Read next: ``connectors/sink.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.connectors.sink import WriterContext
+from millstream.crash_points import crash_point
+from millstream.errors import MillstreamError, SinkError
+from millstream.runtime.operator import Operator, OperatorSnapshot
+from millstream.runtime.user_code import private_copy
+
+if TYPE_CHECKING:
+    from millstream.connectors.sink import Sink, SinkWriter
+    from millstream.runtime.batch import Batch
+    from millstream.runtime.operator import EpochContext
+
+__all__ = ["SinkFactory", "SinkOperator"]
+
+
+class SinkOperator(Operator):
+    """Writes records to a sink, pre-commits at the end of each epoch."""
+
+    def __init__(self, sink: Sink) -> None:
+        """Take a copy of the sink for this subtask."""
+        self._sink = private_copy(sink)
+        self._writer: SinkWriter | None = None
+        self._epoch: EpochContext | None = None
+        self._records = 0
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Start an epoch; the writer is made when the first record comes."""
+        self._drop_writer()
+        self._epoch = epoch
+        self._records = 0
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Write."""
+        del input_index
+        if not len(batch):
+            return
+        self._records += len(batch)
+        try:
+            if self._writer is None:
+                self._writer = self._make_writer()
+            self._writer.write(batch)
+        except Exception as error:
+            self._drop_writer()
+            raise self._wrapped(error, "writing") from error
+
+    def process_watermark(self, watermark: int) -> None:
+        """Tell the writer."""
+        if self._writer is not None:
+            try:
+                self._writer.write_watermark(watermark)
+            except Exception as error:
+                self._drop_writer()
+                raise self._wrapped(error, "writing a watermark") from error
+        self.output.emit_watermark(watermark)
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Pre-commit and vote with the committables."""
+        committables: list[object] = []
+        crash_point("sink.prepare.before")
+        if self._writer is not None:
+            try:
+                committables = list(self._writer.prepare_commit())
+            except Exception as error:
+                self._drop_writer()
+                raise self._wrapped(error, "pre-committing") from error
+            writer, self._writer = self._writer, None
+            try:
+                writer.close()
+            except Exception as error:
+                raise self._wrapped(error, "closing the writer") from error
+        crash_point("sink.prepare.after")
+        metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
+        return OperatorSnapshot(committables=committables, metrics=metrics)
+
+    def close(self) -> None:
+        """Abort what is under way: an epoch that succeeded has left no writer."""
+        self._drop_writer()
+
+    def _make_writer(self) -> SinkWriter:
+        context, epoch = self.context, self._epoch
+        if epoch is None:
+            message = "a record came before begin_epoch"
+            raise SinkError(message)
+        writer: SinkWriter = self._sink.create_writer(
+            WriterContext(
+                job_id=epoch.job_id,
+                sink_uid=context.uid,
+                subtask=context.subtask,
+                parallelism=context.parallelism,
+                epoch=epoch.epoch,
+                attempt=epoch.attempt,
+            )
+        )
+        return writer
+
+    def _drop_writer(self) -> None:
+        """Abort and close; an error here must not hide the one that led here."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with contextlib.suppress(Exception):
+                writer.abort()
+            with contextlib.suppress(Exception):
+                writer.close()
+
+    def _wrapped(self, error: Exception, doing: str) -> MillstreamError:
+        if isinstance(error, MillstreamError):
+            return error
+        epoch = self._epoch.epoch if self._epoch is not None else "?"
+        context = self.context
+        message = (
+            f"sink {context.name!r} ({context.location}) failed while {doing} in epoch {epoch}, "
+            f"subtask {context.subtask}: {type(error).__name__}: {error}"
+        )
+        return SinkError(message)
+
+
+@dataclass
+class SinkFactory:
+    """Makes sink operators."""
+
+    sink: Sink
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return SinkOperator(self.sink)

@@ -1,0 +1,195 @@
+"""Partitioners: to which subtask of the next operator each record of a batch goes.
+
+What it is: one small class per kind of partitioning, working on whole batches; columnar where
+the key is a column.
+What it is not: the sending, which is in ``runtime/exchange.py``.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+from millstream.common.field_access import field_of
+from millstream.errors import ProgramError
+from millstream.graph.model import Partitioning
+from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from millstream.graph.model import StreamEdge
+    from millstream.runtime.batch import Batch
+
+__all__ = ["Partitioner", "create_partitioner", "key_column"]
+
+#: Keys whose subtask is remembered per edge; the memory is bounded, not the number of keys.
+_REMEMBERED_KEYS: Final = 500_000
+
+
+class Partitioner(Protocol):
+    """Chooses targets."""
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        """The subtask of each record, or one for all, or None for every subtask (broadcast)."""
+
+
+def key_column(batch: Batch, field: str | int) -> pa.Array | None:
+    """The column that a pure field access reads, None if the batch is not columnar."""
+    if not batch.is_columnar:
+        return None
+    arrow = batch.arrow
+    if isinstance(field, int):
+        return arrow.column(field) if 0 <= field < arrow.num_columns else None
+    position = arrow.schema.get_field_index(field)
+    return arrow.column(position) if position >= 0 else None
+
+
+class _HashPartitioner:
+    """By key group, as Flink: stable over processes, machines and parallelisms."""
+
+    def __init__(
+        self, selector: Callable[[object], object], parallelism: int, max_parallelism: int
+    ) -> None:
+        self._selector = selector
+        self._field = field_of(selector)
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        # Invariant: only keys of exactly the types int and str are in here, so that 1 and True,
+        # which are equal in a dict but not as keys, cannot share an entry.
+        self._known: dict[object, int] = {}
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        if self._parallelism == 1:
+            return 0
+        if self._field is not None:
+            column = key_column(batch, self._field)
+            if column is not None:
+                groups = key_groups_of_array(column, self._max_parallelism).astype(np.int64)
+                return groups * self._parallelism // self._max_parallelism
+        known = self._known.get
+        keys = list(map(self._selector, batch.values))
+        chosen = [
+            known(key, -1) if type(key) is int or type(key) is str else -1 for key in keys
+        ]
+        if -1 in chosen:
+            self._fill(keys, chosen)
+        return np.asarray(chosen, dtype=np.int64)
+
+    def _fill(self, keys: list[object], chosen: list[int]) -> None:
+        if len(self._known) > _REMEMBERED_KEYS:
+            self._known.clear()
+        for position, subtask in enumerate(chosen):
+            if subtask >= 0:
+                continue
+            key = keys[position]
+            group = key_group(key, self._max_parallelism)
+            subtask = subtask_of(group, self._max_parallelism, self._parallelism)  # noqa: PLW2901
+            chosen[position] = subtask
+            if type(key) is int or type(key) is str:
+                self._known[key] = subtask
+
+
+class _SameSubtask:
+    """FORWARD over a stage boundary, and GLOBAL."""
+
+    def __init__(self, subtask: int) -> None:
+        self._subtask = subtask
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        del batch
+        return self._subtask
+
+
+class _RoundRobin:
+    """REBALANCE and RESCALE: batches are dealt out in turn, large ones record by record."""
+
+    def __init__(self, start: int, subtasks: list[int]) -> None:
+        self._next = start
+        self._subtasks = np.asarray(subtasks, dtype=np.int64)
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        count = len(self._subtasks)
+        positions = (np.arange(len(batch)) + self._next) % count
+        self._next = (self._next + len(batch)) % count
+        return self._subtasks[positions]
+
+
+class _Shuffle:
+    """SHUFFLE: random, but the same at every replay."""
+
+    def __init__(self, seed: int, parallelism: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - not for secrets
+        self._parallelism = parallelism
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        drawn = [self._random.randrange(self._parallelism) for _ in range(len(batch))]
+        return np.asarray(drawn, dtype=np.int64)
+
+
+class _Broadcast:
+    """BROADCAST: every subtask gets every record."""
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        del batch
+        return None
+
+
+class _Custom:
+    """CUSTOM: the user's partitioner on the user's key."""
+
+    def __init__(self, edge: StreamEdge, parallelism: int) -> None:
+        if edge.partitioner is None:
+            message = "a custom partitioning needs a partitioner"
+            raise ProgramError(message)
+        self._partitioner = edge.partitioner
+        self._selector = edge.key_selector or (lambda value: value)
+        self._parallelism = parallelism
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        count = self._parallelism
+        chosen = [self._partitioner(self._selector(value), count) for value in batch.values]
+        for subtask in chosen:
+            if not 0 <= subtask < count:
+                message = f"the partitioner chose subtask {subtask} of {count}"
+                raise ProgramError(message)
+        return np.asarray(chosen, dtype=np.int64)
+
+
+def create_partitioner(
+    edge: StreamEdge, subtask: int, source_parallelism: int, parallelism: int, max_parallelism: int
+) -> Partitioner:
+    """The partitioner of ``edge`` as seen from one producing subtask."""
+    kind = edge.partitioning
+    if kind is Partitioning.HASH:
+        if edge.key_selector is None:
+            message = "a keyed edge needs a key selector"
+            raise ProgramError(message)
+        return _HashPartitioner(edge.key_selector, parallelism, max_parallelism)
+    if kind is Partitioning.FORWARD:
+        return _SameSubtask(subtask % parallelism)
+    if kind is Partitioning.GLOBAL:
+        return _SameSubtask(0)
+    if kind is Partitioning.BROADCAST:
+        return _Broadcast()
+    if kind is Partitioning.SHUFFLE:
+        return _Shuffle(subtask, parallelism)
+    if kind is Partitioning.CUSTOM:
+        return _Custom(edge, parallelism)
+    if kind is Partitioning.RESCALE:
+        return _RoundRobin(0, _rescale_targets(subtask, source_parallelism, parallelism))
+    return _RoundRobin(subtask % parallelism, list(range(parallelism)))
+
+
+def _rescale_targets(subtask: int, source_parallelism: int, parallelism: int) -> list[int]:
+    """The subtasks near ``subtask``: a block of targets, or one target for a block of sources."""
+    if parallelism >= source_parallelism:
+        first = subtask * parallelism // source_parallelism
+        stop = max(first + 1, (subtask + 1) * parallelism // source_parallelism)
+        return list(range(first, stop))
+    return [subtask * parallelism // source_parallelism]

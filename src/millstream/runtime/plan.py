@@ -1,0 +1,111 @@
+"""What a task is told about one epoch: assignments, restored state, channels.
+
+What it is: plain picklable data made by the driver for each epoch (``checkpoint`` side) and read
+by ``runtime/task.py``.  It is the only thing that changes from epoch to epoch; the job graph is
+shipped once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from millstream.runtime.batch import MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.connectors.source import Split
+    from millstream.state.store import StateHandle
+
+__all__ = ["END_OF_INPUT", "EpochPlan", "OperatorRestore", "SplitAssignment"]
+
+#: Id of the pseudo-splits that carry the maximum watermark in the last epoch of a bounded job.
+END_OF_INPUT: Final = "end-of-input"
+
+
+@dataclass(slots=True)
+class SplitAssignment:
+    """One split as it takes part in an epoch (also when nothing of it is read)."""
+
+    source_uid: str
+    split: Split
+    #: The subtask of stage 0 that reads it.
+    subtask: int
+    #: ``[start, stop)``; equal if nothing is read.
+    start: int
+    stop: int
+    #: Number of its channel, unique in the epoch.
+    channel: int
+    #: The split ends at ``stop``.
+    finished: bool = False
+    idle: bool = False
+    was_idle: bool = False
+    #: Operator uid -> (watermark, pickled state) of the per-channel operators of stage 0.
+    operators: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
+
+    def watermark(self, uid: str) -> int:
+        """The watermark that the per-channel operator ``uid`` had reached."""
+        return self.operators.get(uid, (MIN_TIMESTAMP, None))[0]
+
+
+@dataclass(slots=True)
+class OperatorRestore:
+    """The previous checkpoint of one operator, all subtasks."""
+
+    #: Per old subtask.
+    handles: list[StateHandle | None]
+    watermarks: list[int]
+    idle: list[bool]
+    #: Pickled.
+    operator_states: list[bytes | None]
+
+
+@dataclass(slots=True)
+class EpochPlan:
+    """Everything that is new about an epoch."""
+
+    job_id: str
+    #: Changes with every run of the driver, so that workers drop what an older run left.
+    run_id: str
+    epoch: int
+    #: Milliseconds; the same in every replay.
+    processing_time: int
+    assignments: list[SplitAssignment]
+    #: Operator uid -> its previous checkpoint.
+    operators: dict[str, OperatorRestore]
+    #: The last epoch of a bounded job.
+    final: bool
+    storage: CheckpointStorage
+    #: Where workers keep local copies of state.
+    local_root: str
+    state_backend: str
+    fsync: bool = True
+
+    def subtask_watermark(self, uid: str, subtask: int, parallelism: int) -> int:
+        """An operator's watermark at the end of the previous epoch."""
+        restore = self.operators.get(uid)
+        if restore is None or not restore.watermarks:
+            return MIN_TIMESTAMP
+        if len(restore.watermarks) == parallelism:
+            return restore.watermarks[subtask]
+        # After a change of parallelism nobody knows more than the slowest old subtask.
+        return min(restore.watermarks)
+
+    def subtask_idle(self, uid: str, subtask: int, parallelism: int) -> bool:
+        """Whether an operator was idle at the end of the previous epoch."""
+        restore = self.operators.get(uid)
+        if restore is None or len(restore.idle) != parallelism:
+            return False
+        return restore.idle[subtask]
+
+    def operator_state(self, uid: str, subtask: int, parallelism: int) -> bytes | None:
+        """The small state that an operator's subtask left in the manifest."""
+        restore = self.operators.get(uid)
+        if restore is None or len(restore.operator_states) != parallelism:
+            return None
+        return restore.operator_states[subtask]
+
+    def handles(self, uid: str) -> list[StateHandle]:
+        """Where the keyed state of an operator lies."""
+        restore = self.operators.get(uid)
+        return [] if restore is None else [handle for handle in restore.handles if handle]

@@ -1,0 +1,359 @@
+"""The source planner: which splits an epoch reads, from where to where.
+
+What it is: lives in the driver.  Spark asks it for the latest offset and logs what it answers;
+for an epoch it turns two offsets into split assignments.  Planning ``[start, stop)`` from the same
+two offsets gives the same assignments in every run.
+
+What it is not: a reader.  Tasks read.
+
+An *offset* (JSON, logged by Spark) is::
+
+    {"epoch": 7, "time": ms, "final": false,
+     "sources": {uid: {"known": 12, "done": 3, "at": {"3": 4096, "5": 100}, "idle": [4]}}}
+
+``known`` splits have been discovered, the first ``done`` are read to their end, ``at`` is the
+position of the others that have begun.  Splits are numbered in the order of discovery, which is
+logged beside the checkpoint (``runtime/split_log.py``) before an offset refers to it.
+
+Read next: ``spark/epoch_driver.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from millstream.connectors.source import Boundedness, Split
+from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
+from millstream.runtime.rate import EpochSizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.connectors.source import Source
+    from millstream.graph.model import JobGraph
+    from millstream.runtime.split_log import SplitLog
+
+__all__ = ["Offset", "PlannedSource", "SourcePlanner", "initial_offset", "plan_sources"]
+
+#: JSON.
+Offset = dict[str, object]
+
+#: How often a waiting planner asks the sources again, and how long it keeps Spark waiting.
+_POLL_SECONDS: Final = 0.02
+_WAIT_SECONDS: Final = 0.25
+
+
+def initial_offset() -> Offset:
+    """The offset before the first epoch."""
+    return {"epoch": -1, "time": 0, "final": False, "sources": {}}
+
+
+@dataclass(slots=True)
+class _Position:
+    """The mutable form of one source's part of an offset."""
+
+    known: int = 0
+    done: int = 0
+    at: dict[int, int] = field(default_factory=dict)
+    idle: set[int] = field(default_factory=set)
+
+    @staticmethod
+    def of(offset: Offset, uid: str) -> _Position:
+        sources = cast("dict[str, dict[str, object]]", offset["sources"])
+        part = sources.get(uid)
+        if part is None:
+            return _Position()
+        at = cast("dict[str, int]", part["at"])
+        return _Position(
+            known=cast("int", part["known"]),
+            done=cast("int", part["done"]),
+            at={int(number): position for number, position in at.items()},
+            idle=set(cast("list[int]", part["idle"])),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "known": self.known,
+            "done": self.done,
+            "at": {str(number): self.at[number] for number in sorted(self.at)},
+            "idle": sorted(self.idle),
+        }
+
+
+@dataclass(slots=True)
+class PlannedSource:
+    """One source node as the planner sees it."""
+
+    uid: str
+    #: None for a Spark DataFrame: Spark keeps its offsets, and it has one split per subtask.
+    source: Source | None
+    parallelism: int
+    #: Milliseconds without data after which a split is idle; None: never.
+    idleness: int | None = None
+    splits: list[Split] = field(default_factory=list)
+    sizer: EpochSizer | None = None
+    #: Split number -> (position, monotonic milliseconds when it was reached).
+    last_data: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+
+def plan_sources(graph: JobGraph) -> list[PlannedSource]:
+    """The sources of a job, as the planner sees them."""
+    planned = []
+    for node in graph.nodes.values():
+        if node.kind == "source":
+            strategy = node.watermark_strategy
+            idleness = None if strategy is None else strategy.idle_timeout
+            planned.append(PlannedSource(node.uid, node.source, node.parallelism, idleness))
+    return planned
+
+
+class SourcePlanner:
+    """Plans epochs over all sources of a job.
+
+    Args:
+        sources: the source nodes.
+        log: where discovered splits are kept.
+        tick_interval: milliseconds between epochs without data, None for no ticks.
+        clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        sources: list[PlannedSource],
+        log: SplitLog,
+        *,
+        target_seconds: float,
+        tick_interval: int | None,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._sources = sources
+        self._log = log
+        self._tick_interval = tick_interval
+        self._clock = clock
+        self._last_tick = 0
+        for planned in sources:
+            if planned.source is not None:
+                planned.sizer = EpochSizer(planned.source.initial_limit, target_seconds)
+                planned.splits = log.load(planned.uid)
+
+    # -- planning the next offset --------------------------------------------------------------
+
+    def latest_offset(self, start: Offset) -> Offset:
+        """The offset up to which the next epoch should read; ``start`` if there is nothing to do.
+
+        Waits a short time for data, so that Spark does not ask in a busy loop.
+        """
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            offset = self._plan(start)
+            if offset is not None:
+                return offset
+            if time.monotonic() >= deadline:
+                return start
+            time.sleep(_POLL_SECONDS)
+
+    def _plan(self, start: Offset) -> Offset | None:
+        if start["final"]:
+            return None
+        now = self._clock()
+        positions: dict[str, object] = {}
+        changed = False
+        over = bool(self._sources)
+        for planned in self._sources:
+            position = _Position.of(start, planned.uid)
+            changed |= self._advance(planned, position)
+            over = over and self._is_over(planned, position)
+            positions[planned.uid] = position.to_json()
+        ticking = self._tick_interval is not None and now - self._last_tick >= self._tick_interval
+        if not (changed or over or ticking):
+            return None
+        self._last_tick = now
+        return {
+            "epoch": cast("int", start["epoch"]) + 1,
+            "time": max(now, cast("int", start["time"])),
+            # Everything was read by earlier epochs: this one carries the maximum watermark.
+            "final": over and not changed,
+            "sources": positions,
+        }
+
+    def _advance(self, planned: PlannedSource, position: _Position) -> bool:
+        """Move one source's position forward; True if an epoch is worth running for it."""
+        source, sizer = planned.source, planned.sizer
+        if source is None or sizer is None:
+            return False
+        self._discover(planned, source)
+        position.known = len(planned.splits)
+        budget = sizer.limit
+        moved = False
+        backlog = False
+        began = set(position.at)
+        for number in self._in_turn(planned, position):
+            split = planned.splits[number]
+            at = position.at.get(number)
+            if at is None:
+                if budget <= 0:
+                    backlog = True
+                    continue
+                at = source.start_offset(split)
+            end = source.end_offset(split)
+            stop = at
+            if at < end:
+                stop = source.next_stop(split, at, budget, end) if budget > 0 else at
+                backlog |= stop < end
+            # A split that has begun keeps its channel; an empty one is done at once.
+            if stop > at or number in began or source.is_final(split):
+                moved |= stop > at
+                position.at[number] = stop
+                budget -= stop - at
+        sizer.planned(sizer.limit - budget, backlog=backlog)
+        self._retire(planned, position)
+        changed_idle = self._mark_idle(planned, position)
+        return moved or changed_idle
+
+    @staticmethod
+    def _in_turn(planned: PlannedSource, position: _Position) -> list[int]:
+        """Unfinished splits: begun ones first, so that few are open at a time."""
+        unfinished = range(position.done, len(planned.splits))
+        return sorted(unfinished, key=lambda number: (number not in position.at, number))
+
+    def _discover(self, planned: PlannedSource, source: Source) -> None:
+        if planned.splits and source.boundedness is Boundedness.BOUNDED:
+            return
+        known = frozenset(split.id for split in planned.splits)
+        found = [split for split in source.discover(known) if split.id not in known]
+        if found:
+            self._log.append(planned.uid, len(planned.splits), found)
+            planned.splits.extend(found)
+
+    @staticmethod
+    def _retire(planned: PlannedSource, position: _Position) -> None:
+        """Count finished splits at the front as done, to keep offsets small."""
+        source = planned.source
+        while source is not None and position.done < len(planned.splits):
+            split = planned.splits[position.done]
+            at = position.at.get(position.done)
+            if at is None or not source.is_final(split) or at < source.end_offset(split):
+                return
+            del position.at[position.done]
+            position.idle.discard(position.done)
+            position.done += 1
+
+    def _mark_idle(self, planned: PlannedSource, position: _Position) -> bool:
+        """Splits without data for the idle time; True if a status changed."""
+        if planned.idleness is None:
+            return False
+        now = time.monotonic() * 1000
+        before = set(position.idle)
+        for number, at in position.at.items():
+            reached, since = planned.last_data.get(number, (None, now))
+            if reached != at:
+                since = now
+                planned.last_data[number] = (at, since)
+            if now - since >= planned.idleness:
+                position.idle.add(number)
+            else:
+                position.idle.discard(number)
+        return before != position.idle
+
+    @staticmethod
+    def _is_over(planned: PlannedSource, position: _Position) -> bool:
+        source = planned.source
+        if source is None or source.boundedness is not Boundedness.BOUNDED:
+            return False
+        for number in range(position.done, position.known):
+            split = planned.splits[number]
+            at = position.at.get(number)
+            if at is None or at < source.end_offset(split):
+                return False
+        return True
+
+    def set_limit(self, limit: int) -> None:
+        """Let the next epoch read at most about ``limit`` units of each source (for tests)."""
+        for planned in self._sources:
+            if planned.sizer is not None:
+                planned.sizer.limit = limit
+
+    def epoch_finished(self, seconds: float) -> None:
+        """Tell how long the epoch took, so that the next one can be sized."""
+        for planned in self._sources:
+            if planned.sizer is not None:
+                planned.sizer.finished(seconds)
+
+    # -- turning offsets into work -------------------------------------------------------------
+
+    def assignments(self, start: Offset, stop: Offset) -> list[SplitAssignment]:
+        """What the epoch from ``start`` to ``stop`` reads; a pure function of its arguments."""
+        result: list[SplitAssignment] = []
+        for planned in self._sources:
+            if planned.source is None:
+                result.extend(_spark_splits(planned))
+            else:
+                result.extend(self._source_assignments(planned, start, stop))
+            if stop["final"] and planned.source is not None:
+                result.extend(_end_of_input(planned))
+        for channel, assignment in enumerate(result):
+            assignment.channel = channel
+        return result
+
+    def _source_assignments(
+        self, planned: PlannedSource, start: Offset, stop: Offset
+    ) -> list[SplitAssignment]:
+        source = planned.source
+        if source is None:
+            return []
+        before, after = _Position.of(start, planned.uid), _Position.of(stop, planned.uid)
+        if len(planned.splits) < after.known:
+            planned.splits = self._log.load(planned.uid)
+        made: list[SplitAssignment] = []
+        load = [0] * planned.parallelism
+        for number in range(before.done, after.known):
+            split = planned.splits[number]
+            begun = number in before.at
+            first = before.at[number] if begun else source.start_offset(split)
+            last = after.at.get(number)
+            if number < after.done:
+                last = source.end_offset(split)
+            if last is None:
+                continue  # not begun yet
+            final = source.is_final(split) and last >= source.end_offset(split)
+            if begun and first >= last and final and number >= after.done:
+                continue  # finished in an earlier epoch, not yet counted in ``done``
+            subtask = self._choose(number, load, final=source.is_final(split))
+            load[subtask] += last - first
+            made.append(
+                SplitAssignment(
+                    source_uid=planned.uid,
+                    split=split,
+                    subtask=subtask,
+                    start=first,
+                    stop=last,
+                    channel=-1,
+                    finished=final,
+                    idle=number in after.idle,
+                    was_idle=number in before.idle,
+                )
+            )
+        return made
+
+    @staticmethod
+    def _choose(number: int, load: list[int], *, final: bool) -> int:
+        """A complete split goes to the subtask with least to do, a growing one stays put."""
+        if not final:
+            return number % len(load)
+        return load.index(min(load))
+
+
+def _spark_splits(planned: PlannedSource) -> list[SplitAssignment]:
+    return [
+        SplitAssignment(planned.uid, Split(f"spark-{subtask}"), subtask, 0, 0, -1)
+        for subtask in range(planned.parallelism)
+    ]
+
+
+def _end_of_input(planned: PlannedSource) -> list[SplitAssignment]:
+    return [
+        SplitAssignment(planned.uid, Split(f"{END_OF_INPUT}-{subtask}"), subtask, 0, 0, -1)
+        for subtask in range(planned.parallelism)
+    ]

@@ -1,0 +1,240 @@
+"""A stage instance: the operator chains of one subtask of one stage, wired together.
+
+What it is: built once per worker process and subtask from the job graph and kept for later
+epochs; user functions are opened here.  ``runtime/task.py`` drives it for one epoch.
+
+What it is not: state.  Nothing an epoch's result depends on stays here between epochs.
+
+Read next: ``runtime/task.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.runtime.exchange import ExchangeWriter, WatermarkValve
+from millstream.runtime.frames import Outbox
+from millstream.runtime.operator import OperatorContext
+from millstream.runtime.operators import TimestampsWatermarksFactory
+from millstream.runtime.partitioners import create_partitioner
+
+if TYPE_CHECKING:
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.graph.model import JobGraph, StreamEdge, StreamNode
+    from millstream.runtime.batch import Batch
+    from millstream.runtime.operator import Operator
+
+__all__ = ["ChainedInput", "NodeOutput", "StageInstance"]
+
+
+class ChainedInput:
+    """A plain call into the next operator of the chain, merged with its other inputs' time."""
+
+    def __init__(self, instance: StageInstance, edge: StreamEdge) -> None:
+        self._instance = instance
+        self._node = edge.target
+        self._edge = edge.id
+        self._input_index = edge.input_index
+        self._operator = instance.operators[edge.target]
+        # In stage 0 one channel is read at a time, so nothing is merged there.
+        self._alone = instance.level == 0 or len(instance.graph.inputs(edge.target)) == 1
+
+    def emit(self, batch: Batch) -> None:
+        """Hand records over."""
+        if len(batch):
+            self._operator.process_batch(batch, self._input_index)
+
+    def emit_watermark(self, watermark: int) -> None:
+        """Hand a watermark over."""
+        if self._alone:
+            self._instance.advance(self._node, watermark)
+        else:
+            self._instance.channel_watermark(self._node, self._edge, 0, watermark)
+
+    def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
+        """Hand idleness over."""
+        if self._alone:
+            self._operator.process_idle(idle)
+        else:
+            self._instance.channel_status(self._node, self._edge, 0, idle=idle)
+
+
+class NodeOutput:
+    """The ``Output`` of one operator: all its edges, main and side."""
+
+    def __init__(self) -> None:
+        self.main: list[ChainedInput | ExchangeWriter] = []
+        self.side: dict[str, list[ChainedInput | ExchangeWriter]] = {}
+        #: What receivers know: the last watermark and status sent (or restored).
+        self.watermark = MIN_TIMESTAMP
+        self.idle = False
+
+    def everywhere(self) -> list[ChainedInput | ExchangeWriter]:
+        """All receivers: watermarks go to side outputs too."""
+        return [*self.main, *(receiver for many in self.side.values() for receiver in many)]
+
+    def emit(self, batch: Batch) -> None:
+        """Send records on the main output."""
+        for receiver in self.main:
+            receiver.emit(batch)
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Send records on a side output."""
+        for receiver in self.side.get(tag, ()):
+            receiver.emit(batch)
+
+    def emit_watermark(self, watermark: int) -> None:
+        """Send a watermark."""
+        self.watermark = max(self.watermark, watermark)
+        for receiver in self.everywhere():
+            receiver.emit_watermark(watermark)
+
+    def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
+        """Send idleness."""
+        self.idle = idle
+        for receiver in self.everywhere():
+            receiver.emit_idle(idle)
+
+
+class StageInstance:
+    """All operators of one subtask of one stage."""
+
+    def __init__(self, graph: JobGraph, level: int, subtask: int) -> None:
+        self.graph = graph
+        self.level = level
+        self.subtask = subtask
+        self.outbox = Outbox()
+        stage = next(stage for stage in graph.stages if stage.level == level)
+        self._levels = {node: s.level for s in graph.stages for node in s.nodes}
+        #: Nodes of this stage that have an instance in this subtask, inputs first.
+        self.nodes = [
+            graph.nodes[node] for node in stage.nodes if subtask < graph.nodes[node].parallelism
+        ]
+        self.operators: dict[int, Operator] = {}
+        self.outputs: dict[int, NodeOutput] = {}
+        self.writers: list[ExchangeWriter] = []
+        #: Set anew at the start of each epoch.
+        self.valves: dict[int, WatermarkValve] = {}
+        self.watermarks: dict[int, int] = {}
+        for node in self.nodes:
+            self.operators[node.id] = self._create(node)
+            self.outputs[node.id] = NodeOutput()
+        for node in self.nodes:
+            self._wire(node)
+
+    def _create(self, node: StreamNode) -> Operator:
+        factory = node.factory
+        if node.kind == "source":
+            # The head of a source chain takes timestamps and makes watermarks, split by split.
+            strategy = node.watermark_strategy or WatermarkStrategy.no_watermarks()
+            return TimestampsWatermarksFactory(strategy).create()
+        if factory is None:
+            message = f"operator {node.name!r} has no factory"
+            raise ValueError(message)
+        return factory.create()
+
+    def _wire(self, node: StreamNode) -> None:
+        output = self.outputs[node.id]
+        for edge in self.graph.outputs(node.id):
+            receiver: ChainedInput | ExchangeWriter
+            if self._levels[edge.target] == self.level:
+                receiver = ChainedInput(self, edge)
+            else:
+                receiver = self._exchange(node, edge)
+            if edge.tag is None:
+                output.main.append(receiver)
+            else:
+                output.side.setdefault(edge.tag, []).append(receiver)
+        self.operators[node.id].setup(self._context(node), output)
+
+    def _exchange(self, node: StreamNode, edge: StreamEdge) -> ExchangeWriter:
+        target = self.graph.nodes[edge.target]
+        partitioner = create_partitioner(
+            edge, self.subtask, node.parallelism, target.parallelism, target.max_parallelism
+        )
+        combiner: Operator | None = None
+        if edge.combiner is not None:
+            combiner = edge.combiner.create()
+            combiner.setup(self._context(target), NodeOutput())
+        level = self._levels[edge.target]
+        writer = ExchangeWriter(
+            edge, level, target.parallelism, partitioner, self.outbox, combiner
+        )
+        self.writers.append(writer)
+        return writer
+
+    def _context(self, node: StreamNode) -> OperatorContext:
+        tags = {edge.tag for edge in self.graph.outputs(node.id) if edge.tag is not None}
+        side_types: dict[str, TypeInformation] = dict(node.side_types)
+        return OperatorContext(
+            uid=node.uid,
+            name=node.name,
+            location=node.location,
+            subtask=self.subtask,
+            parallelism=node.parallelism,
+            max_parallelism=node.max_parallelism,
+            job_name=self.graph.job_name,
+            configuration=self.graph.configuration,
+            output_type=node.output_type,
+            side_types=side_types,
+            read_tags=frozenset(tags),
+            batch_mode=self.graph.batch_mode,
+        )
+
+    def open(self) -> None:
+        """Open the user functions, consumers first, so that nobody emits into a closed one."""
+        for node in reversed(self.nodes):
+            self.operators[node.id].open()
+        for writer in self.writers:
+            writer.open()
+
+    def close(self) -> None:
+        """Close the user functions; all of them, whatever one of them raises."""
+        errors: list[Exception] = []
+        for node in self.nodes:
+            try:
+                self.operators[node.id].close()
+            except Exception as error:  # noqa: BLE001 - collected and raised below
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def advance(self, node: int, watermark: int) -> None:
+        """Give an operator its new watermark, if it is one."""
+        if watermark > self.watermarks[node]:
+            self.watermarks[node] = watermark
+            self.operators[node].process_watermark(watermark)
+
+    def channel_watermark(self, node: int, edge: int, channel: int, watermark: int) -> None:
+        """A channel of an operator advanced."""
+        combined = self.valves[node].watermark(edge, channel, watermark)
+        if combined is not None:
+            self.advance(node, combined)
+
+    def channel_status(self, node: int, edge: int, channel: int, *, idle: bool) -> None:
+        """A channel of an operator became idle or active."""
+        valve = self.valves[node]
+        before = valve.idle
+        combined = valve.status(edge, channel, idle=idle)
+        if before and not valve.idle:
+            self.operators[node].process_idle(False)  # noqa: FBT003 - the contract's signature
+        if combined is not None:
+            self.advance(node, combined)
+        if valve.idle and not before:
+            self.operators[node].process_idle(True)  # noqa: FBT003 - the contract's signature
+
+    def channel_finished(self, node: int, edge: int, channel: int) -> None:
+        """A channel of an operator is over."""
+        combined = self.valves[node].finished(edge, channel)
+        if combined is not None:
+            self.advance(node, combined)
+
+    def is_exchange_input(self, edge: StreamEdge) -> bool:
+        """Whether an edge comes from an earlier stage."""
+        return self._levels[edge.source] < self.level
+
+    def source_level(self, edge: StreamEdge) -> int:
+        """The stage that an edge comes from."""
+        return self._levels[edge.source]

@@ -1,0 +1,415 @@
+"""The task: one subtask of one stage for one epoch.
+
+What it is: restores operators, feeds them source splits (stage 0) or frames (later stages) in
+order, ends the epoch, and sends the acknowledgement.  It is a generator of Arrow record batches
+of frames, so that Spark can shuffle while it runs.
+
+What it is not: Spark code.  ``spark/stage_function.py`` calls it inside ``mapInArrow``; tests call
+it directly.
+
+The path of an epoch in a task::
+
+    begin_epoch (consumers first) -> splits or frames -> end_input (final epoch only)
+      -> end_epoch in order of the chain -> snapshots uploaded -> exchange flushed -> ack
+
+Read next: ``runtime/stage.py``, ``checkpoint/coordinator.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+import uuid
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from millstream.checkpoint.model import OperatorAck, SplitState, TaskAck
+from millstream.common.pickling import dumps, loads
+from millstream.crash_points import crash_point
+from millstream.errors import SourceError
+from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.runtime.exchange import WatermarkValve
+from millstream.runtime.frames import (
+    ACK,
+    ACKNOWLEDGEMENT_STAGE,
+    FINISHED,
+    HELLO,
+    IDLE,
+    WATERMARK,
+    decode_batch,
+    decode_long,
+)
+from millstream.runtime.operator import EpochContext, OperatorSnapshot
+from millstream.runtime.plan import END_OF_INPUT
+from millstream.runtime.time_origin import is_per_channel, time_origins
+from millstream.state.backend import open_store
+from millstream.state.key_groups import key_group_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from millstream.connectors.source import SourceBatch
+    from millstream.graph.model import StreamEdge, StreamNode
+    from millstream.runtime.plan import EpochPlan, SplitAssignment
+    from millstream.runtime.stage import StageInstance
+    from millstream.state.store import KeyValueStore
+
+__all__ = ["Task"]
+
+
+class Task:
+    """Runs one epoch on a stage instance.
+
+    Args:
+        instance: the opened operator chains of this subtask.
+        plan: what is new about the epoch.
+        spark_rows: reads the batches of a Spark source (by its node id) in stage 0.
+    """
+
+    def __init__(
+        self,
+        instance: StageInstance,
+        plan: EpochPlan,
+        spark_rows: Callable[[int], Iterator[SourceBatch]] | None = None,
+    ) -> None:
+        self._instance = instance
+        self._plan = plan
+        self._spark_rows = spark_rows
+        self._attempt = f"{plan.epoch}-{instance.level}-{instance.subtask}-{uuid.uuid4().hex[:12]}"
+        self._stores: dict[int, KeyValueStore] = {}
+        self._splits: list[SplitState] = []
+        self._consumed: list[tuple[int, int, str]] = []
+        self._started = time.monotonic()
+        self._edges = {edge.id: edge for edge in instance.graph.edges}
+        self._origins = time_origins(instance.graph)
+
+    def run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the epoch; yields frames for later stages and, last, the acknowledgement."""
+        outbox = self._instance.outbox
+        try:
+            self._say_hello()
+            self._begin()
+            if self._instance.level == 0:
+                yield from self._read_splits()
+            else:
+                yield from self._read_frames(frames)
+            if self._plan.final:
+                for node in self._instance.nodes:
+                    self._instance.operators[node.id].end_input()
+                    yield from self._drain_if_full()
+            operators = self._end()
+        finally:
+            for store in self._stores.values():
+                store.close()
+        yield from outbox.drain()
+        crash_point("task.ack.before")
+        self._acknowledge(operators)
+        yield from outbox.drain()
+
+    def _drain_if_full(self) -> Iterator[pa.RecordBatch]:
+        if self._instance.outbox.is_full:
+            yield from self._instance.outbox.drain()
+
+    def _say_hello(self) -> None:
+        """Tell every consumer which attempt its frames come from."""
+        instance = self._instance
+        targets: set[tuple[int, int]] = set()
+        for node in instance.nodes:
+            for edge in instance.graph.outputs(node.id):
+                level = instance.graph.level(edge.target)
+                if level > instance.level:
+                    parallelism = instance.graph.nodes[edge.target].parallelism
+                    targets |= {(level, subtask) for subtask in range(parallelism)}
+        payload = dumps((instance.level, instance.subtask, self._attempt))
+        for level, subtask in sorted(targets):
+            instance.outbox.add(level, subtask, -1, HELLO, payload)
+
+    # -- the start of an epoch ---------------------------------------------------------------
+
+    def _begin(self) -> None:
+        instance = self._instance
+        for node in reversed(instance.nodes):
+            if instance.level == 0 and is_per_channel(node):
+                continue  # begins anew with each split
+            uid, parallelism = node.uid, node.parallelism
+            watermark = self._plan.subtask_watermark(uid, instance.subtask, parallelism)
+            instance.watermarks[node.id] = watermark
+            output = instance.outputs[node.id]
+            output.watermark = watermark
+            output.idle = self._plan.subtask_idle(uid, instance.subtask, parallelism)
+            if instance.level > 0:
+                instance.valves[node.id] = WatermarkValve(watermark, self._channels(node))
+        for writer in instance.writers:
+            writer.switch_channel(instance.subtask, MIN_TIMESTAMP)
+        for node in reversed(instance.nodes):
+            if instance.level > 0 or not is_per_channel(node):
+                instance.operators[node.id].begin_epoch(self._epoch_context(node))
+        if instance.level > 0:
+            self._refresh_time()
+
+    def _refresh_time(self) -> None:
+        """Channels that became idle between two epochs may let time advance at once."""
+        instance = self._instance
+        for node in instance.nodes:
+            valve = instance.valves[node.id]
+            combined = valve.refresh()
+            if combined is not None:
+                instance.advance(node.id, combined)
+            if valve.idle != instance.outputs[node.id].idle:
+                instance.operators[node.id].process_idle(valve.idle)
+
+    def _epoch_context(self, node: StreamNode) -> EpochContext:
+        plan, subtask = self._plan, self._instance.subtask
+        pickled = plan.operator_state(node.uid, subtask, node.parallelism)
+        store: KeyValueStore | None = None
+        if self._instance.operators[node.id].keyed:
+            store = open_store(
+                plan.state_backend,
+                plan.storage,
+                node.uid,
+                subtask,
+                key_group_range(subtask, node.max_parallelism, node.parallelism),
+                plan.handles(node.uid),
+                self._attempt,
+                Path(plan.local_root),
+                plan.fsync,
+            )
+            self._stores[node.id] = store
+        return EpochContext(
+            epoch=plan.epoch,
+            attempt=self._attempt,
+            processing_time=plan.processing_time,
+            store=store,
+            watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
+            operator_state=None if pickled is None else loads(pickled),
+            job_id=plan.job_id,
+            final=plan.final,
+            scratch_directory=plan.local_root,
+        )
+
+    def _channels(self, node: StreamNode) -> dict[tuple[int, int], tuple[int, bool]]:
+        """All channels into a node with their watermark and status at the epoch's start."""
+        channels: dict[tuple[int, int], tuple[int, bool]] = {}
+        graph = self._instance.graph
+        for edge in graph.inputs(node.id):
+            producer = graph.nodes[edge.source]
+            if self._instance.source_level(edge) == 0:
+                channels.update(self._split_channels(edge))
+                continue
+            chained = not self._instance.is_exchange_input(edge)
+            subtasks = [self._instance.subtask] if chained else range(producer.parallelism)
+            for subtask in subtasks:
+                uid, count = producer.uid, producer.parallelism
+                channels[edge.id, 0 if chained else subtask] = (
+                    self._plan.subtask_watermark(uid, subtask, count),
+                    self._plan.subtask_idle(uid, subtask, count),
+                )
+        return channels
+
+    def _split_channels(self, edge: StreamEdge) -> dict[tuple[int, int], tuple[int, bool]]:
+        channels = {}
+        for assignment in self._plan.assignments:
+            origin = self._origins[assignment.source_uid].get(edge.source)
+            if origin is not None:
+                start = (assignment.watermark(origin), assignment.idle)
+                channels[edge.id, assignment.channel] = start
+        return channels
+
+    # -- stage 0: source splits --------------------------------------------------------------
+
+    def _read_splits(self) -> Iterator[pa.RecordBatch]:
+        by_uid = {node.uid: node for node in self._instance.nodes if node.kind == "source"}
+        for assignment in self._plan.assignments:
+            node = by_uid.get(assignment.source_uid)
+            if node is not None and assignment.subtask == self._instance.subtask:
+                yield from self._read_split(node, assignment)
+        crash_point("source.read.after")
+
+    def _read_split(
+        self, node: StreamNode, assignment: SplitAssignment
+    ) -> Iterator[pa.RecordBatch]:
+        instance = self._instance
+        reached = self._origins[node.uid]
+        here = [n for n in instance.nodes if n.id in reached]
+        writers = [w for w in instance.writers if w.source_node in reached]
+        for stage_node in here:
+            watermark = assignment.watermark(reached[stage_node.id])
+            instance.watermarks[stage_node.id] = watermark
+            instance.outputs[stage_node.id].watermark = watermark
+        for writer in writers:
+            start = assignment.watermark(reached[writer.source_node])
+            writer.switch_channel(assignment.channel, start)
+        for stage_node in reversed(here):
+            if is_per_channel(stage_node):
+                context = self._split_context(stage_node, assignment)
+                instance.operators[stage_node.id].begin_epoch(context)
+        records = 0
+        head = instance.operators[node.id]
+        for read in self._source_batches(node, assignment):
+            records += self._feed(node, read)
+            yield from self._drain_if_full()
+        if assignment.split.id.startswith(END_OF_INPUT):
+            head.process_watermark(MAX_TIMESTAMP)
+        self._end_split(here, assignment, records)
+        for writer in writers:
+            if assignment.finished:
+                writer.emit_finished()
+            writer.flush()
+
+    def _feed(self, node: StreamNode, read: SourceBatch) -> int:
+        """One batch of a source into its chain; returns the number of records."""
+        batch = Batch(
+            node.output_type, values=read.values, arrow=read.arrow, timestamps=read.timestamps
+        )
+        if read.dead_letters:
+            self._feed_dead_letters(node, read)
+        if len(batch):
+            self._instance.operators[node.id].process_batch(batch)
+        return len(batch)
+
+    def _feed_dead_letters(self, node: StreamNode, read: SourceBatch) -> None:
+        for tag, type_info in node.side_types.items():
+            rows = type_info.from_arrow(type_info.to_arrow(list(read.dead_letters)))
+            self._instance.outputs[node.id].emit_side(tag, Batch(type_info, values=rows))
+
+    def _source_batches(
+        self, node: StreamNode, assignment: SplitAssignment
+    ) -> Iterator[SourceBatch]:
+        if node.spark_index is not None:
+            if self._spark_rows is not None:
+                yield from self._spark_rows(node.id)
+            return
+        if node.source is None:
+            message = f"source {node.name!r} has nothing to read"
+            raise SourceError(message)
+        if assignment.start < assignment.stop:
+            yield from node.source.read(assignment.split, assignment.start, assignment.stop)
+
+    def _split_context(self, node: StreamNode, assignment: SplitAssignment) -> EpochContext:
+        watermark, pickled = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
+        return EpochContext(
+            epoch=self._plan.epoch,
+            attempt=self._attempt,
+            processing_time=self._plan.processing_time,
+            store=None,
+            watermark=watermark,
+            operator_state=None if pickled is None else loads(pickled),
+            job_id=self._plan.job_id,
+            final=self._plan.final,
+        )
+
+    def _end_split(
+        self, here: list[StreamNode], assignment: SplitAssignment, records: int
+    ) -> None:
+        states: dict[str, tuple[int, bytes | None]] = {}
+        for node in here:
+            if is_per_channel(node):
+                snapshot = self._instance.operators[node.id].end_epoch()
+                state = snapshot.operator_state
+                pickled = None if state is None else dumps(state)
+                states[node.uid] = (self._instance.outputs[node.id].watermark, pickled)
+        if assignment.split.id.startswith(END_OF_INPUT):
+            return
+        self._splits.append(
+            SplitState(
+                source_uid=assignment.source_uid,
+                split_id=assignment.split.id,
+                position=assignment.stop,
+                finished=assignment.finished,
+                watermark=states[assignment.source_uid][0],
+                idle=assignment.idle,
+                generator=dumps(states),
+                records=records,
+            )
+        )
+
+    # -- later stages: frames ----------------------------------------------------------------
+
+    def _read_frames(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        level = self._instance.level
+        for rows in frames:
+            if not rows.num_rows:
+                continue
+            later = pc.greater(rows.column(0), level)
+            if pc.any(later).as_py():
+                yield rows.filter(later)
+                rows = rows.filter(pc.equal(rows.column(0), level))  # noqa: PLW2901
+            edges = rows.column(2).to_pylist()
+            kinds = rows.column(3).to_pylist()
+            channels = rows.column(4).to_pylist()
+            payloads = rows.column(7)
+            for position, kind in enumerate(kinds):
+                payload = payloads[position].as_buffer()
+                self._frame(edges[position], kind, channels[position], payload)
+                yield from self._drain_if_full()
+
+    def _frame(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
+        instance = self._instance
+        if kind == HELLO:
+            hello = loads(payload.to_pybytes())
+            self._consumed.append(hello)  # type: ignore[arg-type] - written by _say_hello
+            return
+        edge = self._edges[edge_id]
+        if kind == WATERMARK:
+            watermark = decode_long(payload.to_pybytes())
+            instance.channel_watermark(edge.target, edge_id, channel, watermark)
+        elif kind == IDLE:
+            idle = bool(decode_long(payload.to_pybytes()))
+            instance.channel_status(edge.target, edge_id, channel, idle=idle)
+        elif kind == FINISHED:
+            instance.channel_finished(edge.target, edge_id, channel)
+        else:
+            batch = decode_batch(kind, payload, edge.type_info)
+            instance.operators[edge.target].process_batch(batch, edge.input_index)
+
+    # -- the end of an epoch -----------------------------------------------------------------
+
+    def _end(self) -> list[OperatorAck]:
+        instance = self._instance
+        acks: list[OperatorAck] = []
+        snapshots: dict[int, OperatorSnapshot] = defaultdict(OperatorSnapshot)
+        for node in instance.nodes:
+            if instance.level > 0 or not is_per_channel(node):
+                snapshots[node.id] = instance.operators[node.id].end_epoch()
+        for writer in instance.writers:
+            writer.flush()
+        for node in instance.nodes:
+            snapshot = snapshots[node.id]
+            store = self._stores.get(node.id)
+            state = snapshot.operator_state
+            acks.append(
+                OperatorAck(
+                    uid=node.uid,
+                    subtask=instance.subtask,
+                    watermark=instance.outputs[node.id].watermark,
+                    idle=instance.outputs[node.id].idle,
+                    state=None if store is None else store.snapshot(),
+                    operator_state=None if state is None else dumps(state),
+                    committables=[dumps(item) for item in snapshot.committables],
+                    metrics=dict(snapshot.metrics),
+                )
+            )
+        return acks
+
+    def _acknowledge(self, operators: list[OperatorAck]) -> None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        ack = TaskAck(
+            epoch=self._plan.epoch,
+            stage=self._instance.level,
+            subtask=self._instance.subtask,
+            attempt=self._attempt,
+            operators=operators,
+            splits=self._splits,
+            consumed=self._consumed,
+            worker=f"{socket.gethostname()}:{os.getpid()}",
+            seconds=time.monotonic() - self._started,
+            peak_memory=usage.ru_maxrss * 1024,
+        )
+        self._instance.outbox.add(ACKNOWLEDGEMENT_STAGE, 0, -1, ACK, dumps(ack))

@@ -1,0 +1,49 @@
+"""Where the watermarks of stage-0 operators come from.
+
+In stage 0 event time is kept per channel (source split) by the *per-channel* operators: the head
+of each source and operators that assign timestamps and watermarks.  Every other operator of
+stage 0 has the time of the nearest of them upstream.  Both the task that reads a split and the
+tasks that receive its frames must know which one that is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.runtime.operators import TimestampsWatermarksFactory
+
+if TYPE_CHECKING:
+    from millstream.graph.model import JobGraph, StreamNode
+
+__all__ = ["is_per_channel", "time_origins"]
+
+
+def is_per_channel(node: StreamNode) -> bool:
+    """Whether a stage-0 node keeps one watermark per channel (source split)."""
+    return node.kind == "source" or isinstance(node.factory, TimestampsWatermarksFactory)
+
+
+def time_origins(graph: JobGraph) -> dict[str, dict[int, str]]:
+    """Source uid -> stage-0 node it reaches -> uid of the operator that makes its watermarks.
+
+    Where a node is reached on two ways (a diamond within the chain) the first edge counts.
+    """
+    stage_0 = set(graph.stages[0].nodes) if graph.stages else set()
+    origins: dict[str, dict[int, str]] = {}
+    for node in graph.nodes.values():
+        if node.kind == "source":
+            reached: dict[int, str] = {}
+            _follow(graph, node, node.uid, stage_0, reached)
+            origins[node.uid] = reached
+    return origins
+
+
+def _follow(
+    graph: JobGraph, node: StreamNode, origin: str, stage_0: set[int], reached: dict[int, str]
+) -> None:
+    if node.id in reached or node.id not in stage_0:
+        return
+    own = node.uid if is_per_channel(node) else origin
+    reached[node.id] = own
+    for edge in graph.outputs(node.id):
+        _follow(graph, graph.nodes[edge.target], own, stage_0, reached)

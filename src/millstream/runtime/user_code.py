@@ -1,0 +1,127 @@
+"""Calling user code: private copies of functions, and errors that say where they come from.
+
+What it is: how operators take, open and close a user function, and how an exception out of it
+becomes a UserFunctionError that names operator, program line, the user's file and line, and the
+record.
+
+What it is not: a sandbox.  User code runs in the operator's loop, unchecked.
+
+Read next: ``runtime/function_context.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+import linecache
+import reprlib
+import traceback
+from operator import length_hint
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.common.functions import Function
+from millstream.errors import MillstreamError, ProgramError, UserFunctionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from millstream.runtime.operator import OperatorContext
+
+__all__ = ["NO_RECORD", "bound_method", "index_reached", "private_copy", "user_error"]
+
+#: Stands for "there was no record" (None may be a record).
+NO_RECORD: Final = object()
+
+_PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parent.parent)
+_LONGEST_RECORD: Final = 200
+
+
+def private_copy(function: Any) -> Any:  # noqa: ANN401 - whatever the user gave
+    """Copy ``function`` for one subtask, so that instances in one process share no fields.
+
+    Plain functions are not copied; what they close over is shared.
+
+    Raises:
+        ProgramError: the object cannot be copied.
+    """
+    try:
+        return copy.deepcopy(function)
+    except MillstreamError:
+        raise
+    except Exception as error:
+        message = f"{function!r} cannot be copied for a subtask: {error}"
+        raise ProgramError(message) from error
+
+
+def bound_method(function: Any, name: str) -> Callable[..., Any]:  # noqa: ANN401 - user code
+    """Return the method of a function class, or the callable itself.
+
+    Raises:
+        ProgramError: it is neither.
+    """
+    method = getattr(function, name, None)
+    if callable(method) and (isinstance(function, Function) or not callable(function)):
+        return method  # type: ignore[no-any-return] # checked by callable()
+    if callable(function):
+        return function  # type: ignore[no-any-return] # checked by callable()
+    message = f"{function!r} has no method {name}() and cannot be called"
+    raise ProgramError(message)
+
+
+def index_reached(iterator: Iterator[object], values: Sequence[object]) -> int:
+    """Return the index of the last value that a list iterator over ``values`` gave out."""
+    return max(0, len(values) - length_hint(iterator) - 1)
+
+
+def user_error(
+    context: OperatorContext,
+    error: BaseException,
+    record: object = NO_RECORD,
+    *,
+    doing: str = "processing",
+    key: object = NO_RECORD,
+) -> MillstreamError:
+    """Make the error to raise ``from error``.
+
+    Args:
+        context: Names the operator.
+        error: What the user's code raised.
+        record: The record at hand, if there was one.
+        doing: What was going on: "processing", "the timer for 1000 of".
+        key: The key at hand, if there was one.
+    """
+    if isinstance(error, MillstreamError):
+        return error  # ours already, with its own message (a nested call, a type mismatch)
+    parts = [f"operator {context.name!r} ({context.location}) failed while {doing}"]
+    if record is not NO_RECORD:
+        parts.append(f" record {short_repr(record)}")
+    if key is not NO_RECORD:
+        parts.append(f" (key {short_repr(key)})")
+    parts.append(f": {type(error).__name__}: {error}")
+    place = _user_frame(error)
+    if place is not None:
+        parts.append(f"\n  at {place}")
+    return UserFunctionError("".join(parts))
+
+
+def short_repr(value: object) -> str:
+    """Return ``repr(value)`` cut to 200 characters; never raises."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the user's error
+        text = reprlib.repr(object.__repr__(value))
+    if len(text) > _LONGEST_RECORD:
+        text = text[: _LONGEST_RECORD - 3] + "..."
+    return text
+
+
+def _user_frame(error: BaseException) -> str | None:
+    """Where user code raised: the last frame that lies outside this package and libraries."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-50)
+    outside = [f for f in frames if not f.filename.startswith(_PACKAGE_DIRECTORY)]
+    own = [f for f in outside if "site-packages" not in f.filename] or outside
+    if not own:
+        return None
+    frame = own[-1]
+    line = frame.line or linecache.getline(frame.filename, frame.lineno or 0).strip()
+    return f"{frame.filename}:{frame.lineno} in {frame.name}: {line}"

@@ -1,0 +1,373 @@
+"""The life of a job: submit, run, restart, finish.
+
+What it is: checks the job before anything is written, then runs it in a thread: each run takes
+the job over (fencing), recovers, starts a Structured Streaming query and waits for its end; the
+restart strategy decides what follows a failure.
+What it is not: the work of an epoch, which is in ``spark/epoch_driver.py``.
+
+Read next: ``spark/epoch_driver.py``, ``checkpoint/coordinator.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import cloudpickle
+
+from millstream import crash_points
+from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.restart import restart_strategy
+from millstream.common import options
+from millstream.datastream.job_client import JobExecutionResult, JobStatus
+from millstream.errors import FencedError, JobError, MillstreamError
+from millstream.metrics.progress import create_progress_reporter
+from millstream.runtime.batch import MAX_TIMESTAMP
+from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
+from millstream.runtime.split_log import SplitLog
+from millstream.spark.epoch_driver import EpochDriver, EpochSettings, spark_source_frame
+from millstream.spark.errors import original_error
+from millstream.spark.session import get_session, streaming_options
+from millstream.spark.split_source import OffsetServer, SplitSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.graph.model import JobGraph
+    from millstream.metrics.progress import ProgressReporter
+
+__all__ = ["SparkJobClient", "submit"]
+
+_LOG: Final = logging.getLogger("millstream")
+_POLL_SECONDS: Final = 0.02
+
+
+def submit(
+    job_graph: JobGraph, *, spark_dataframes: list[DataFrame] | None = None
+) -> SparkJobClient:
+    """Check a job and start it.
+
+    Args:
+        job_graph: the job.
+        spark_dataframes: the DataFrames of ``env.from_spark``, by their ``spark_index``.
+
+    Returns:
+        A handle; the job runs in a thread of this process.
+
+    Raises:
+        SourceError, SinkError, ConfigurationError, CheckpointError, UnpicklableFunctionError:
+            the job cannot run as it is; nothing was written.
+    """
+    for node in job_graph.nodes.values():
+        if node.source is not None:
+            node.source.validate()
+        if node.sink is not None:
+            node.sink.validate()
+    if crash_points.ENVIRONMENT_VARIABLE in os.environ:
+        # Workers inherit it from the JVM, so it is set before that starts.
+        os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
+    session = get_session(job_graph.configuration)
+    job = _Job(job_graph, session, spark_dataframes or [])
+    client = SparkJobClient(job)
+    client.start()
+    return client
+
+
+class _Job:
+    """What is fixed when a job is submitted."""
+
+    def __init__(
+        self, graph: JobGraph, session: SparkSession, frames: list[DataFrame]
+    ) -> None:
+        self.graph = graph
+        self.session = session
+        self.frames = frames
+        configuration = graph.configuration
+        directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
+        #: Without a checkpoint directory the job is exactly-once for as long as this process
+        #: lives; the temporary one is deleted at the end.
+        self.temporary = not directory
+        self.fsync = configuration.get(options.CHECKPOINT_FSYNC) and not self.temporary
+        if self.temporary:
+            directory = tempfile.mkdtemp(prefix="millstream-checkpoint-")
+        self.storage = LocalStorage(directory, fsync=self.fsync)
+        fingerprint = {node.uid: node.kind for node in graph.nodes.values()}
+        self.job_id = JobIdentity.claim(self.storage, graph.job_name, fingerprint)
+        root = configuration.get(options.LOCAL_DIRECTORY)
+        base = Path(root) if root else Path(tempfile.gettempdir()) / "millstream"
+        self.local_root = base / self.job_id
+
+    def clean_up(self, *, finished: bool) -> None:
+        """Delete what nobody needs after the end."""
+        if finished or self.temporary:
+            shutil.rmtree(self.local_root, ignore_errors=True)
+        if self.temporary:
+            shutil.rmtree(self.storage.location, ignore_errors=True)
+
+
+class SparkJobClient:
+    """The JobClient of a job on Spark."""
+
+    def __init__(self, job: _Job) -> None:
+        self._job = job
+        self._status = JobStatus.CREATED
+        self._error: BaseException | None = None
+        self._cancelled = threading.Event()
+        self._ended = threading.Event()
+        self._totals: dict[str, object] = {}
+        self._started = time.monotonic()
+        self._seconds = 0.0
+        self._thread = threading.Thread(target=self._main, name="millstream-job", daemon=True)
+
+    def start(self) -> None:
+        """Begin to run, in a thread."""
+        self._thread.start()
+
+    def get_job_id(self) -> str:
+        """The id of the job, the same after every restart on the same checkpoint directory."""
+        return self._job.job_id
+
+    def get_job_status(self) -> JobStatus:
+        """Where the job is."""
+        return self._status
+
+    def get_accumulators(self) -> dict[str, object]:
+        """Totals so far, by "uid.metric"."""
+        return dict(self._totals)
+
+    def cancel(self) -> None:
+        """Stop the job; the epoch that runs is given up and its output aborted by the next run."""
+        self._cancelled.set()
+        self._ended.wait()
+
+    def get_job_execution_result(self) -> JobExecutionResult:
+        """Wait for the end.
+
+        Raises:
+            JobError: the job failed; the cause is chained.
+        """
+        # Waking up now and then lets the main thread take a keyboard interrupt.
+        while not self._ended.wait(0.2):
+            pass
+        if self._error is not None:
+            if isinstance(self._error, MillstreamError):
+                raise self._error
+            message = f"job {self._job.graph.job_name!r} failed: {self._error}"
+            raise JobError(message) from self._error
+        return JobExecutionResult(
+            job_id=self._job.job_id,
+            job_name=self._job.graph.job_name,
+            net_runtime=int(self._seconds * 1000),
+            accumulators=self.get_accumulators(),
+        )
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        finished = False
+        try:
+            finished = self._run_until_over()
+            self._status = JobStatus.FINISHED if finished else JobStatus.CANCELED
+        except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
+            self._error = error
+            self._status = JobStatus.FAILED
+        finally:
+            self._seconds = time.monotonic() - self._started
+            self._job.clean_up(finished=finished)
+            self._ended.set()
+
+    def _run_until_over(self) -> bool:
+        """Run, and run again as the restart strategy allows; True when the job has finished."""
+        configuration = self._job.graph.configuration
+        checkpointing = (configuration.get(options.CHECKPOINTING_INTERVAL) or 0) > 0
+        strategy = restart_strategy(configuration, checkpointing=checkpointing)
+        progress = create_progress_reporter(
+            self._job.graph.job_name, configuration.get(options.PROGRESS)
+        )
+        try:
+            while not self._cancelled.is_set():
+                run = _Run(self._job, progress, self._totals, strategy.on_progress)
+                self._status = JobStatus.RUNNING
+                try:
+                    return run.execute(self._cancelled)
+                except FencedError:
+                    raise  # a newer run has the job: starting again would fence it in turn
+                except Exception as error:
+                    cause = original_error(error)
+                    delay = strategy.next_delay(time.monotonic(), cause)
+                    if delay is None:
+                        raise cause from error
+                    self._status = JobStatus.RESTARTING
+                    _LOG.warning("restarting in %.1f s after: %s", delay, cause)
+                    self._cancelled.wait(delay)
+            return False
+        finally:
+            progress.close()
+
+
+class _Run:
+    """One run: from taking the job over to the end of its query."""
+
+    def __init__(
+        self,
+        job: _Job,
+        progress: ProgressReporter,
+        totals: dict[str, object],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._job = job
+        self._progress = progress
+        self._totals = totals
+        self._on_progress = on_progress
+        self._records = 0
+
+    def execute(self, cancelled: threading.Event) -> bool:
+        """Run until the job is over (True) or cancelled (False); raises if it failed."""
+        job = self._job
+        configuration = job.graph.configuration
+        committers = {}
+        for node in job.graph.nodes.values():
+            committer = None if node.sink is None else node.sink.create_committer()
+            if committer is not None:
+                committers[node.uid] = committer
+        retained = configuration.get(options.NUM_RETAINED)
+        coordinator = Coordinator(job.storage, job.job_id, committers, retained)
+        sources = [node.source for node in job.graph.nodes.values() if node.source is not None]
+        started = []
+        try:
+            coordinator.open()
+            last = coordinator.recover()
+            if last is not None:
+                self._count(last)
+                if last.final:
+                    _LOG.info("job %r has finished before", job.graph.job_name)
+                    return True
+            for source in sources:
+                source.start()
+                started.append(source)
+            return self._run_query(coordinator, cancelled)
+        finally:
+            for source in started:
+                source.stop()
+            coordinator.close()
+
+    def _run_query(self, coordinator: Coordinator, cancelled: threading.Event) -> bool:
+        job = self._job
+        graph_bytes = cloudpickle.dumps(job.graph)
+        broadcast = job.session.sparkContext.broadcast(graph_bytes)
+        driver = EpochDriver(
+            job.graph,
+            broadcast,
+            coordinator,
+            self._planner(),
+            self._settings(),
+            self._epoch_done,
+        )
+        server = OffsetServer(initial_offset(), driver.latest_offset)
+        query: StreamingQuery | None = None
+        try:
+            query = self._start_query(driver, server)
+            while query.isActive and not cancelled.is_set() and not driver.drained.is_set():
+                driver.drained.wait(_POLL_SECONDS)
+            if driver.drained.is_set():
+                return True
+            if cancelled.is_set():
+                return False
+            raise driver.error or server.error or query.exception() or JobError("query ended")
+        finally:
+            if query is not None:
+                query.stop()
+            server.close()
+            broadcast.unpersist()
+
+    def _planner(self) -> SourcePlanner:
+        job, configuration = self._job, self._job.graph.configuration
+        planned = plan_sources(job.graph)
+        nodes = job.graph.nodes.values()
+        needs_ticks = any(
+            node.needs_processing_time or node.spark_index is not None for node in nodes
+        ) or any(source.idleness is not None for source in planned)
+        interval = configuration.get(options.TICK_INTERVAL)
+        target = configuration.get(options.TARGET_EPOCH_DURATION) / 1000
+        return SourcePlanner(
+            planned,
+            SplitLog(job.storage),
+            target_seconds=max(target, self._interval() / 1000),
+            tick_interval=interval if needs_ticks else None,
+        )
+
+    def _settings(self) -> EpochSettings:
+        job = self._job
+        return EpochSettings(
+            job_id=job.job_id,
+            run_id=uuid.uuid4().hex,
+            storage=job.storage,
+            local_root=str(job.local_root),
+            state_backend=job.graph.configuration.get(options.STATE_BACKEND),
+            fsync=job.fsync,
+            spark_sources=[
+                node.id for node in job.graph.nodes.values() if node.spark_index is not None
+            ],
+        )
+
+    def _interval(self) -> int:
+        return self._job.graph.configuration.get(options.CHECKPOINTING_INTERVAL) or 0
+
+    def _start_query(self, driver: EpochDriver, server: OffsetServer) -> StreamingQuery:
+        job = self._job
+        with streaming_options(job.session):
+            job.session.dataSource.register(SplitSource)
+            rows = (
+                job.session.readStream.format(SplitSource.name())
+                .option("socket", server.address)
+                .load()
+            )
+            parallelism = job.graph.stages[0].parallelism
+            for node in job.graph.nodes.values():
+                if node.spark_index is not None:
+                    frame = job.frames[node.spark_index]
+                    packed = spark_source_frame(frame, node.id, parallelism)
+                    rows = rows.unionByName(packed, allowMissingColumns=True)
+            return (
+                rows.writeStream.foreachBatch(driver)
+                .trigger(processingTime=f"{self._interval()} milliseconds")
+                .option("checkpointLocation", str(Path(job.storage.location) / "spark"))
+                .start()
+            )
+
+    # -- after each epoch ----------------------------------------------------------------------
+
+    def _count(self, manifest: Manifest) -> None:
+        self._totals.clear()
+        self._totals.update(manifest.totals)
+
+    def _epoch_done(self, manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
+        self._count(manifest)
+        self._on_progress()
+        records = sum(split.records for ack in acks for split in ack.splits)
+        self._records += records
+        watermarks = [
+            ack.watermark for many in manifest.operators.values() for ack in many
+        ] or [MAX_TIMESTAMP]
+        uploaded = 0
+        self._progress.update(
+            manifest.epoch,
+            self._records,
+            records / seconds if seconds else 0.0,
+            min(watermarks),
+            uploaded,
+            seconds,
+        )

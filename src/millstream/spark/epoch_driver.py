@@ -1,0 +1,226 @@
+"""The epoch driver: one micro-batch of Structured Streaming is one epoch.
+
+What it is: the body of ``foreachBatch``.  It asks the coordinator whether the epoch was published
+before, plans it, runs it as one Spark job of as many stages as the graph has, and hands the
+acknowledgements to the coordinator.
+What it is not: the protocol (``checkpoint/coordinator.py``) or the life of a job
+(``spark/driver.py``).
+
+Read next: ``spark/stage_function.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import functions
+
+from millstream.common.pickling import loads
+from millstream.crash_points import crash_point
+from millstream.errors import CheckpointError
+from millstream.runtime.epoch import make_plan
+from millstream.runtime.frames import FRAME_DDL
+from millstream.runtime.planner import initial_offset
+from millstream.spark.stage_function import SPARK_SOURCE_DDL, PackSparkRows, StageFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import Broadcast
+    from pyspark.sql import DataFrame
+
+    from millstream.checkpoint.coordinator import Coordinator
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.graph.model import JobGraph
+    from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.planner import Offset, SourcePlanner
+
+__all__ = ["EpochDriver", "EpochSettings", "spark_source_frame"]
+
+
+class EpochSettings:
+    """What stays the same over all epochs of a run."""
+
+    def __init__(  # noqa: PLR0913 - plain settings
+        self,
+        *,
+        job_id: str,
+        run_id: str,
+        storage: CheckpointStorage,
+        local_root: str,
+        state_backend: str,
+        fsync: bool,
+        spark_sources: list[int],
+    ) -> None:
+        self.job_id = job_id
+        self.run_id = run_id
+        self.storage = storage
+        self.local_root = local_root
+        self.state_backend = state_backend
+        self.fsync = fsync
+        #: Node ids of the Spark DataFrames among the sources.
+        self.spark_sources = spark_sources
+
+
+class EpochDriver:
+    """Runs the epochs of one run of a job."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        graph_broadcast: Broadcast[bytes],
+        coordinator: Coordinator,
+        planner: SourcePlanner,
+        settings: EpochSettings,
+        on_epoch: Callable[[Manifest, list[TaskAck], float], None],
+    ) -> None:
+        self._graph = graph
+        self._graph_broadcast = graph_broadcast
+        self._coordinator = coordinator
+        self._planner = planner
+        self._settings = settings
+        self._on_epoch = on_epoch
+        last = coordinator.last
+        #: The offset up to which everything is read, or is being read by the current epoch.
+        self.position: Offset = initial_offset() if last is None else last.offsets
+        self._planned: Offset | None = None
+        #: The last epoch of a bounded job is committed and Spark has logged that.
+        self.drained = threading.Event()
+        if last is not None and last.final:
+            self.drained.set()
+        #: The error that an epoch ended with: Spark's own keeps only its text.
+        self.error: BaseException | None = None
+
+    def latest_offset(self) -> Offset:
+        """Answer Spark's question how far the next epoch should read."""
+        if self.position["final"]:
+            # Spark asks again only once it has logged the commit of the epoch before.
+            self.drained.set()
+            return self.position
+        offset = self._planner.latest_offset(self.position)
+        self._planned = offset
+        return offset
+
+    def __call__(self, rows: DataFrame, epoch: int) -> None:
+        """The body of ``foreachBatch``."""
+        try:
+            self._run(rows, epoch)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _run(self, rows: DataFrame, epoch: int) -> None:
+        started = time.monotonic()
+        started_ms = int(time.time() * 1000)
+        stop = self._offset_of(epoch)
+        if self._coordinator.handle_replay(epoch):
+            self.position = stop
+            return
+        crash_point("epoch.start.before")
+        last = self._coordinator.last
+        start = initial_offset() if last is None else last.offsets
+        plan = self._plan(epoch, start, stop, last)
+        self.position = stop
+        acks = self._run_tasks(rows, plan)
+        manifest = self._coordinator.complete_epoch(
+            epoch=epoch,
+            acks=acks,
+            expected=self._expected(),
+            offsets=stop,
+            stages={stage.level: stage.parallelism for stage in self._graph.stages},
+            max_parallelism=max(node.max_parallelism for node in self._graph.nodes.values()),
+            final=plan.final,
+            started=started_ms,
+        )
+        seconds = time.monotonic() - started
+        self._planner.epoch_finished(seconds)
+        self._on_epoch(manifest, acks, seconds)
+
+    def _offset_of(self, epoch: int) -> Offset:
+        """The offset that Spark logged for the epoch.
+
+        Cases:
+
+        1. This run planned it -> it is remembered.
+        2. An older run did and Spark replays it -> it is read from Spark's offset log.
+        3. Only a Spark DataFrame had new data -> Spark logged our last offset again.
+
+        What can never happen: the micro-batch runs and its offset is not logged.
+        """
+        planned = self._planned
+        if planned is not None and planned["epoch"] == epoch:
+            return planned
+        content = self._settings.storage.read(f"spark/offsets/{epoch}").decode()
+        for line in content.splitlines():
+            if line.startswith("{"):
+                entry = json.loads(line)
+                if "sources" in entry and "epoch" in entry:
+                    logged: Offset = entry
+                    return logged
+        message = f"Spark's offset log has no Millstream offset for epoch {epoch}:\n{content}"
+        raise CheckpointError(message)
+
+    def _expected(self) -> set[tuple[int, int]]:
+        return {
+            (stage.level, subtask)
+            for stage in self._graph.stages
+            for subtask in range(stage.parallelism)
+        }
+
+    # -- planning ------------------------------------------------------------------------------
+
+    def _plan(
+        self, epoch: int, start: Offset, stop: Offset, last: Manifest | None
+    ) -> EpochPlan:
+        settings = self._settings
+        return make_plan(
+            epoch=epoch,
+            assignments=self._planner.assignments(start, stop),
+            stop=stop,
+            last=last,
+            job_id=settings.job_id,
+            run_id=settings.run_id,
+            storage=settings.storage,
+            local_root=settings.local_root,
+            state_backend=settings.state_backend,
+            fsync=settings.fsync,
+        )
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _run_tasks(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
+        session = rows.sparkSession
+        stages = self._graph.stages
+        first = stages[0].parallelism
+        data: DataFrame
+        if self._settings.spark_sources:
+            data = self._spark_input(rows, first)
+        else:
+            data = session.range(0, first, 1, first)
+        for stage in stages:
+            if stage.level > 0:
+                target = functions.pmod(functions.col("subtask"), functions.lit(stage.parallelism))
+                data = data.repartitionById(
+                    stage.parallelism, target.cast("int")
+                ).sortWithinPartitions("watermark", "edge", "channel", "sequence")
+            function = StageFunction(stage.level, self._graph_broadcast, plan)
+            data = data.mapInArrow(function, FRAME_DDL)
+        return [cast("TaskAck", loads(bytes(row.payload))) for row in data.collect()]
+
+    def _spark_input(self, rows: DataFrame, parallelism: int) -> DataFrame:
+        """The packed rows of all Spark sources, on the subtasks of stage 0."""
+        return (
+            rows.where("payload is not null")
+            .select("source", "subtask", "partition", "sequence", "payload")
+            .repartitionById(parallelism, functions.col("subtask"))
+            .sortWithinPartitions("source", "partition", "sequence")
+        )
+
+
+def spark_source_frame(frame: DataFrame, node: int, parallelism: int) -> DataFrame:
+    """A user's streaming DataFrame as rows for stage 0 (see ``PackSparkRows``)."""
+    return frame.mapInArrow(PackSparkRows(node, parallelism), SPARK_SOURCE_DDL)

@@ -1,0 +1,80 @@
+"""The Spark session: the active one, or a local one with what Millstream needs.
+
+What it is: finding or starting the session and setting the few options that matter.
+What it is not: cluster configuration, which stays with the user's session or spark-submit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+from millstream.common import options
+from millstream.spark.java import use_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.common.configuration import Configuration
+
+__all__ = ["STREAMING_OPTIONS", "get_session", "streaming_options"]
+
+#: Options of the session in which the query starts.  Spark copies them into the query's own
+#: session, so they are put back afterwards.
+STREAMING_OPTIONS: Final = {
+    # The plan of an epoch is fixed: the target subtasks are partitions and must stay so.
+    "spark.sql.adaptive.enabled": "false",
+    # Frames are large: few of them make a batch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    # An epoch without a new offset is never wanted: the planner decides.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+
+
+def get_session(configuration: Configuration) -> SparkSession:
+    """The active session, or a new one on ``local[*]`` (or the configured master).
+
+    Workers run the Python of the driver unless ``PYSPARK_PYTHON`` says otherwise.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    use_java()
+    master = configuration.get(options.SPARK_MASTER) or "local[*]"
+    session = (
+        SparkSession.builder.appName("millstream")
+        .master(str(master))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.python.worker.reuse", "true")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextlib.contextmanager
+def streaming_options(session: SparkSession) -> Iterator[None]:
+    """Set ``STREAMING_OPTIONS`` for the time in which a query is started."""
+    before = {key: session.conf.get(key, None) for key in STREAMING_OPTIONS}
+    try:
+        for key, value in STREAMING_OPTIONS.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, value)

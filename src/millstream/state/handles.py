@@ -1,0 +1,181 @@
+"""State handles: how user functions read and write the state of the current key.
+
+What it is: the abstract classes of PyFlink's ``datastream.state``.  A handle is made once, usually
+in ``open``, and always speaks of the key of the record (or timer) that is being processed.
+
+What it is not: an implementation.  Values live as Python objects in memory for as long as an epoch
+lasts and are written to the store at its end, so changing a value in place without ``update``
+is lost sooner or later.
+
+Read next: ``state/value_state.py``, ``state/list_state.py``, ``state/map_state.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+    IN = TypeVar("IN", default=Any)
+    OUT = TypeVar("OUT", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    K = TypeVar("K")
+    V = TypeVar("V")
+    IN = TypeVar("IN")
+    OUT = TypeVar("OUT")
+
+__all__ = ["AggregatingState", "ListState", "MapState", "ReducingState", "State", "ValueState"]
+
+
+class State(ABC):
+    """What every handle can do."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove what is kept for the current key."""
+
+
+class ValueState(State, Generic[T]):
+    """One value per key."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def value(self) -> T:
+        """Return the value of the current key, None if it has none."""
+
+    @abstractmethod
+    def update(self, value: T) -> None:
+        """Set the value of the current key; None removes it."""
+
+
+class ListState(State, Generic[T]):
+    """One list per key, to which adding costs nothing however long it is."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self) -> Iterable[T]:
+        """Return the elements, in the order in which they were added."""
+
+    @abstractmethod
+    def add(self, value: T) -> None:
+        """Add an element at the end."""
+
+    @abstractmethod
+    def add_all(self, values: Sequence[T]) -> None:
+        """Add elements at the end."""
+
+    @abstractmethod
+    def update(self, values: Sequence[T]) -> None:
+        """Replace all elements."""
+
+    def __iter__(self) -> Iterator[T]:
+        """Iterate over the elements."""
+        return iter(self.get())
+
+
+class MapState(State, Generic[K, V]):
+    """One map per key, whose entries are read and written one by one.
+
+    Iteration is in the order of the encoded map keys: for integers of one sign and for strings
+    that is their own order, and it is the same after a restart.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self, key: K) -> V:
+        """Return the value of a map key, None if there is none."""
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a map key."""
+
+    @abstractmethod
+    def put_all(self, dict_value: Mapping[K, V]) -> None:
+        """Set several."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove a map key, if it is there."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Whether the map key is there."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Return all entries."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+
+    def keys(self) -> Iterable[K]:
+        """Return all map keys."""
+        return [key for key, _ in self.items()]
+
+    def values(self) -> Iterable[V]:
+        """Return all values."""
+        return [value for _, value in self.items()]
+
+    def __getitem__(self, key: K) -> V:
+        """Return the value of a map key, None if there is none."""
+        return self.get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        """Set the value of a map key."""
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        """Remove a map key, if it is there."""
+        self.remove(key)
+
+    def __contains__(self, key: K) -> bool:
+        """Whether the map key is there."""
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the map keys."""
+        return iter(self.keys())
+
+
+class ReducingState(State, Generic[T]):
+    """One value per key, into which each added value is reduced."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self) -> T:
+        """Return the reduced value, None if nothing was added."""
+
+    @abstractmethod
+    def add(self, value: T) -> None:
+        """Reduce ``value`` into the state."""
+
+
+class AggregatingState(State, Generic[IN, OUT]):
+    """One accumulator per key, to which each added value is added."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self) -> OUT:
+        """Return the result of the accumulator, None if nothing was added."""
+
+    @abstractmethod
+    def add(self, value: IN) -> None:
+        """Add ``value`` to the accumulator."""

@@ -1,0 +1,408 @@
+r"""Keyed state of one operator subtask: the current key, its handles, its timers.
+
+What it is: what a keyed operator holds for as long as it lives.  At the start of an epoch it is
+given a store restored to the previous checkpoint; user functions then work on Python objects in
+memory; ``flush`` writes what changed and forgets everything, so memory is bounded by what an epoch
+touches.
+
+What it is not: a store (``state/store.py``), nor thread-safe.
+
+Facts about the store itself, under ``M``: each state's number, kind and time to live under its
+name; ``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks.
+
+Read next: ``state/value_state.py``, ``state/timers.py``, ``state/backend.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+
+import numpy as np
+
+from millstream.errors import ProgramError, StateError, UnknownFormatError
+from millstream.state.key_codec import INT, INT_TAG, cache_key, decode_key, encode_key
+from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
+from millstream.state.list_state import KeyedListState
+from millstream.state.map_state import KeyedMapState
+from millstream.state.timers import InternalTimers
+from millstream.state.ttl import (
+    TtlAggregatingState,
+    TtlListState,
+    TtlMapState,
+    TtlReducingState,
+    TtlValueState,
+)
+from millstream.state.value_state import (
+    KeyedAggregatingState,
+    KeyedReducingState,
+    KeyedValueState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.state.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        StateDescriptor,
+        ValueStateDescriptor,
+    )
+    from millstream.state.handles import (
+        AggregatingState,
+        ListState,
+        MapState,
+        ReducingState,
+        State,
+        ValueState,
+    )
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.store import KeyValueStore
+
+__all__ = ["KeyedState"]
+
+#: Version of the layout of everything in a store.
+STATE_FORMAT: Final = 1
+#: With more objects than this in memory, ``prefetch`` flushes first.
+MOST_CACHED: Final = 1_000_000
+
+_META: Final = b"M"
+_FORMAT: Final = b"M\0format"
+_CHUNK: Final = b"M\0chunk"
+_HEAD: Final = struct.Struct(">BHHI")
+_INT_KEY: Final = struct.Struct(">BHHIBq")
+_GROUP_AND_LENGTH: Final = struct.Struct(">HI")
+_TAG: Final = 0x4B  # "K"
+
+
+class _Stored(Protocol):
+    """What every implementation of a handle has for the flush."""
+
+    descriptor: StateDescriptor
+    index: int
+
+    @property
+    def cached(self) -> int: ...
+
+    def prefetch(self, keys: set[CacheKey]) -> None: ...
+
+    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+_S = TypeVar("_S", bound=_Stored)
+
+
+class KeyedState:
+    """Handles, timers and the current key of one operator subtask.
+
+    ``current_key`` is the key as the operator gave it; ``cache_key`` is what handles look it up by.
+    """
+
+    __slots__ = (
+        "_encoded",
+        "_encoded_of",
+        "_facts",
+        "_flushes",
+        "_handles",
+        "_new_facts",
+        "_next_index",
+        "_states",
+        "_store",
+        "cache_key",
+        "current_key",
+        "key_groups",
+        "max_parallelism",
+        "processing_time",
+        "timers",
+    )
+
+    def __init__(self, max_parallelism: int, key_groups: tuple[int, int]) -> None:
+        """Keep state for the key groups ``[first, stop)`` out of ``max_parallelism``."""
+        self.max_parallelism = max_parallelism
+        self.key_groups = key_groups
+        self.current_key: object = None
+        self.cache_key: CacheKey = b""
+        #: Milliseconds; what time to live is measured by.
+        self.processing_time = 0
+        self._store: KeyValueStore | None = None
+        self._states: dict[str, _Stored] = {}
+        self._handles: dict[str, State] = {}
+        #: What the store says of its states: name -> {"index", "kind", "ttl"}.
+        self._facts: dict[str, dict[str, object]] = {}
+        self._new_facts: dict[str, dict[str, object]] = {}
+        self._next_index = 0
+        self._flushes = 0
+        #: The last key whose timer form was asked for.
+        self._encoded_of: CacheKey | None = None
+        self._encoded = b""
+        self.timers = InternalTimers(self)
+
+    # The life of an epoch.
+
+    def begin_epoch(self, store: KeyValueStore, processing_time: int | None = None) -> None:
+        """Work on ``store`` from now on.
+
+        Args:
+            store: restored to the end of the previous epoch.
+            processing_time: milliseconds, for time to live; left out, the clock's.
+
+        Raises:
+            StateError: a state was kept under the same name as another kind.
+            UnknownFormatError: the store was written in another layout.
+        """
+        self._store = store
+        self._encoded_of = None
+        self.processing_time = (
+            time.time_ns() // 1_000_000 if processing_time is None else processing_time
+        )
+        for state in self._states.values():
+            state.forget()
+        for queue in (self.timers.event, self.timers.processing):
+            queue.forget()
+        self._read_facts(store)
+        for state in self._states.values():
+            self._bind(state)
+        for queue in (self.timers.event, self.timers.processing):
+            fact = self._facts.get(queue.name)
+            queue.index = -1 if fact is None else cast("int", fact["index"])
+
+    def _read_facts(self, store: KeyValueStore) -> None:
+        self._facts = {}
+        self._new_facts = {}
+        self._flushes = 0
+        version = None
+        for name, content in store.scan(_META, b"N"):
+            if name == _FORMAT:
+                version = int(content)
+            elif name == _CHUNK:
+                self._flushes = int.from_bytes(content, "big")
+            else:
+                self._facts[name[1:].decode()] = json.loads(content)
+        if version not in (None, STATE_FORMAT):
+            message = (
+                f"the state was written in format version {version}; this release reads"
+                f" version {STATE_FORMAT}"
+            )
+            raise UnknownFormatError(message)
+        taken = [cast("int", fact["index"]) for fact in self._facts.values()]
+        self._next_index = max(taken, default=-1) + 1
+
+    @property
+    def store(self) -> KeyValueStore:
+        """The store of the running epoch.
+
+        Raises:
+            StateError: no epoch is running: state was used in ``open`` or ``close``.
+        """
+        if self._store is None:
+            message = (
+                "keyed state has no current key here; use it in process_element, on_timer or"
+                " similar, not in open or close"
+            )
+            raise StateError(message)
+        return self._store
+
+    def flush(self) -> None:
+        """Write what changed to the store and drop everything held in memory."""
+        store = self.store
+        puts: list[tuple[bytes, bytes]] = []
+        deletes: list[bytes] = []
+        for state in self._states.values():
+            state.flush(puts, deletes)
+        self.timers.event.flush(puts, deletes)
+        self.timers.processing.flush(puts, deletes)
+        if not puts and not deletes:
+            return
+        for name, fact in self._new_facts.items():
+            puts.append((_META + name.encode(), json.dumps(fact).encode()))
+        self._new_facts.clear()
+        self._flushes += 1
+        puts.append((_CHUNK, self._flushes.to_bytes(8, "big")))
+        puts.append((_FORMAT, str(STATE_FORMAT).encode()))
+        store.write(puts, deletes)
+
+    # Keys.
+
+    def set_current_key(self, key: object) -> None:
+        """Let the handles speak of ``key``, which must lie in this subtask's key groups."""
+        self.current_key = key
+        kind = type(key)
+        if kind is int or kind is str:
+            self.cache_key = key  # type: ignore[assignment]
+        else:
+            self.cache_key = cache_key(key)
+
+    def prefetch(self, keys: list[object]) -> None:
+        """Read the values of ``keys`` in one go per state, for those not in memory yet."""
+        if {int, str}.issuperset(map(type, keys)):
+            wanted = cast("set[CacheKey]", set(keys))
+        else:
+            wanted = set(map(cache_key, keys))
+        if sum(state.cached for state in self._states.values()) + len(wanted) > MOST_CACHED:
+            self.flush()
+        for state in self._states.values():
+            state.prefetch(wanted)
+
+    def store_key(self, index: int, key: CacheKey) -> bytes:
+        """The store's name for state number ``index`` of ``key``."""
+        group = key_group_of_cache_key(key, self.max_parallelism)
+        encoded = key if type(key) is bytes else encode_key(key)
+        return _HEAD.pack(_TAG, group, index, len(encoded)) + encoded
+
+    def store_keys(self, index: int, keys: list[CacheKey]) -> list[bytes]:
+        """``store_key`` of many keys at once."""
+        if keys and set(map(type, keys)) == {int}:
+            try:
+                numbers = np.array(keys, dtype=np.int64)
+            except OverflowError:
+                pass
+            else:
+                groups = key_groups_of_ints(numbers, self.max_parallelism).tolist()
+                pack, size = _INT_KEY.pack, INT.size
+                return [
+                    pack(_TAG, group, index, size, INT_TAG, key)
+                    for group, key in zip(groups, keys, strict=True)
+                ]
+        return [self.store_key(index, key) for key in keys]
+
+    def timer_key(self, key: CacheKey) -> bytes:
+        """Key group, length and bytes of ``key``, as they stand in the name of a timer."""
+        if key == self._encoded_of and type(key) is type(self._encoded_of):
+            return self._encoded
+        group = key_group_of_cache_key(key, self.max_parallelism)
+        encoded = key if type(key) is bytes else encode_key(key)
+        self._encoded = _GROUP_AND_LENGTH.pack(group, len(encoded)) + encoded
+        self._encoded_of = key
+        return self._encoded
+
+    @staticmethod
+    def decode_cache_key(encoded: bytes) -> CacheKey:
+        """What the key with these bytes is looked up by in memory."""
+        return cast("CacheKey", decode_key(encoded)) if encoded[:1] in b"iIs" else encoded
+
+    def scan_prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries of the store whose names begin with ``prefix``, in order."""
+        stripped = prefix.rstrip(b"\xff")
+        return self.store.scan(prefix, stripped[:-1] + bytes((stripped[-1] + 1,)))
+
+    @property
+    def next_chunk(self) -> bytes:
+        """The number of the list chunks that the next flush writes, in 8 bytes."""
+        return (self._flushes + 1).to_bytes(8, "big")
+
+    # States.
+
+    def assign_index(self, name: str, kind: str, *, ttl: bool = False) -> int:
+        """The number of the state called ``name``; a new one if the store does not know it.
+
+        Raises:
+            StateError: the store has this name for another kind of state.
+        """
+        fact = self._facts.get(name)
+        if fact is None:
+            fact = {"index": self._next_index, "kind": kind, "ttl": ttl}
+            self._next_index += 1
+            self._facts[name] = self._new_facts[name] = fact
+        elif (fact["kind"], fact["ttl"]) != (kind, ttl):
+            with_ttl = {True: " with time to live", False: " without time to live"}
+            message = (
+                f"state {name!r} was kept as {fact['kind']} state{with_ttl[bool(fact['ttl'])]}"
+                f" and is now declared as {kind} state{with_ttl[ttl]};"
+                " give the new state another name"
+            )
+            raise StateError(message)
+        return cast("int", fact["index"])
+
+    def _bind(self, state: _Stored) -> None:
+        descriptor = state.descriptor
+        state.index = self.assign_index(
+            descriptor.name, descriptor.kind, ttl=descriptor.ttl_config is not None
+        )
+
+    def _register(self, state: _S) -> _S:
+        self._states[state.descriptor.name] = state
+        if self._store is not None:
+            self._bind(state)
+        return state
+
+    def _known(self, descriptor: StateDescriptor) -> State | None:
+        """The handle already made under this name.
+
+        Raises:
+            ProgramError: it is of another kind.
+        """
+        state = self._states.get(descriptor.name)
+        if state is None:
+            return None
+        if state.descriptor.kind != descriptor.kind:
+            message = (
+                f"state {descriptor.name!r} is declared twice, as {state.descriptor.kind} and as"
+                f" {descriptor.kind} state; names must be unique within an operator"
+            )
+            raise ProgramError(message)
+        return self._handles[descriptor.name]
+
+    def _keep(self, descriptor: StateDescriptor, handle: State) -> None:
+        self._handles[descriptor.name] = handle
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """The handle of a value state; the same one for the same name."""
+        known = self._known(descriptor)
+        if known is None:
+            plain = self._register(KeyedValueState(self, descriptor))
+            ttl = descriptor.ttl_config
+            known = plain if ttl is None else TtlValueState(self, plain, ttl)
+            self._keep(descriptor, known)
+        return cast("ValueState", known)
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """The handle of a list state; the same one for the same name."""
+        known = self._known(descriptor)
+        if known is None:
+            plain = self._register(KeyedListState(self, descriptor))
+            ttl = descriptor.ttl_config
+            known = plain if ttl is None else TtlListState(self, plain, ttl)
+            self._keep(descriptor, known)
+        return cast("ListState", known)
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        """The handle of a map state; the same one for the same name."""
+        known = self._known(descriptor)
+        if known is None:
+            plain = self._register(KeyedMapState(self, descriptor))
+            ttl = descriptor.ttl_config
+            known = plain if ttl is None else TtlMapState(self, plain, ttl)
+            self._keep(descriptor, known)
+        return cast("MapState", known)
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        """The handle of a reducing state; the same one for the same name."""
+        known = self._known(descriptor)
+        if known is None:
+            ttl = descriptor.ttl_config
+            if ttl is None:
+                known = self._register(KeyedReducingState(self, descriptor))
+            else:
+                inner = self._register(KeyedValueState(self, descriptor))
+                known = TtlReducingState(self, inner, ttl, descriptor.reduce)
+            self._keep(descriptor, known)
+        return cast("ReducingState", known)
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        """The handle of an aggregating state; the same one for the same name."""
+        known = self._known(descriptor)
+        if known is None:
+            ttl = descriptor.ttl_config
+            if ttl is None:
+                known = self._register(KeyedAggregatingState(self, descriptor))
+            else:
+                inner = self._register(KeyedValueState(self, descriptor))
+                known = TtlAggregatingState(self, inner, ttl, descriptor.get_agg_function())
+            self._keep(descriptor, known)
+        return cast("AggregatingState", known)

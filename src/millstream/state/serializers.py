@@ -1,0 +1,129 @@
+"""Bytes of state values: pickle, with the classes of the user's script stored by name.
+
+What it is: ``dumps`` and ``loads``.  A value is pickled by C pickle.  Classes that cannot be
+imported, above all those of ``__main__``, which no worker has, are written as module and
+qualified name and found again among the classes that came with the job.  So a value of such a class
+stays small, and after a restart it is an instance of the class of the program that runs now.
+
+What it is not: canonical.  Equal values may have different bytes; keys are encoded by
+``state/key_codec.py``.
+
+Read next: ``state/key_codec.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import sys
+from typing import Final
+
+import cloudpickle
+
+from millstream.errors import StateError
+
+__all__ = ["dumps", "find_class", "loads", "remember_class"]
+
+PROTOCOL: Final = 5
+
+#: (module, qualified name) -> the class, for classes that cannot be imported.
+_classes: Final[dict[tuple[str, str], type]] = {}
+#: Types of values that plain pickle refused before; they skip the attempt.
+_refused: Final[set[type]] = set()
+
+_plain_dumps: Final = pickle.dumps
+#: The inverse of ``dumps``; for bytes that this job wrote itself.
+loads: Final = pickle.loads
+
+
+def dumps(value: object) -> bytes:
+    """Pickle ``value``.
+
+    Raises:
+        StateError: the value holds something that cannot be pickled at all.
+    """
+    if type(value) not in _refused:
+        try:
+            return _plain_dumps(value, PROTOCOL)
+        except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
+            pass
+    return _dumps_by_name(value)
+
+
+def _dumps_by_name(value: object) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        _ByNamePickler(buffer, PROTOCOL).dump(value)
+    except Exception as error:
+        kind = type(value)
+        message = (
+            f"a state value of type {kind.__module__}.{kind.__qualname__} cannot be pickled:"
+            f" {error}; keep plain data in state, or give the class __reduce__"
+        )
+        raise StateError(message) from error
+    _refused.add(type(value))
+    return buffer.getvalue()
+
+
+class _ByNamePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes classes that cannot be imported by name, the rest as cloudpickle does."""
+
+    def reducer_override(self, obj: object) -> object:
+        if isinstance(obj, type) and not is_importable(obj):
+            remember_class(obj)
+            return find_class, (obj.__module__, obj.__qualname__)
+        return super().reducer_override(obj)
+
+
+def is_importable(cls: type) -> bool:
+    """Whether a worker finds ``cls`` by importing its module."""
+    return cls.__module__ != "__main__" and _attribute(cls.__module__, cls.__qualname__) is cls
+
+
+def remember_class(cls: type) -> None:
+    """Let ``find_class`` find ``cls`` in this process if it cannot be imported."""
+    _classes[cls.__module__, cls.__qualname__] = cls
+
+
+def find_class(module: str, name: str) -> type:
+    """The class called ``name`` in ``module``, as the running program has it.
+
+    Raises:
+        StateError: the program has no such class any more.
+    """
+    known = _classes.get((module, name))
+    if known is not None:
+        return known
+    found = _attribute(module, name)
+    if not isinstance(found, type):
+        found = _shipped_class(module, name)
+    if found is None:
+        message = (
+            f"state holds values of class {module}.{name}, which the program does not have;"
+            " restore the class under its old name, or start without this state"
+        )
+        raise StateError(message)
+    _classes[module, name] = found
+    return found
+
+
+def _attribute(module: str, name: str) -> object | None:
+    try:
+        found: object = sys.modules.get(module) or importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return None
+    return found
+
+
+def _shipped_class(module: str, name: str) -> type | None:
+    """A class that reached this process by value, within the job."""
+    tracked: dict[type, str] = getattr(
+        cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {}
+    )
+    for cls in list(tracked):
+        if cls.__module__ == module and cls.__qualname__ == name:
+            return cls
+    return None

@@ -1,0 +1,239 @@
+"""Time to live: state that expires some time after it was last written (or read).
+
+What it is: handles around the plain ones that keep each value (each element of a list, each entry
+of a map) together with the time of its last access, and treat it as absent once expired.  Expired
+state is removed when it is met.
+
+What it is not: a clean-up in the background.  A key that is never touched again keeps its
+state.  Time is ``KeyedState.processing_time``, one value per epoch.
+
+Read next: ``state/descriptors.py`` for the configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.state.descriptors import StateTtlConfig
+from millstream.state.handles import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.state.descriptors import AggregateFunctionLike
+    from millstream.state.keyed import KeyedState
+
+__all__ = [
+    "TtlAggregatingState",
+    "TtlListState",
+    "TtlMapState",
+    "TtlReducingState",
+    "TtlValueState",
+]
+
+
+class _Expiry:
+    """When values expire; they are kept as (time of last access, value)."""
+
+    __slots__ = ("_keyed", "_length", "on_read", "return_expired")
+
+    def __init__(self, keyed: KeyedState, config: StateTtlConfig) -> None:
+        self._keyed = keyed
+        self._length = config.get_ttl().to_milliseconds()
+        self.on_read = config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite
+        self.return_expired = (
+            config.get_state_visibility()
+            is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
+        )
+
+    def is_over(self, kept: tuple[int, Any]) -> bool:
+        """Whether what was kept has expired."""
+        return kept[0] + self._length <= self._keyed.processing_time
+
+    def stamp(self, value: object) -> tuple[int, Any]:
+        """``value`` as it is kept from now on."""
+        return self._keyed.processing_time, value
+
+
+class TtlValueState(ValueState[Any]):
+    """A value that expires."""
+
+    __slots__ = ("_expiry", "_inner")
+
+    def __init__(self, keyed: KeyedState, inner: ValueState[Any], config: StateTtlConfig) -> None:
+        self._inner = inner
+        self._expiry = _Expiry(keyed, config)
+
+    def value(self) -> Any:  # noqa: ANN401
+        """Return the value of the current key, None if it has none or it has expired."""
+        kept = self._inner.value()
+        if kept is None:
+            return None
+        if self._expiry.is_over(kept):
+            self._inner.clear()
+            return kept[1] if self._expiry.return_expired else None
+        if self._expiry.on_read:
+            self._inner.update(self._expiry.stamp(kept[1]))
+        return kept[1]
+
+    def update(self, value: Any) -> None:  # noqa: ANN401
+        """Set the value of the current key; None removes it."""
+        self._inner.update(None if value is None else self._expiry.stamp(value))
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self._inner.clear()
+
+
+class TtlReducingState(TtlValueState, ReducingState[Any]):
+    """A reduced value that expires."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self,
+        keyed: KeyedState,
+        inner: ValueState[Any],
+        config: StateTtlConfig,
+        reduce: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(keyed, inner, config)
+        self._reduce = reduce
+
+    def get(self) -> Any:  # noqa: ANN401
+        """Return the reduced value, None if there is none."""
+        return self.value()
+
+    def add(self, value: Any) -> None:  # noqa: ANN401
+        """Reduce ``value`` into the state."""
+        current = self.value()
+        self.update(value if current is None else self._reduce(current, value))
+
+
+class TtlAggregatingState(TtlValueState, AggregatingState[Any, Any]):
+    """An accumulator that expires."""
+
+    __slots__ = ("_function",)
+
+    def __init__(
+        self,
+        keyed: KeyedState,
+        inner: ValueState[Any],
+        config: StateTtlConfig,
+        function: AggregateFunctionLike,
+    ) -> None:
+        super().__init__(keyed, inner, config)
+        self._function = function
+
+    def get(self) -> Any:  # noqa: ANN401
+        """Return the result of the accumulator, None if there is none."""
+        accumulator = self.value()
+        return None if accumulator is None else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:  # noqa: ANN401
+        """Add ``value`` to the accumulator."""
+        accumulator = self.value()
+        if accumulator is None:
+            accumulator = self._function.create_accumulator()
+        self.update(self._function.add(value, accumulator))
+
+
+class TtlListState(ListState[Any]):
+    """A list whose elements expire one by one."""
+
+    __slots__ = ("_expiry", "_inner")
+
+    def __init__(self, keyed: KeyedState, inner: ListState[Any], config: StateTtlConfig) -> None:
+        self._inner = inner
+        self._expiry = _Expiry(keyed, config)
+
+    def get(self) -> list[Any]:
+        """Return the elements that have not expired."""
+        kept = list(self._inner.get())
+        expiry = self._expiry
+        alive = [each for each in kept if not expiry.is_over(each)]
+        if expiry.on_read and alive:
+            self._inner.update([expiry.stamp(value) for _, value in alive])
+        elif len(alive) < len(kept):
+            self._inner.update(alive)
+        return [value for _, value in (kept if expiry.return_expired else alive)]
+
+    def add(self, value: Any) -> None:  # noqa: ANN401
+        """Add an element at the end."""
+        self._inner.add(self._expiry.stamp(value))
+
+    def add_all(self, values: Sequence[Any]) -> None:
+        """Add elements at the end."""
+        self._inner.add_all([self._expiry.stamp(value) for value in values])
+
+    def update(self, values: Sequence[Any]) -> None:
+        """Replace all elements."""
+        self._inner.update([self._expiry.stamp(value) for value in values])
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        self._inner.clear()
+
+
+class TtlMapState(MapState[Any, Any]):
+    """A map whose entries expire one by one."""
+
+    __slots__ = ("_expiry", "_inner")
+
+    def __init__(
+        self, keyed: KeyedState, inner: MapState[Any, Any], config: StateTtlConfig
+    ) -> None:
+        self._inner = inner
+        self._expiry = _Expiry(keyed, config)
+
+    def _read(self, key: Any, kept: tuple[int, Any] | None) -> tuple[Any] | None:  # noqa: ANN401
+        """The value in a tuple, None if there is none; removes or stamps the entry."""
+        if kept is None:
+            return None
+        if self._expiry.is_over(kept):
+            self._inner.remove(key)
+            return (kept[1],) if self._expiry.return_expired else None
+        if self._expiry.on_read:
+            self._inner.put(key, self._expiry.stamp(kept[1]))
+        return (kept[1],)
+
+    def get(self, key: Any) -> Any:  # noqa: ANN401
+        """Return the value of a map key, None if there is none or it has expired."""
+        found = self._read(key, self._inner.get(key))
+        return None if found is None else found[0]
+
+    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401
+        """Set the value of a map key."""
+        self._inner.put(key, self._expiry.stamp(value))
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        """Set several."""
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:  # noqa: ANN401
+        """Remove a map key, if it is there."""
+        self._inner.remove(key)
+
+    def contains(self, key: Any) -> bool:  # noqa: ANN401
+        """Whether the map key is there and has not expired."""
+        return self._read(key, self._inner.get(key)) is not None
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Return the entries that have not expired."""
+        found = [(key, self._read(key, kept)) for key, kept in list(self._inner.items())]
+        return [(key, value[0]) for key, value in found if value is not None]
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry that has not expired."""
+        return not self.items()
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._inner.clear()

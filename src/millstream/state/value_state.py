@@ -1,0 +1,184 @@
+"""Value, reducing and aggregating state: one stored value per key.
+
+What it is: the implementations of three handles over one cache of Python objects.  Reading and
+writing cost a dictionary look-up each; the store is asked only for keys that were neither
+prefetched nor used before in the epoch.
+
+What it is not: thread-safe.  A task is one thread.
+
+Read next: ``state/keyed.py``, which prefetches and flushes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.state.handles import AggregatingState, ReducingState, ValueState
+from millstream.state.serializers import dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.state.descriptors import (
+        AggregatingStateDescriptor,
+        ReducingStateDescriptor,
+        StateDescriptor,
+    )
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["KeyedAggregatingState", "KeyedReducingState", "KeyedValueState", "SingleValue"]
+
+
+class SingleValue:
+    """The cache of one state: cache key -> value, None where the store has none.
+
+    Invariant: ``dirty`` holds the keys whose cached value differs from the store's, or may.
+    """
+
+    __slots__ = ("cache", "descriptor", "dirty", "index", "keyed")
+
+    def __init__(self, keyed: KeyedState, descriptor: StateDescriptor) -> None:
+        self.keyed = keyed
+        self.descriptor = descriptor
+        #: The state's number in the store, set at the start of every epoch.
+        self.index = -1
+        self.cache: dict[CacheKey, Any] = {}
+        self.dirty: set[CacheKey] = set()
+
+    @property
+    def cached(self) -> int:
+        """How many objects are held in memory."""
+        return len(self.cache)
+
+    def load(self) -> Any:  # noqa: ANN401 - whatever the user keeps
+        """Read the value of the current key, which is not in the cache."""
+        keyed = self.keyed
+        key = keyed.cache_key
+        stored = keyed.store.get(keyed.store_key(self.index, key))
+        value = None if stored is None else loads(stored)
+        self.cache[key] = value
+        return value
+
+    def put(self, value: object) -> None:
+        """Set the value of the current key; None removes it."""
+        key = self.keyed.cache_key
+        self.cache[key] = value
+        self.dirty.add(key)
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Read the values of ``keys`` that are not in the cache."""
+        missing = list(keys - self.cache.keys()) if self.cache else list(keys)
+        if not missing:
+            return
+        stored = self.keyed.store.get_many(self.keyed.store_keys(self.index, missing))
+        decode = loads
+        values = [None if each is None else decode(each) for each in stored]
+        self.cache.update(zip(missing, values, strict=True))
+
+    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes`` and forget everything."""
+        if self.dirty:
+            cache = self.cache
+            keys = list(self.dirty)
+            encode = dumps
+            for stored, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
+                value = cache[key]
+                if value is None:
+                    deletes.append(stored)
+                else:
+                    puts.append((stored, encode(value)))
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self.cache.clear()
+        self.dirty.clear()
+
+
+class KeyedValueState(SingleValue, ValueState[Any]):
+    """One value per key."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:  # noqa: ANN401
+        """Return the value of the current key, None if it has none."""
+        try:
+            return self.cache[self.keyed.cache_key]
+        except KeyError:
+            return self.load()
+
+    def update(self, value: Any) -> None:  # noqa: ANN401
+        """Set the value of the current key; None removes it."""
+        key = self.keyed.cache_key
+        self.cache[key] = value
+        self.dirty.add(key)
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self.put(None)
+
+
+class KeyedReducingState(SingleValue, ReducingState[Any]):
+    """One value per key, into which each added value is reduced."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(self, keyed: KeyedState, descriptor: ReducingStateDescriptor) -> None:
+        super().__init__(keyed, descriptor)
+        self._reduce = descriptor.reduce
+
+    def get(self) -> Any:  # noqa: ANN401
+        """Return the reduced value, None if nothing was added."""
+        try:
+            return self.cache[self.keyed.cache_key]
+        except KeyError:
+            return self.load()
+
+    def add(self, value: Any) -> None:  # noqa: ANN401
+        """Reduce ``value`` into the state."""
+        current = self.get()
+        self.put(value if current is None else self._reduce(current, value))
+
+    def clear(self) -> None:
+        """Remove the value of the current key."""
+        self.put(None)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Reduce several values into the state."""
+        for value in values:
+            self.add(value)
+
+
+class KeyedAggregatingState(SingleValue, AggregatingState[Any, Any]):
+    """One accumulator per key."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, keyed: KeyedState, descriptor: AggregatingStateDescriptor) -> None:
+        super().__init__(keyed, descriptor)
+        self._function = descriptor.get_agg_function()
+
+    def accumulator(self) -> Any:  # noqa: ANN401
+        """Return the accumulator of the current key, None if nothing was added."""
+        try:
+            return self.cache[self.keyed.cache_key]
+        except KeyError:
+            return self.load()
+
+    def get(self) -> Any:  # noqa: ANN401
+        """Return the result of the accumulator, None if nothing was added."""
+        accumulator = self.accumulator()
+        return None if accumulator is None else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:  # noqa: ANN401
+        """Add ``value`` to the accumulator."""
+        accumulator = self.accumulator()
+        function = self._function
+        if accumulator is None:
+            accumulator = function.create_accumulator()
+        self.put(function.add(value, accumulator))
+
+    def clear(self) -> None:
+        """Remove the accumulator of the current key."""
+        self.put(None)

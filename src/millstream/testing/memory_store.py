@@ -1,0 +1,70 @@
+"""A key-value store in a dictionary, for the operator harness.
+
+What it is: the contract of ``state/store.py`` without files: ``snapshot`` is ``copy``.
+
+What it is not: a backend; jobs use ``state/hashmap.py`` or ``state/rocksdb.py``.
+
+Read next: ``testing/harness.py``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from millstream.state.store import StateHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """An ordered map of bytes in memory."""
+
+    def __init__(self, entries: dict[bytes, bytes] | None = None) -> None:
+        """Start with a copy of ``entries``."""
+        self.entries: dict[bytes, bytes] = dict(entries or {})
+        self._sorted: list[bytes] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at ``key``, None if there is none."""
+        return self.entries.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values at ``keys``, in that order."""
+        return [self.entries.get(key) for key in keys]
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+        """Delete ``deletes``, then put ``puts``."""
+        self._sorted = None
+        for key in deletes:
+            self.entries.pop(key, None)
+        self.entries.update(puts)
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete every key in ``[start, stop)``."""
+        for key in [key for key in self.entries if start <= key < stop]:
+            del self.entries[key]
+        self._sorted = None
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries with a key in ``[start, stop)`` as they are now, in byte order."""
+        if self._sorted is None:
+            self._sorted = sorted(self.entries)
+        keys = self._sorted
+        entries = self.entries
+        found = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
+        return iter([(key, entries[key]) for key in found])
+
+    def snapshot(self) -> StateHandle:
+        """Return a handle that names no files."""
+        return StateHandle(backend="memory", id="memory", key_groups=(0, 0), files=[])
+
+    def copy(self) -> MemoryStore:
+        """Return a store with the same entries."""
+        return MemoryStore(self.entries)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,184 @@
+"""MiniCluster: runs a whole job in this process, without Spark, epoch by epoch.
+
+What it is: the same planner, tasks, exchange, coordinator and recovery as on Spark, with a list
+and a sort in the place of the shuffle.  Epochs are cut where the test says, tasks may be failed
+or run twice, workers forget their instances, and the job can be stopped after any epoch and be
+resumed, at another parallelism too.
+
+What it is not: fast or parallel, and it has no restart strategy: an error is the test's to see.
+
+Read next: ``runtime/task.py``, ``spark/epoch_driver.py`` (the same on Spark).
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import cloudpickle
+import pyarrow as pa
+
+from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.common.pickling import loads
+from millstream.runtime.epoch import make_plan
+from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
+from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
+from millstream.runtime.split_log import SplitLog
+from millstream.runtime.stage import StageInstance
+from millstream.runtime.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.graph.model import JobGraph
+    from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.planner import Offset
+
+__all__ = ["MiniCluster"]
+
+_SORT_KEYS = [(name, "ascending") for name in ("watermark", "edge", "channel", "sequence")]
+
+
+class MiniCluster:
+    """Runs one job on one checkpoint directory.
+
+    Args:
+        graph: the job, as for Spark; it is pickled and unpickled as there.
+        directory: the checkpoint directory; a new temporary one if None.
+        limit: units of source offset per epoch; a function of the epoch for random cuts.
+        seed: shuffles the order in which tasks run and which of them forget their instance.
+        state_backend: "hashmap" or "rocksdb".
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        directory: Path | None = None,
+        *,
+        limits: Iterable[int] = (),
+        seed: int = 0,
+        state_backend: str = "hashmap",
+    ) -> None:
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="millstream-mini-"))
+        self._graph = graph
+        self._graph_bytes = cloudpickle.dumps(graph)
+        self._limits = iter(limits)
+        self._random = random.Random(seed)  # noqa: S311 - a seeded test
+        self._state_backend = state_backend
+        self._instances: dict[tuple[int, int], StageInstance] = {}
+        self.storage = LocalStorage(self.directory, fsync=False)
+        fingerprint = {node.uid: node.kind for node in graph.nodes.values()}
+        self.job_id = JobIdentity.claim(self.storage, graph.job_name, fingerprint)
+        committers = {}
+        for node in graph.nodes.values():
+            committer = None if node.sink is None else node.sink.create_committer()
+            if committer is not None:
+                committers[node.uid] = committer
+        self.coordinator = Coordinator(self.storage, self.job_id, committers)
+        self.coordinator.open()
+        self.coordinator.recover()
+        self.planner = SourcePlanner(
+            plan_sources(graph), SplitLog(self.storage), target_seconds=1.0, tick_interval=None
+        )
+
+    def run(self, max_epochs: int = 10_000) -> Manifest | None:
+        """Run epochs until the bounded job is over, or ``max_epochs`` more are done."""
+        try:
+            for _ in range(max_epochs):
+                last = self.coordinator.last
+                if last is not None and last.final:
+                    break
+                if not self.run_epoch():
+                    break
+        finally:
+            self.close_instances()
+        return self.coordinator.last
+
+    def run_epoch(self) -> bool:
+        """Plan and run one epoch; False if the sources have nothing."""
+        last = self.coordinator.last
+        start: Offset = initial_offset() if last is None else last.offsets
+        limit = next(self._limits, None)
+        if limit is not None:
+            self.planner.set_limit(limit)
+        stop = self.planner.latest_offset(start)
+        if stop == start:
+            return False
+        epoch = cast("int", stop["epoch"])
+        plan = make_plan(
+            epoch=epoch,
+            assignments=self.planner.assignments(start, stop),
+            stop=stop,
+            last=last,
+            job_id=self.job_id,
+            run_id=uuid.uuid4().hex,
+            storage=self.storage,
+            local_root=str(self.directory / "local"),
+            state_backend=self._state_backend,
+            fsync=False,
+        )
+        acks = self._run_tasks(plan)
+        self.coordinator.complete_epoch(
+            epoch=epoch,
+            acks=acks,
+            expected={
+                (stage.level, subtask)
+                for stage in self._graph.stages
+                for subtask in range(stage.parallelism)
+            },
+            offsets=stop,
+            stages={stage.level: stage.parallelism for stage in self._graph.stages},
+            max_parallelism=max(node.max_parallelism for node in self._graph.nodes.values()),
+            final=plan.final,
+            started=0,
+        )
+        return True
+
+    def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:
+        frames = pa.Table.from_batches([], schema=FRAME_SCHEMA)
+        for stage in self._graph.stages:
+            made: list[pa.RecordBatch] = []
+            subtasks = list(range(stage.parallelism))
+            self._random.shuffle(subtasks)  # which task finishes first must not matter
+            for subtask in subtasks:
+                mine = _addressed(frames, subtask, stage.parallelism)
+                made.extend(self._run_task(plan, stage.level, subtask, mine))
+            frames = pa.Table.from_batches(made, schema=FRAME_SCHEMA)
+        rows = frames.to_pylist()
+        return [
+            cast("TaskAck", loads(row["payload"]))
+            for row in rows
+            if row["stage"] == ACKNOWLEDGEMENT_STAGE
+        ]
+
+    def _run_task(
+        self, plan: EpochPlan, level: int, subtask: int, frames: pa.Table
+    ) -> list[pa.RecordBatch]:
+        key = (level, subtask)
+        instance = self._instances.pop(key, None)
+        if instance is not None and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
+            instance.close()  # the subtask moves to another worker
+            instance = None
+        if instance is None:
+            instance = StageInstance(cloudpickle.loads(self._graph_bytes), level, subtask)
+            instance.open()
+        made = list(Task(instance, plan).run(iter(frames.to_batches(max_chunksize=16))))
+        self._instances[key] = instance
+        return made
+
+    def close_instances(self) -> None:
+        """Close the user functions."""
+        while self._instances:
+            self._instances.popitem()[1].close()
+
+
+def _addressed(frames: pa.Table, subtask: int, parallelism: int) -> pa.Table:
+    targets = frames.column("subtask").to_numpy() % parallelism
+    mine = frames.filter(pa.array(targets == subtask))
+    return mine.sort_by(_SORT_KEYS)

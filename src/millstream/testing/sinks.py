@@ -1,0 +1,141 @@
+"""Sinks for tests: one that fails at a named step.
+
+What it is: ``FailingSink(inner, "prepare", times=2)`` behaves as ``inner`` but raises SinkError the
+first two times that step is reached, counted over all processes and restarts.
+
+What it is not: a crash of the process; crash points (``millstream/crash_points.py``) do that.
+
+Read next: ``testing/conformance.py``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.connectors.collect import CollectSink, read_collected
+from millstream.connectors.sink import Committer, Sink, SinkWriter, WriterContext
+from millstream.errors import ConfigurationError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.connectors.sink import Committable, CommitRequest
+    from millstream.runtime.batch import Batch
+
+__all__ = ["STEPS", "CollectSink", "FailingSink", "read_collected"]
+
+#: Where a FailingSink can fail.
+STEPS: Final = (
+    "validate",
+    "create_writer",
+    "write",
+    "prepare.before",
+    "prepare.after",
+    "commit.before",
+    "commit.half",
+    "commit.after",
+    "abort",
+)
+
+
+class FailingSink(Sink):
+    """A sink that fails at a step, a number of times.
+
+    Args:
+        inner: the sink that does the work.
+        step: one of ``STEPS``; "commit.half" fails when half of the committables are committed.
+        times: how often.
+        directory: where failures are counted; None takes a new temporary directory.
+    """
+
+    def __init__(
+        self, inner: Sink, step: str, *, times: int = 1, directory: str | Path | None = None
+    ) -> None:
+        if step not in STEPS:
+            message = f"unknown step {step!r}; known are: {', '.join(STEPS)}"
+            raise ConfigurationError(message)
+        self.inner = inner
+        self.step = step
+        self.times = times
+        self.guarantee = inner.guarantee
+        self._directory = Path(directory or tempfile.mkdtemp(prefix="millstream-failing-"))
+
+    @property
+    def failures(self) -> int:
+        """How often it failed so far."""
+        return sum(1 for _ in self._directory.glob("failed-*"))
+
+    def reach(self, step: str) -> None:
+        """Fail if it is time to."""
+        if step != self.step:
+            return
+        for number in range(self.times):
+            try:
+                (self._directory / f"failed-{number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            message = f"FailingSink: failure {number + 1} of {self.times} at {step}"
+            raise SinkError(message)
+
+    def validate(self) -> None:
+        """Validate the inner sink."""
+        self.reach("validate")
+        self.inner.validate()
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer that may fail."""
+        self.reach("create_writer")
+        return _FailingWriter(self, self.inner.create_writer(context))
+
+    def create_committer(self) -> Committer | None:
+        """A committer that may fail."""
+        inner = self.inner.create_committer()
+        return None if inner is None else _FailingCommitter(self, inner)
+
+
+class _FailingWriter(SinkWriter):
+    def __init__(self, sink: FailingSink, inner: SinkWriter) -> None:
+        self._sink = sink
+        self._inner = inner
+
+    def write(self, batch: Batch) -> None:
+        self._sink.reach("write")
+        self._inner.write(batch)
+
+    def write_watermark(self, watermark: int) -> None:
+        self._inner.write_watermark(watermark)
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        self._sink.reach("prepare.before")
+        committables = self._inner.prepare_commit()
+        self._sink.reach("prepare.after")
+        return committables
+
+    def abort(self) -> None:
+        self._sink.reach("abort")
+        self._inner.abort()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _FailingCommitter(Committer):
+    def __init__(self, sink: FailingSink, inner: Committer) -> None:
+        self._sink = sink
+        self._inner = inner
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        self._sink.reach("commit.before")
+        half = len(requests) // 2
+        self._inner.commit(requests[:half])
+        self._sink.reach("commit.half")
+        self._inner.commit(requests[half:])
+        self._sink.reach("commit.after")
+
+    def abort_orphans(self, job_id: str, sink_uid: str, keep: Sequence[Committable]) -> None:
+        self._inner.abort_orphans(job_id, sink_uid, keep)
+
+    def close(self) -> None:
+        self._inner.close()

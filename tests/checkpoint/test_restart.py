@@ -1,0 +1,161 @@
+"""Restart strategies, with the time told to them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from millstream.checkpoint.restart import (
+    ExponentialDelay,
+    FixedDelay,
+    GiveUpOnRepeats,
+    NoRestart,
+    RestartStrategy,
+    restart_strategy,
+)
+from millstream.common.configuration import Configuration
+from millstream.errors import (
+    ConfigurationError,
+    FencedError,
+    JobError,
+    ProgramError,
+    SourceError,
+    UserFunctionError,
+)
+
+ERROR = SourceError("disk")
+
+
+def strategy(checkpointing: bool = True, /, **values: str) -> RestartStrategy:
+    options = {
+        "restart-strategy." + key.replace("__", ".").replace("_", "-"): value
+        for key, value in values.items()
+    }
+    guarded = restart_strategy(Configuration(options), checkpointing=checkpointing)
+    assert isinstance(guarded, GiveUpOnRepeats)
+    return guarded.strategy
+
+
+def delays(strategy: RestartStrategy, count: int, now: float = 0.0) -> list[float | None]:
+    found = []
+    for _ in range(count):
+        delay = strategy.next_delay(now, ERROR)
+        found.append(delay)
+        now += (delay or 0.0) + 1.0
+    return found
+
+
+def test_none() -> None:
+    assert delays(NoRestart(), 1) == [None]
+
+
+def test_fixed_delay() -> None:
+    assert delays(FixedDelay(2, 0.5), 4) == [0.5, 0.5, None, None]
+
+
+def test_exponential_delay_grows_to_its_maximum() -> None:
+    exponential = ExponentialDelay(1, 10, 2, jitter_factor=0)
+    assert delays(exponential, 6) == [1, 2, 4, 8, 10, 10]
+
+
+def test_exponential_delay_is_reset_by_quiet() -> None:
+    exponential = ExponentialDelay(1, 10, 2, reset_backoff_threshold=100, jitter_factor=0)
+    assert exponential.next_delay(0, ERROR) == 1
+    assert exponential.next_delay(5, ERROR) == 2
+    # The second restart was at 7: quiet counts from there.
+    assert exponential.next_delay(106.9, ERROR) == 4
+    assert exponential.next_delay(211, ERROR) == 1
+
+
+def test_exponential_delay_attempts_start_again_after_quiet() -> None:
+    exponential = ExponentialDelay(1, 10, 2, 100, jitter_factor=0, attempts_before_reset_backoff=2)
+    assert delays(exponential, 2) == [1, 2]
+    assert exponential.next_delay(1000, ERROR) == 1
+    assert delays(exponential, 2, 1002) == [2, None]
+
+
+def test_jitter_stays_in_its_bounds() -> None:
+    found = set()
+    for seed in range(50):
+        exponential = ExponentialDelay(10, 10.5, 2, jitter_factor=0.1, random=random.Random(seed))
+        delay = exponential.next_delay(0, ERROR)
+        assert delay is not None
+        assert 9 <= delay <= 10.5
+        found.add(delay)
+    assert len(found) > 10
+
+
+@pytest.mark.parametrize("error", [ProgramError("x"), FencedError("x"), ConfigurationError("x")])
+def test_no_restart_where_it_cannot_help(error: Exception) -> None:
+    assert GiveUpOnRepeats(FixedDelay(9, 1)).next_delay(0, error) is None
+    wrapped = JobError("failed")
+    wrapped.__cause__ = error
+    assert GiveUpOnRepeats(FixedDelay(9, 1)).next_delay(0, wrapped) is None
+
+
+def test_a_poisoned_record_ends_the_job() -> None:
+    guarded = GiveUpOnRepeats(FixedDelay(99, 1), max_repeats=3)
+    poison = UserFunctionError("record 7")
+    assert [guarded.next_delay(0, poison) for _ in range(3)] == [1, 1, None]
+
+
+def test_repeats_are_counted_in_a_row_and_without_progress() -> None:
+    guarded = GiveUpOnRepeats(FixedDelay(99, 1), max_repeats=2)
+    poison, other = UserFunctionError("record 7"), UserFunctionError("record 8")
+    for error in (poison, other, poison, ERROR, ERROR, ERROR, poison):
+        assert guarded.next_delay(0, error) == 1
+    guarded.on_progress()
+    assert guarded.next_delay(0, poison) == 1
+    assert guarded.next_delay(0, poison) is None
+
+
+def test_defaults_are_those_of_flink() -> None:
+    assert isinstance(strategy(False), NoRestart)
+    exponential = strategy()
+    assert isinstance(exponential, ExponentialDelay)
+    assert (exponential.initial_backoff, exponential.max_backoff) == (1, 60)
+    assert (exponential.backoff_multiplier, exponential.jitter_factor) == (1.5, 0.1)
+    assert exponential.reset_backoff_threshold == 3600
+    assert exponential.attempts_before_reset_backoff is None
+    fixed = strategy(type="fixed-delay")
+    assert isinstance(fixed, FixedDelay)
+    assert (fixed.attempts, fixed.delay) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["none", "off", "disable", "NONE"])
+def test_names_of_none(kind: str) -> None:
+    assert isinstance(strategy(type=kind), NoRestart)
+
+
+def test_options() -> None:
+    fixed = strategy(type="fixeddelay", fixed_delay__attempts="3", fixed_delay__delay="200 ms")
+    assert isinstance(fixed, FixedDelay)
+    assert (fixed.attempts, fixed.delay) == (3, 0.2)
+    exponential = strategy(
+        type="exponential-delay",
+        exponential_delay__initial_backoff="5 s",
+        exponential_delay__max_backoff="2min",
+        exponential_delay__backoff_multiplier="3",
+        exponential_delay__attempts_before_reset_backoff="8",
+    )
+    assert isinstance(exponential, ExponentialDelay)
+    assert (exponential.initial_backoff, exponential.max_backoff) == (5, 120)
+    assert (exponential.backoff_multiplier, exponential.attempts_before_reset_backoff) == (3, 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"type": "sometimes"}, "restart-strategy.type"),
+        ({"type": "fixed-delay", "fixed_delay__attempts": "-1"}, "fixed-delay.attempts"),
+        ({"type": "fixed-delay", "fixed_delay__delay": "soon"}, "fixed-delay.delay"),
+        ({"exponential_delay__backoff_multiplier": "0.5"}, "backoff-multiplier"),
+        ({"exponential_delay__backoff_multiplier": "x"}, "backoff-multiplier"),
+        ({"exponential_delay__jitter_factor": "2"}, "between 0 and 1"),
+        ({"exponential_delay__initial_backoff": "1 h"}, "longer than"),
+    ],
+)
+def test_options_that_make_no_sense(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        strategy(**values)

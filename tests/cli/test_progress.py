@@ -1,0 +1,102 @@
+"""The progress display: what it says, how often, and where."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from millstream.metrics.progress import (
+    LineProgressReporter,
+    LiveProgressReporter,
+    SilentProgressReporter,
+    create_progress_reporter,
+    format_bytes,
+    format_watermark,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_line_is_written_at_first_then_every_ten_seconds_and_at_the_end() -> None:
+    lines: list[str] = []
+    clock = Clock()
+    reporter = LineProgressReporter("job", lines.append, 10.0, clock)
+    for epoch in range(25):
+        reporter.update(epoch, 1000 * epoch, 1000.0, 1_357_035_300_000, 2048, 0.5)
+        clock.now += 1.0
+    reporter.close()
+    reporter.close()
+    assert [line.split(" | ")[0] for line in lines] == [
+        "job: epoch 0",
+        "job: epoch 10",
+        "job: epoch 20",
+        "job: epoch 24",
+    ]
+    assert lines[1] == (
+        "job: epoch 10 | 10,000 records | 1,000/s | watermark 2013-01-01 10:15:00 | "
+        "checkpoint 2.0 KiB | 0.50 s"
+    )
+
+
+def test_a_terminal_gets_a_live_line() -> None:
+    terminal = Terminal()
+    reporter = create_progress_reporter("job", "auto", terminal)
+    assert isinstance(reporter, LiveProgressReporter)
+    reporter.update(7, 1000, 1000.0, 0, 0, 0.5)
+    reporter.close()
+    reporter.close()
+    assert "epoch 7" in terminal.getvalue()
+
+
+def test_without_terminal_and_logging_lines_go_to_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("millstream.progress"), "level", logging.WARNING)
+    stream = io.StringIO()
+    reporter = create_progress_reporter("job", "on", stream)
+    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    assert stream.getvalue().startswith("job: epoch 1 | 10 records | 5/s | watermark 1970-01-01")
+
+
+def test_with_logging_lines_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "millstream"):
+        reporter = create_progress_reporter("job", "auto", io.StringIO())
+        reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    assert "job: epoch 1" in caplog.text
+
+
+def test_off_is_silent() -> None:
+    stream = Terminal()
+    reporter = create_progress_reporter("job", "off", stream)
+    assert isinstance(reporter, SilentProgressReporter)
+    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    reporter.close()
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("watermark", "text"),
+    [(-(2**63), "none"), (2**63 - 1, "end of input"), (0, "1970-01-01 00:00:00")],
+)
+def test_watermarks(watermark: int, text: str) -> None:
+    assert format_watermark(watermark) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")]
+)
+def test_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
