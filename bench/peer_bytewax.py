@@ -49,7 +49,7 @@ from bench.measure import Batch, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_BATCH = 16_384
+_BATCH = int(os.environ.get('BB','16384'))
 _FROZEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -271,7 +271,7 @@ def _run_worker(arguments: argparse.Namespace) -> None:
     output = arguments.scratch / "output" if arguments.sink == "parquet" else None
     flow = _FLOWS[arguments.workload](dataset, output)
     stateful = arguments.workload != "map_filter"
-    recovery = RecoveryConfig(str(arguments.scratch / "recovery")) if stateful else None
+    recovery = RecoveryConfig(str(arguments.scratch / "recovery")) if stateful and not os.environ.get('NOREC') else None
     cluster_main(
         flow,
         [address for address in arguments.addresses.split(";") if address],

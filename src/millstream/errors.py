@@ -9,16 +9,16 @@
     │   └── TypeMismatchError           a value does not fit the declared type
     ├── UserFunctionError               user code raised; names operator, file and line, record
     ├── SourceError                     a source cannot be read
-    │   └── MalformedRecordError        a record of a source does not parse; names file and line
+    │   └── MalformedRecordError        a record does not parse; names file and line
     ├── SinkError                       a sink cannot be written or committed
     ├── StateError                      keyed state cannot be read, written or restored
+    ├── JobError                        a job ended in failure, after its restarts
     └── CheckpointError                 the checkpoint directory cannot be used
         ├── ForeignCheckpointError      it belongs to another job
         ├── UnknownFormatError          it was written by an unknown format version
         ├── CorruptCheckpointError      a checksum does not match or a file is missing
         ├── FencedError                 a newer run has taken the job over
         └── InconsistentEpochError      tasks of one epoch saw different attempts of a producer
-    JobError                            a job ended in failure after its restarts (a MillstreamError)
 
 A message says what happened, where (operator name, the user's file and line, key, epoch) and
 what to do about it.  Nothing here prints or logs.

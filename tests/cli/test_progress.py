@@ -95,8 +95,6 @@ def test_watermarks(watermark: int, text: str) -> None:
     assert format_watermark(watermark) == text
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")]
-)
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")])
 def test_bytes(count: int, text: str) -> None:
     assert format_bytes(count) == text

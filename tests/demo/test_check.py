@@ -162,7 +162,12 @@ def write(directory: Path, table: pa.Table, name: str = "part-0.parquet") -> Non
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
-    return prepare(tmp_path_factory.mktemp("demo") / "input", files=4)
+    """The flights of January, to keep the tests short."""
+    inputs = prepare(tmp_path_factory.mktemp("demo") / "input", files=12)
+    for file in inputs.flights.iterdir():
+        if file.name != "flights-01.parquet":
+            file.unlink()
+    return inputs
 
 
 @pytest.fixture(scope="module")
@@ -188,19 +193,19 @@ def test_oracle_plain_python_agrees_with_duckdb(
     report = check(inputs, outputs)
     assert [comparison for comparison in report.comparisons if not comparison.equal] == []
     assert report.correct
-    assert report.summary() == "336,776 flights in, 0 lost, 0 duplicated"
-    assert report.late == 5586
-    assert report.missed > 1000
+    assert report.summary() == "28,065 flights in, 0 lost, 0 duplicated"
+    assert report.late > 100
+    assert report.missed > 100
 
 
 def test_oracle_rare_watermarks_make_fewer_flights_late(
-    inputs: InputFiles, tmp_path: Path
+    inputs: InputFiles, outputs: OutputDirectories, tmp_path: Path
 ) -> None:
-    outputs = OutputDirectories(tmp_path)
-    simulate(inputs, outputs, every=1000)
-    report = check(inputs, outputs)
+    rare = OutputDirectories(tmp_path)
+    simulate(inputs, rare, every=1000)
+    report = check(inputs, rare)
     assert report.correct
-    assert report.late < 5586
+    assert report.late < check(inputs, outputs).late
 
 
 def drop_last(table: pa.Table) -> pa.Table:

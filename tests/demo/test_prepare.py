@@ -32,9 +32,7 @@ def row(**changes: object) -> dict[str, object]:
     return flight | changes
 
 
-AIRPORTS = pd.DataFrame(
-    {"faa": ["IAH", "ROC"], "tzone": ["America/Chicago", "America/New_York"]}
-)
+AIRPORTS = pd.DataFrame({"faa": ["IAH", "ROC"], "tzone": ["America/Chicago", "America/New_York"]})
 
 
 def order(*rows: dict[str, object]) -> list[dict[str, object]]:

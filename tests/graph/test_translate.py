@@ -104,7 +104,7 @@ def test_partitionings(method: str, partitioning: Partitioning) -> None:
 
 def test_custom_partitioning() -> None:
     env = environment()
-    stream = numbers(env).partition_custom(lambda key, count: int(str(key)) % count, lambda x: x * 2)
+    stream = numbers(env).partition_custom(lambda key, n: int(str(key)) % n, lambda x: x * 2)
     stream.sink_to(BlackholeSink())
     edge = env.get_job_graph().edges[0]
     assert edge.partitioning is Partitioning.CUSTOM

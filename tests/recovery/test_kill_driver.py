@@ -26,7 +26,7 @@ from recovery_data import (
 )
 
 from millstream.crash_points import CRASH_POINTS
-from millstream.testing.crash import CrashReport, run_until_done
+from millstream.testing.crash import Run, run_once
 
 JOB = Path(__file__).parent / "recovery_job.py"
 SEEDS = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1,2,3").split(",")]
@@ -64,11 +64,11 @@ def test_every_crash_point(seed: int, tmp_path: Path) -> None:
     never_reached = []
     for number, point in enumerate(first + points):
         passing = 1 if point in first else chance.choice([1, 1, 2])
-        report = _run(tmp_path, f"{number}-{point}", f"{point}:{passing}", BYTES_PER_EPOCH, 1)
+        report = _run(tmp_path, f"{number}-{point}", f"{point}:{passing}", BYTES_PER_EPOCH)
         if not report.killed:
             never_reached.append(point)
         _check_visible(output, running, windows, whole=False)
-    report = _run(tmp_path, "last", "", 0, 1)
+    report = _run(tmp_path, "last", "", 0)
     assert report.exit_code == 0, report.output
     _check_visible(output, running, windows, whole=True)
     assert not list(output.rglob(".pending*/**/*.*")), "orphans are left"
@@ -82,9 +82,9 @@ def test_random_moments(seed: int, tmp_path: Path) -> None:
     running, windows = expected_running(events), expected_windows(events)
     for number in range(3):
         moment = chance.uniform(4.0, 14.0)
-        _run(tmp_path, f"{number}", "", BYTES_PER_EPOCH, 1, kill_after=moment)
+        _run(tmp_path, f"{number}", "", BYTES_PER_EPOCH, kill_after=moment)
         _check_visible(tmp_path / "output", running, windows, whole=False)
-    report = _run(tmp_path, "last", "", 0, 1)
+    report = _run(tmp_path, "last", "", 0)
     assert report.exit_code == 0, report.output
     _check_visible(tmp_path / "output", running, windows, whole=True)
 
@@ -94,9 +94,8 @@ def _run(
     name: str,
     crash: str,
     bytes_per_epoch: int,
-    max_runs: int,
     kill_after: float | None = None,
-) -> CrashReport:
+) -> Run:
     """One start; killed or, if the crash point is not reached, to the end."""
     command = [
         sys.executable,
@@ -107,10 +106,9 @@ def _run(
         str(bytes_per_epoch),
         "local[2]",
     ]
-    return run_until_done(
+    return run_once(
         command,
         directory=tmp_path / "runs" / name,
         crash=crash,
         kill_after=kill_after,
-        max_runs=max_runs,
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest import mock
 
 from millstream.cli.program import run_as_main
 from millstream.errors import ProgramError
@@ -24,35 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["capture_job_graph", "show_plan"]
 
 
-class _CapturedError(BaseException):
-    """Carries the graph out of the program; no ``except Exception`` of the user stops it."""
-
-    def __init__(self, graph: JobGraph) -> None:
-        super().__init__()
-        self.graph = graph
-
-
 def capture_job_graph(options: ProgramOptions) -> JobGraph:
     """Run the program up to its first execution and return the graph it would have run.
 
     Raises:
         ProgramError: the program ends without executing anything.
     """
-    from millstream.datastream.environment import StreamExecutionEnvironment
+    from millstream.datastream.context import capture_job_graphs
 
-    def capture(
-        environment: StreamExecutionEnvironment, job_name: str | None = None, **_: object
-    ) -> None:
-        raise _CapturedError(environment.get_job_graph(job_name))
-
-    with (
-        mock.patch.object(StreamExecutionEnvironment, "execute", capture),
-        mock.patch.object(StreamExecutionEnvironment, "execute_async", capture),
-    ):
-        try:
-            run_as_main(options)
-        except _CapturedError as captured:
-            return captured.graph
+    with capture_job_graphs() as graphs:
+        run_as_main(options)
+    if graphs:
+        return graphs[0]
     message = f"{options.path} ended without calling execute()"
     raise ProgramError(message)
 

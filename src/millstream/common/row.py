@@ -37,7 +37,7 @@ class RowKind(Enum):
 
 
 class _Maker:
-    """Stands for the class of a row in a pickle, so that the class itself need not be importable."""
+    """Stands for the class of a row in a pickle; the class itself cannot be imported."""
 
     __slots__ = ("_kind", "_names")
 

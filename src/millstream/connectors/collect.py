@@ -11,7 +11,6 @@ Read next: ``connectors/pending_files.py``.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import cloudpickle
@@ -27,6 +26,7 @@ from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from millstream.connectors.sink import Committable
     from millstream.runtime.batch import Batch

@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -120,7 +121,7 @@ class CsvFormat(LineFormat):
         self.multi_line = True
         records = self._record_ends(head)
         self.multi_line = False
-        if len(records) in (0, len(lines)):
+        if len(records) == 0 or np.count_nonzero(lines <= records[-1]) == len(records):
             return False
         # Stray quotes (5" pipe) look alike: only believe what the parser reads the same way.
         # Rows of another width are kept in the count: they say nothing about line ends.
@@ -143,8 +144,7 @@ class CsvFormat(LineFormat):
             )
         except (ValueError, pa.ArrowException):
             return False
-        rows = table.num_rows + bad
-        return rows in (len(records), len(records) - self._blank_lines(sample))
+        return bool(table.num_rows + bad == len(records) - self._blank_lines(sample))
 
     def _infer(self, path: str, head: bytes) -> TypeInformation:
         ends = self._record_ends(head)
@@ -303,4 +303,6 @@ def _split_column(table: pa.Table, schema: pa.Schema, name: str, separator: str)
         else pa.ListArray.from_arrays(chunk.offsets, chunk.values.cast(element))
         for chunk in parts.chunks
     ]
-    return table.set_column(index, schema.field(name), pa.chunked_array(chunks, schema.field(name).type))
+    return table.set_column(
+        index, schema.field(name), pa.chunked_array(chunks, schema.field(name).type)
+    )

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-import pyarrow as pa
 
 from millstream.common.types import Types
 from millstream.connectors.file_format import BATCH_SIZE
@@ -27,8 +25,9 @@ from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from millstream.common.typeinfo import TypeInformation
@@ -92,7 +91,7 @@ class DataGeneratorSource(Source):
         clock: seconds since 1970; replaced in tests.
     """
 
-    def __init__(  # noqa: PLR0913 - Flink's constructors, together
+    def __init__(
         self,
         generator_function: GeneratorLike,
         count: int | None = None,

@@ -5,7 +5,7 @@ byte or row ranges of one file.  Also the small helpers all formats share.
 
 What it is not: about directories, discovery or boundedness; that is ``connectors/files.py``.
 
-Read next: ``connectors/line_format.py`` (CSV, JSON lines, text) and ``connectors/parquet_format.py``.
+Read next: ``connectors/line_format.py`` (CSV, JSON lines, text), ``connectors/parquet_format.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.source import SourceBatch, Split
 
-__all__ = ["BATCH_SIZE", "BulkFormat", "FileFormat", "MalformedPolicy", "StreamFormat", "open_file", "split_path"]
+__all__ = [
+    "BATCH_SIZE",
+    "BulkFormat",
+    "FileFormat",
+    "MalformedPolicy",
+    "StreamFormat",
+    "open_file",
+    "split_path",
+]
 
 #: Records per batch: small enough that watermarks move within an epoch.
 BATCH_SIZE: Final = 16_384
@@ -76,7 +84,7 @@ class FileFormat(ABC):
 
     @abstractmethod
     def properties(self, path: str, size: int) -> dict[str, object]:
-        """The properties of the split for the file: ``path``, ``size`` (bytes), ``end`` (offset)."""
+        """The properties of the split for the file: ``path``, ``size`` (bytes), ``end``."""
 
     @abstractmethod
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
@@ -93,7 +101,7 @@ class StreamFormat(FileFormat):
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
         """Lines of text in ``charset_name``, as records of type STRING."""
-        from millstream.connectors.text_format import TextLineFormat  # noqa: PLC0415 - a cycle
+        from millstream.connectors.text_format import TextLineFormat
 
         return TextLineFormat(charset_name)
 

@@ -11,10 +11,10 @@ Read next: ``connectors/pending_files.py``, the protocol.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
@@ -37,7 +37,7 @@ from millstream.connectors.sink import Committer, Sink, SinkWriter, WriterContex
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from millstream.common.serialization import Encoder
@@ -225,7 +225,7 @@ class FileSink(Sink):
         fsync: False trades survival of a machine crash for speed.
     """
 
-    def __init__(  # noqa: PLR0913 - what Flink's builder sets
+    def __init__(
         self,
         path: str,
         writer_factory: BulkWriterFactory,
@@ -307,7 +307,9 @@ class FileSink(Sink):
 class _OpenFile:
     """The file of a bucket that is being written."""
 
-    def __init__(self, sink: FileSink, context: WriterContext, final: str, kind: TypeInformation) -> None:
+    def __init__(
+        self, sink: FileSink, context: WriterContext, final: str, kind: TypeInformation
+    ) -> None:
         self.pending = PendingFile(sink.directory, context, final, fsync=sink.fsync)
         self.type_info = kind
         self.writer: BulkWriter = sink.writer_factory.create(self.pending.stream, kind)
@@ -366,7 +368,8 @@ class _FileSinkWriter(SinkWriter):
         self._made[bucket] = number + 1
         again = f"-{number}" if number else ""
         suffix = config.part_suffix or self._sink.writer_factory.extension
-        name = f"{config.part_prefix}-{uid_hash(context)}-{context.subtask}-{context.epoch:06d}{again}{suffix}"
+        place = f"{context.subtask}-{context.epoch:06d}{again}"
+        name = f"{config.part_prefix}-{uid_hash(context)}-{place}{suffix}"
         return str(PurePosixPath(bucket) / name)
 
     def _seal(self, bucket: str) -> None:
@@ -382,18 +385,25 @@ class _FileSinkWriter(SinkWriter):
         return self._sealed
 
     def abort(self) -> None:
+        self.close()
         for file in self._files:
             file.discard()
-        self._open.clear()
 
     def close(self) -> None:
         for file in self._open.values():
+            with contextlib.suppress(Exception):  # an error here must not hide the one before
+                file.writer.abandon()
             file.pending.stream.close()
+        self._open.clear()
 
 
 def _checked_bucket(bucket: str) -> str:
     path = PurePosixPath(bucket)
-    if path.is_absolute() or ".." in path.parts or any(p.startswith((".", "_")) for p in path.parts):
+    if (
+        path.is_absolute()
+        or ".." in path.parts
+        or any(p.startswith((".", "_")) for p in path.parts)
+    ):
         message = (
             f"bucket {bucket!r} must be a relative directory whose names do not begin with '.' or "
             "'_' (readers pass over these)"

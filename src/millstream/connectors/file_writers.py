@@ -1,8 +1,9 @@
 """Writers of files: CSV, JSON lines, Parquet, and one record at a time by an encoder.
 
 What it is: what turns batches into the bytes of one file.  Columnar batches are written without
-making Python objects.  Records of an untyped stream become columns by their own names: the keys
-of a dict, the fields of a Row or dataclass, ``f0``, ``f1``, ... of a tuple, ``f0`` of anything else.
+making Python objects.  Records of an untyped stream become columns by their own names: the
+keys of a dict, the fields of a Row or dataclass, ``f0``, ``f1``, ... of a tuple, ``f0`` of
+anything else.
 
 What it is not: about names, durability or commits; that is ``connectors/file_sink.py``.
 
@@ -59,6 +60,9 @@ class BulkWriter(ABC):
     def finish(self) -> None:
         """Write what is left; the stream is closed by the caller."""
 
+    def abandon(self) -> None:  # noqa: B027 - most writers hold nothing
+        """The file is not wanted any more: let go of what is held, before the stream is closed."""
+
 
 class BulkWriterFactory(ABC):
     """Makes writers; pickled to the workers."""
@@ -74,7 +78,7 @@ class BulkWriterFactory(ABC):
 # -- untyped values ------------------------------------------------------------------------------
 
 
-def named_values(value: object) -> dict[str, object]:
+def named_values(value: object) -> dict[str, object]:  # noqa: PLR0911 - one per kind of value
     """The columns of a record of an untyped stream."""
     if isinstance(value, dict):
         return {str(key): item for key, item in value.items()}
@@ -193,7 +197,9 @@ class _CsvColumnWriter(BulkWriter):
 
     def write(self, batch: Batch) -> None:
         arrow = batch.arrow
-        columns = [self._flatten(column, field) for column, field in zip(arrow, self._flat, strict=True)]
+        columns = [
+            self._flatten(column, field) for column, field in zip(arrow, self._flat, strict=True)
+        ]
         try:
             self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._flat))
         except (pa.ArrowException, ValueError) as error:
@@ -229,9 +235,11 @@ class _CsvRowWriter(BulkWriter):
 
     def write(self, batch: Batch) -> None:
         text = io.StringIO(newline="")
-        quoting = csv.QUOTE_MINIMAL if self._options.quoted else csv.QUOTE_NONE
         writer = csv.writer(
-            text, delimiter=self._options.delimiter, quoting=quoting, lineterminator="\n"
+            text,
+            delimiter=self._options.delimiter,
+            quoting=csv.QUOTE_MINIMAL if self._options.quoted else csv.QUOTE_NONE,
+            lineterminator="\n",
         )
         for value in batch.values:
             row = named_values(value)
@@ -263,7 +271,9 @@ class _CsvRowWriter(BulkWriter):
 
 
 def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - pyarrow is untyped
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(
+        pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    )
 
 
 def _flat_field(field: pa.Field, null_text: str) -> pa.Field:
@@ -306,7 +316,9 @@ class _ParquetColumnWriter(BulkWriter):
 
     def write(self, batch: Batch) -> None:
         arrow = batch.arrow
-        self._waiting.append(arrow if arrow.schema.equals(self._schema) else arrow.cast(self._schema))
+        self._waiting.append(
+            arrow if arrow.schema.equals(self._schema) else arrow.cast(self._schema)
+        )
         self._rows += arrow.num_rows
         if self._rows >= ROW_GROUP_ROWS:
             self._flush()
@@ -319,6 +331,9 @@ class _ParquetColumnWriter(BulkWriter):
     def finish(self) -> None:
         self._flush()
         self._writer.close()
+
+    def abandon(self) -> None:
+        self._writer.close()  # else it writes its footer when it is collected
 
 
 class _ParquetRowWriter(BulkWriter):

@@ -92,7 +92,7 @@ class FileSource(Source):
         return FileSourceBuilder(bulk_format, paths)
 
     @staticmethod
-    def csv(  # noqa: PLR0913 - each is an option of CSV files
+    def csv(
         *paths: str,
         schema: SchemaLike | None = None,
         malformed: str | MalformedPolicy = "fail",
@@ -200,9 +200,9 @@ class FileSource(Source):
         if known and self.interval is None:
             return []  # the static set was logged when the job first started
         now = time.monotonic()
-        if self.interval is not None and self._looked is not None:
-            if now - self._looked < self.interval / 1000:
-                return []
+        interval = (self.interval or 0) / 1000
+        if self._looked is not None and now - self._looked < interval:
+            return []
         self._looked = now
         return [
             Split(path, self.file_format.properties(path, size))
@@ -234,7 +234,9 @@ class FileSource(Source):
         found: dict[str, int] = {}
         for path in self.paths:
             filesystem, inner = resolve(path)
-            prefix = path[: len(path) - len(inner)] if path.endswith(inner) and "://" in path else ""
+            prefix = (
+                path[: len(path) - len(inner)] if path.endswith(inner) and "://" in path else ""
+            )
             info = filesystem.get_file_info(inner)
             if info.type == fs.FileType.NotFound:
                 message = f"there is no file or directory {path!r}; correct the path of the source"

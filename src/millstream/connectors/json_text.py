@@ -42,11 +42,13 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     pieces: list[Any] = []
     for index, name in enumerate(batch.schema.names):
         opening = "{" if index == 0 else ","
-        pieces.append(pa.scalar(f"{opening}{json.dumps(name, ensure_ascii=False)}:", pa.large_string()))
+        pieces.append(
+            pa.scalar(f"{opening}{json.dumps(name, ensure_ascii=False)}:", pa.large_string())
+        )
         pieces.append(json_column(batch.column(index)))
     pieces.append(pa.scalar("}" if pieces else "{}", pa.large_string()))
     if len(pieces) == 1:
-        return b"{}\n" * batch.num_rows
+        return b"{}\n" * int(batch.num_rows)
     lines = pc.binary_join_element_wise(
         *pieces,
         pa.scalar("", pa.large_string()),
@@ -56,7 +58,8 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     joined = pc.binary_join(
         pa.LargeListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", pa.large_string())
     )
-    return bytes(joined[0].as_buffer()) + b"\n"
+    text: bytes = joined[0].as_buffer().to_pybytes()
+    return text + b"\n"
 
 
 def json_column(column: pa.Array) -> pa.Array:
@@ -97,7 +100,13 @@ def _json_strings(column: pa.Array) -> pa.Array:
             [None if value is None else json_text(value) for value in column.to_pylist()],
             pa.large_string(),
         )
-    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+    for plain, escaped in (
+        ("\\", "\\\\"),
+        ('"', '\\"'),
+        ("\n", "\\n"),
+        ("\r", "\\r"),
+        ("\t", "\\t"),
+    ):
         column = pc.replace_substring(column, plain, escaped)
     return _quoted(column)
 

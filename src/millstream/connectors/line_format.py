@@ -45,7 +45,7 @@ __all__ = ["COMPRESSIONS", "LineFormat", "head_of_file"]
 BLOCK_SIZE: Final = 1 << 20
 #: How much of the first file schema inference looks at.
 HEAD_SIZE: Final = 4 << 20
-#: The file is read as a whole, since it cannot be cut: its offsets are 0 and 1.
+#: Suffix -> compression.  Such a file is read as a whole, since it cannot be cut.
 COMPRESSIONS: Final = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 #: Characters of a malformed record that an error shows.
@@ -136,9 +136,8 @@ class LineFormat(StreamFormat):
     # -- cuts ------------------------------------------------------------------------------------
 
     def properties(self, path: str, size: int) -> dict[str, object]:
-        """A plain file is cut by bytes; a compressed one is read as a whole (one unit)."""
-        whole = compression_of(path) is not None
-        return {"path": path, "size": size, "end": min(size, 1) if whole else size}
+        """Offsets are bytes; a compressed file (its size compressed) is read as a whole."""
+        return {"path": path, "size": size, "end": size}
 
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
         """The first record end at or after ``start + limit``."""
@@ -167,8 +166,8 @@ class LineFormat(StreamFormat):
         newlines = np.flatnonzero(data == ord("\n"))
         if self.multi_line and self.quote is not None and self.quote.encode() in plain:
             # A doubled quote counts twice, so parity tells whether a line break lies in quotes.
-            quotes = np.cumsum(data == ord(self.quote), dtype=np.int64)
-            newlines = newlines[quotes[newlines] % 2 == 0]
+            quotes = np.flatnonzero(data == ord(self.quote))
+            newlines = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
         return newlines + 1
 
     def _last_record_end(self, block: bytes) -> int:
@@ -212,7 +211,10 @@ class LineFormat(StreamFormat):
                 yield position, buffer[:cut]
                 position, buffer = position + cut, buffer[cut:]
         if file.seekable() and position + len(buffer) < min(stop, size):
-            message = "the file became shorter after it was discovered; write files elsewhere and move them in"
+            message = (
+                "the file became shorter after it was discovered; write files elsewhere and "
+                "move them in when they are complete"
+            )
             raise SourceError(message)
         if buffer:
             yield position, buffer
@@ -286,7 +288,7 @@ class LineFormat(StreamFormat):
         except (ValueError, pa.ArrowException) as error:
             reason = str(error)
         else:
-            complete = table.num_rows in (len(bounds), len(bounds) - self._blank_lines(block))
+            complete = table.num_rows == len(bounds) - self._blank_lines(block)
             if complete and not self.suspicious(block[last:]):
                 yield table
                 return
@@ -322,7 +324,12 @@ class LineFormat(StreamFormat):
         return None
 
     def _blank_lines(self, block: bytes) -> int:
-        return 0 if self.blank_is_record else len(_BLANK_LINE.findall(block))
+        if self.blank_is_record:
+            return 0
+        # The look first: the pattern is slow, and most blocks have no empty line.
+        if b"\n\n" in block or b"\n\r\n" in block or block[:1] in (b"\n", b"\r"):
+            return len(_BLANK_LINE.findall(block))
+        return 0
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -345,7 +352,9 @@ class LineFormat(StreamFormat):
     def _message(self, path: str, position: int, fault: _Faulty) -> str:
         place, raw, reason = self._dead_letter(path, position, fault)
         shown = raw if len(raw) <= SHOWN else raw[:SHOWN] + "..."
-        advice = "correct it, or use malformed='dead-letter' to set such records aside" + self.hint()
+        advice = (
+            "correct it, or use malformed='dead-letter' to set such records aside" + self.hint()
+        )
         return f"{place}: malformed record: {reason}; the record is {shown!r}; {advice}"
 
 

@@ -143,7 +143,9 @@ def _fit(path: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         try:
             # Nanoseconds are cut to what Python's datetime has; nothing else may lose anything.
             safe = not pa.types.is_timestamp(array.type)
-            columns.append(array if array.type == column.type else array.cast(column.type, safe=safe))
+            columns.append(
+                array if array.type == column.type else array.cast(column.type, safe=safe)
+            )
         except (pa.ArrowException, ValueError) as error:
             message = f"{path!r}: column {column.name!r} cannot be read as {column.type}: {error}"
             raise SourceError(message) from error

@@ -36,9 +36,15 @@ from millstream.errors import SinkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.sink import Committable, CommitRequest, WriterContext
+    from millstream.connectors.sink import CommitRequest, Committable, WriterContext
 
-__all__ = ["PendingFile", "PendingFileCommitter", "local_directory", "pending_directory", "uid_hash"]
+__all__ = [
+    "PendingFile",
+    "PendingFileCommitter",
+    "local_directory",
+    "pending_directory",
+    "uid_hash",
+]
 
 
 def local_directory(path: str) -> Path:

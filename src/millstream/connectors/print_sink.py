@@ -25,7 +25,7 @@ from millstream.errors import SinkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.sink import Committable, CommitRequest
+    from millstream.connectors.sink import CommitRequest, Committable
     from millstream.runtime.batch import Batch
 
 __all__ = ["PrintSink"]

@@ -15,6 +15,7 @@ Read next: ``connectors/source.py``.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import socket
 import tempfile
@@ -145,7 +146,7 @@ class SocketTextStreamSource(Source):
             return
         position = offsets[reader.split.id]
         segments = _segments(reader.split)
-        for (_, path), (next_start, _) in zip(segments, segments[1:], strict=False):
+        for (_, path), (next_start, _) in itertools.pairwise(segments):
             if next_start <= position:
                 path.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
-"""Lines of text as records of type STRING.
+r"""Lines of text as records of type STRING.
 
-What it is: Flink's ``StreamFormat.text_line_format``.  ``\\n`` and ``\\r\\n`` end a line; empty lines
-are records.
+What it is: Flink's ``StreamFormat.text_line_format``.  ``\n`` and ``\r\n`` end a line; empty
+lines are records.
 
 What it is not: for encodings in which a line break is not the byte 10 (UTF-16); these are
 refused, since such files cannot be cut at bytes.
@@ -45,7 +45,9 @@ class TextLineFormat(LineFormat):
             message = f"unknown charset {charset_name!r}"
             raise ConfigurationError(message) from error
         if "\n".encode(self.charset) != b"\n":
-            message = f"charset {charset_name!r} does not end lines with the byte 10; convert to UTF-8"
+            message = (
+                f"charset {charset_name!r} does not end lines with the byte 10; convert to UTF-8"
+            )
             raise ConfigurationError(message)
 
     @property

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["texts_of_batch", "typed_text"]
 
+
 def typed_text(value: object) -> str:  # noqa: PLR0911 - one return per kind of value
     """The text of a value of a typed stream."""
     if value is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.common.composite_types import CompositeTypeInfo, TupleTypeInfo
 from millstream.common.field_access import field_of
@@ -135,7 +135,7 @@ def as_key_selector(
     return selector
 
 
-def _field_getter(field: str | int, type_info: TypeInformation) -> Callable[[object], object]:
+def _field_getter(field: str | int, type_info: TypeInformation) -> Callable[[Any], object]:
     check_field(field, type_info)
     if isinstance(type_info, CompositeTypeInfo):
         names = type_info.get_field_names()

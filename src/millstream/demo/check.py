@@ -121,9 +121,7 @@ def _report(connection: duckdb.DuckDBPyConnection, comparisons: list[Comparison]
 def _load(
     connection: duckdb.DuckDBPyConnection, inputs: InputFiles, outputs: OutputDirectories
 ) -> None:
-    connection.execute(
-        f"CREATE TABLE flights AS FROM read_parquet('{inputs.flights}/*.parquet')"
-    )
+    connection.execute(f"CREATE TABLE flights AS FROM read_parquet('{inputs.flights}/*.parquet')")
     connection.execute(f"CREATE TABLE weather AS FROM read_parquet('{inputs.weather}')")
     connection.execute(f"CREATE TABLE planes AS FROM read_parquet('{inputs.planes}')")
     for table, directory, empty in (

@@ -302,6 +302,7 @@ def build(
         outputs: where the results go.
         records_per_second: how fast each reader of the source may go; 0: as fast as it can.
     """
+
     def sink(directory: Path) -> FileSink:
         return FileSink.parquet(str(directory))
 
@@ -314,7 +315,7 @@ def build(
     flights = env.from_source(source, strategy, "flights").uid("flights")
     if records_per_second:
         flights = flights.map_batches(Pace(records_per_second), FLIGHT_TYPE).uid("pace")
-    flights.sink_to(sink(outputs.flights)).uid("flights-sink")
+    flights.sink_to(sink(outputs.flights)).name("flights").uid("flights-sink")
 
     hourly = (
         flights.key_by(lambda flight: flight.origin)
@@ -326,18 +327,24 @@ def build(
         .name("hourly delays")
         .uid("hourly")
     )
-    hourly.sink_to(sink(outputs.hourly)).uid("hourly-sink")
-    hourly.get_side_output(LATE_FOR_WINDOW).sink_to(sink(outputs.late)).uid("late-sink")
+    hourly.sink_to(sink(outputs.hourly)).name("hourly").uid("hourly-sink")
+    hourly.get_side_output(LATE_FOR_WINDOW).sink_to(sink(outputs.late)).name("late").uid(
+        "late-sink"
+    )
 
     missed = (
         flights.filter(lambda flight: flight.tailnum is not None)
+        .name("aircraft known")
+        .uid("aircraft-known")
         .key_by(lambda flight: flight.tailnum)
         .process(MissedFlights(inputs / "planes.parquet"), output_type=MISSED_TYPE)
         .name("missed flights")
         .uid("missed")
     )
-    missed.sink_to(sink(outputs.missed)).uid("missed-sink")
-    missed.get_side_output(LATE_FOR_AIRCRAFT).sink_to(sink(outputs.too_late)).uid("too-late-sink")
+    missed.sink_to(sink(outputs.missed)).name("missed").uid("missed-sink")
+    missed.get_side_output(LATE_FOR_AIRCRAFT).sink_to(sink(outputs.too_late)).name("too-late").uid(
+        "too-late-sink"
+    )
 
 
 def main(arguments: list[str]) -> None:

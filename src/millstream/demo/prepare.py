@@ -144,9 +144,7 @@ def _scheduled_arrivals(
     """
     import pandas as pd
 
-    zones = flights["dest"].map(
-        airports.set_index("faa")["tzone"].to_dict() | _MISSING_TIME_ZONES
-    )
+    zones = flights["dest"].map(airports.set_index("faa")["tzone"].to_dict() | _MISSING_TIME_ZONES)
     clock = flights["sched_arr_time"]
     minutes = pd.to_timedelta(clock // 100 * 60 + clock % 100, unit="min")
     parts = []

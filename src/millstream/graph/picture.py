@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["picture"]
 
-_BOX_WIDTH: Final = 200
+_BOX_WIDTH: Final = 210
 _BOX_HEIGHT: Final = 62
-_COLUMN_GAP: Final = 44
+_COLUMN_GAP: Final = 76
 _STAGE_GAP: Final = 118
 _ROW_GAP: Final = 26
 _LANE: Final = 16
 _MARGIN: Final = 28
 _STAGE_PADDING: Final = 18
 _HEADER: Final = 84
-_NAME_LENGTH: Final = 26
-_PLACE_LENGTH: Final = 22
+_NAME_LENGTH: Final = 22
+_PLACE_LENGTH: Final = 24
 
 _COLORS: Final = {
     "source": ("#e3f4ea", "#2f8f5b"),
@@ -44,10 +44,11 @@ _COLORS: Final = {
 _STYLE: Final = (
     "text{font-family:-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1f2933}"
     ".title{font-size:20px;font-weight:600}.soft{font-size:12px;fill:#66727f}"
-    ".stage{font-size:13px;font-weight:600;fill:#52606d}.name{font-size:14px;font-weight:600}"
+    ".stage{font-size:13px;font-weight:600;fill:#52606d}.name{font-size:13px;font-weight:600}"
     ".edge{fill:none;stroke:#7b8794;stroke-width:1.6}.exchange{stroke:#3a6fc4;stroke-width:2.2}"
-    ".side{stroke-dasharray:6 4}.label{font-size:11px;fill:#3a6fc4;text-anchor:middle;"
-    "paint-order:stroke;stroke:#ffffff;stroke-width:4px;stroke-linejoin:round}"
+    ".side{stroke-dasharray:6 4}.label{font-size:11px;fill:#3a6fc4;text-anchor:middle}"
+    ".halo{font-size:11px;text-anchor:middle;stroke:#ffffff;stroke-width:4px;"
+    "stroke-linejoin:round}"
 )
 _ARROW: Final = (
     '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
@@ -233,7 +234,7 @@ def _curve(layout: _Layout, edge: StreamEdge, items: list[_Item]) -> str:
 
 def _labels(layout: _Layout) -> list[str]:
     """How records travel, in the gap before the box they reach; only where it is of interest."""
-    parts = []
+    parts: list[str] = []
     taken: dict[int, list[float]] = defaultdict(list)
     for edge, items in layout.paths:
         words = [edge.partitioning.value] if edge.partitioning.is_exchange else []
@@ -254,7 +255,11 @@ def _labels(layout: _Layout) -> list[str]:
         lines = [_cut(word, _PLACE_LENGTH) for word in words]
         for index, line in enumerate(lines):
             shift = y + 13 * index - 6.5 * (len(lines) - 1)
-            parts.append(f'<text class="label" x="{x:.1f}" y="{shift:.1f}">{escape(line)}</text>')
+            # Twice: first a white outline, so that the text can be read across edges.
+            parts.extend(
+                f'<text class="{style}" x="{x:.1f}" y="{shift:.1f}">{escape(line)}</text>'
+                for style in ("halo", "label")
+            )
     return parts
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["make_plan"]
 
 
-def make_plan(  # noqa: PLR0913 - the fields of a plan
+def make_plan(
     *,
     epoch: int,
     assignments: list[SplitAssignment],
@@ -27,6 +27,7 @@ def make_plan(  # noqa: PLR0913 - the fields of a plan
     last: Manifest | None,
     job_id: str,
     run_id: str,
+    generation: int,
     storage: CheckpointStorage,
     local_root: str,
     state_backend: str,
@@ -41,6 +42,7 @@ def make_plan(  # noqa: PLR0913 - the fields of a plan
     return EpochPlan(
         job_id=job_id,
         run_id=run_id,
+        generation=generation,
         epoch=epoch,
         processing_time=cast("int", stop["time"]),
         assignments=assignments,

@@ -45,7 +45,7 @@ class ExchangeWriter:
     watermark column is the watermark that the channel had when the records were emitted.
     """
 
-    def __init__(  # noqa: PLR0913 - built in one place
+    def __init__(
         self,
         edge: StreamEdge,
         stage: int,
@@ -195,7 +195,7 @@ def concatenate(batches: list[Batch]) -> Batch:
     if any(batch.raw_timestamps is not None for batch in batches):
         timestamps = np.concatenate([batch.timestamp_array for batch in batches])
     if all(batch.is_columnar for batch in batches):
-        import pyarrow as pa  # noqa: PLC0415 - only columnar batches need it
+        import pyarrow as pa
 
         arrow = pa.concat_batches([batch.arrow for batch in batches])
         return Batch(first.type_info, arrow=arrow, timestamps=timestamps)
@@ -206,7 +206,7 @@ def concatenate(batches: list[Batch]) -> Batch:
 
 
 class WatermarkValve:
-    """The watermark of an operator: the minimum over its active channels (Flink's StatusWatermarkValve).
+    """The watermark of an operator: the minimum over its active channels, as in Flink.
 
     Invariant: ``current`` never shrinks.  Idle channels are left out and come back without moving
     time backwards; finished channels are left out for good.  If every channel is idle, so is the

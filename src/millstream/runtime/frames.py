@@ -133,7 +133,7 @@ class Outbox:
         self._columns: tuple[list[object], ...] = tuple([] for _ in FRAME_SCHEMA)
         self._bytes = 0
 
-    def add(  # noqa: PLR0913 - the columns of a frame
+    def add(
         self,
         stage: int,
         subtask: int,

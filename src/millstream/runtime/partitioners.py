@@ -171,19 +171,21 @@ def create_partitioner(
             message = "a keyed edge needs a key selector"
             raise ProgramError(message)
         return _HashPartitioner(edge.key_selector, parallelism, max_parallelism)
-    if kind is Partitioning.FORWARD:
-        return _SameSubtask(subtask % parallelism)
-    if kind is Partitioning.GLOBAL:
-        return _SameSubtask(0)
-    if kind is Partitioning.BROADCAST:
-        return _Broadcast()
-    if kind is Partitioning.SHUFFLE:
-        return _Shuffle(subtask, parallelism)
     if kind is Partitioning.CUSTOM:
         return _Custom(edge, parallelism)
-    if kind is Partitioning.RESCALE:
-        return _RoundRobin(0, _rescale_targets(subtask, source_parallelism, parallelism))
-    return _RoundRobin(subtask % parallelism, list(range(parallelism)))
+    others: dict[Partitioning, Callable[[], Partitioner]] = {
+        Partitioning.FORWARD: lambda: _SameSubtask(subtask % parallelism),
+        Partitioning.GLOBAL: lambda: _SameSubtask(0),
+        Partitioning.BROADCAST: _Broadcast,
+        Partitioning.SHUFFLE: lambda: _Shuffle(subtask, parallelism),
+        Partitioning.RESCALE: lambda: _RoundRobin(
+            0, _rescale_targets(subtask, source_parallelism, parallelism)
+        ),
+        Partitioning.REBALANCE: lambda: _RoundRobin(
+            subtask % parallelism, list(range(parallelism))
+        ),
+    }
+    return others[kind]()
 
 
 def _rescale_targets(subtask: int, source_parallelism: int, parallelism: int) -> list[int]:

@@ -67,6 +67,9 @@ class EpochPlan:
     job_id: str
     #: Changes with every run of the driver, so that workers drop what an older run left.
     run_id: str
+    #: Of the run in the manifest log; the first part of every attempt's name, so that an older
+    #: run can tell the output of a newer one and leaves it alone.
+    generation: int
     epoch: int
     #: Milliseconds; the same in every replay.
     processing_time: int

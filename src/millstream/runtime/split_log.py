@@ -30,8 +30,8 @@ class SplitLog:
         """All logged splits of a source, in order of their number."""
         splits: list[Split] = []
         for name in self._storage.list_names(f"sources/{uid}"):
-            for entry in json.loads(self._storage.read(name)):
-                splits.append(Split(entry["id"], entry["properties"]))
+            entries = json.loads(self._storage.read(name))
+            splits.extend(Split(entry["id"], entry["properties"]) for entry in entries)
         return splits
 
     def append(self, uid: str, first: int, splits: list[Split]) -> None:

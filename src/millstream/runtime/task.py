@@ -24,7 +24,7 @@ import time
 import uuid
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow.compute as pc
 
@@ -82,7 +82,8 @@ class Task:
         self._instance = instance
         self._plan = plan
         self._spark_rows = spark_rows
-        self._attempt = f"{plan.epoch}-{instance.level}-{instance.subtask}-{uuid.uuid4().hex[:12]}"
+        place = f"{plan.epoch}-{instance.level}-{instance.subtask}"
+        self._attempt = f"g{plan.generation}-{place}-{uuid.uuid4().hex[:12]}"
         self._stores: dict[int, KeyValueStore] = {}
         self._splits: list[SplitState] = []
         self._consumed: list[tuple[int, int, str]] = []
@@ -353,8 +354,8 @@ class Task:
     def _frame(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
         instance = self._instance
         if kind == HELLO:
-            hello = loads(payload.to_pybytes())
-            self._consumed.append(hello)  # type: ignore[arg-type] - written by _say_hello
+            # Written by _say_hello of the producer.
+            self._consumed.append(cast("tuple[int, int, str]", loads(payload.to_pybytes())))
             return
         edge = self._edges[edge_id]
         if kind == WATERMARK:

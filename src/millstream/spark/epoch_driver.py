@@ -45,7 +45,7 @@ __all__ = ["EpochDriver", "EpochSettings", "spark_source_frame"]
 class EpochSettings:
     """What stays the same over all epochs of a run."""
 
-    def __init__(  # noqa: PLR0913 - plain settings
+    def __init__(
         self,
         *,
         job_id: str,
@@ -117,7 +117,7 @@ class EpochDriver:
         started = time.monotonic()
         started_ms = int(time.time() * 1000)
         stop = self._offset_of(epoch)
-        if self._coordinator.handle_replay(epoch):
+        if self._coordinator.handle_replay(epoch, stop):
             self.position = stop
             return
         crash_point("epoch.start.before")
@@ -184,6 +184,7 @@ class EpochDriver:
             last=last,
             job_id=settings.job_id,
             run_id=settings.run_id,
+            generation=self._coordinator.generation,
             storage=settings.storage,
             local_root=settings.local_root,
             state_backend=settings.state_backend,

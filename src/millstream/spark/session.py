@@ -67,7 +67,8 @@ def get_session(configuration: Configuration) -> SparkSession:
 @contextlib.contextmanager
 def streaming_options(session: SparkSession) -> Iterator[None]:
     """Set ``STREAMING_OPTIONS`` for the time in which a query is started."""
-    before = {key: session.conf.get(key, None) for key in STREAMING_OPTIONS}
+    current = session.conf.getAll
+    before = {key: current.get(key) for key in STREAMING_OPTIONS}
     try:
         for key, value in STREAMING_OPTIONS.items():
             session.conf.set(key, value)

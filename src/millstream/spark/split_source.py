@@ -102,7 +102,7 @@ class _SplitReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         return self._ask("initial")
 
-    def latestOffset(self) -> dict[str, object]:  # type: ignore[override]  # noqa: N802 - Spark 4.1's form
+    def latestOffset(self) -> dict[str, object]:  # type: ignore[override] # noqa: N802 - as in 4.1
         return self._ask("latest")
 
     def partitions(
@@ -111,7 +111,7 @@ class _SplitReader(DataSourceStreamReader):
         del start, end
         return [InputPartition(0)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         del partition
         return iter(())
 

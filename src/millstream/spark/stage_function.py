@@ -9,6 +9,7 @@ Read next: ``runtime/task.py``.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -114,10 +115,8 @@ class StageFunction:
 
 def _close_quietly(instance: StageInstance) -> None:
     """Close what is given up anyway: the error that matters is already on its way."""
-    try:
+    with contextlib.suppress(Exception):
         instance.close()
-    except Exception:  # noqa: BLE001, S110 - the first error is raised by the caller
-        pass
 
 
 class _SparkRows:

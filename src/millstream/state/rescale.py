@@ -5,7 +5,9 @@ numbered differently in each store, so numbers are brought into line by name.
 What it is not: needed for a restart at the same parallelism.
 
 A ``C`` entry mixes key groups, so its copy says which of them count: the source's range
-(first and stop, 2 bytes each) is added to the end of its key.
+(first and stop, 2 bytes each) is added to the end of its key, one more at each change of
+parallelism.  Whoever reads such entries asks ``chunk_key_groups`` which rows to take; without it,
+1 -> 3 -> 2 subtasks would count rows twice.
 
 Read next: ``state/backend.py``.
 """
@@ -24,13 +26,30 @@ if TYPE_CHECKING:
 
     from millstream.state.store import KeyValueStore
 
-__all__ = ["copy_key_groups", "drop_other_key_groups"]
+__all__ = ["chunk_key_groups", "copy_key_groups", "drop_other_key_groups"]
 
 _BATCH: Final = 10_000
 _TWO: Final = struct.Struct(">H")
 _RANGE: Final = struct.Struct(">HH")
 #: Where the key group stands in a ``T`` key.
 _TIME_GROUP_AT: Final = 11
+
+
+def chunk_key_groups(key: bytes, length: int, key_groups: tuple[int, int]) -> tuple[int, int]:
+    """Which key groups count in the ``C`` entry at ``key``.
+
+    Args:
+        key: the whole key in the store.
+        length: of the key as its owner wrote it.
+        key_groups: ``[first, stop)`` of the subtask.
+
+    Returns:
+        ``[first, stop)``; rows of other key groups are to be left out.
+    """
+    first, stop = key_groups
+    for low, high in _RANGE.iter_unpack(key[length:]):
+        first, stop = max(first, low), min(stop, high)
+    return first, stop
 
 
 def copy_key_groups(

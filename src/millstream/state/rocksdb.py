@@ -55,11 +55,12 @@ _BATCH: Final = 10_000
 #: per entry: from this many keys on, if that reads at most so many times more, and entries are
 #: no longer than this many bytes on average.
 _SCAN_FROM: Final = 1_000
-_SCAN_FACTOR: Final = 6
+_SCAN_FACTOR: Final = 8
 _SCAN_ENTRY: Final = 512
 #: With more files than this on level 0, a snapshot waits for compaction: epochs may be too short
 #: for it to be done in the background.
-_MOST_LEVEL_0: Final = 12
+_MOST_LEVEL_0: Final = 16
+_COMPACT_FROM: Final = 8
 _LONGEST_WAIT: Final = 30.0
 
 #: One block cache for all stores of a process; it outlives them.
@@ -81,6 +82,9 @@ def _options() -> Options:
     options.set_write_buffer_size(_WRITE_BUFFER)
     options.set_max_write_buffer_number(2)
     options.set_max_background_jobs(2)
+    options.set_level_zero_file_num_compaction_trigger(_COMPACT_FROM)
+    options.set_level_zero_slowdown_writes_trigger(2 * _MOST_LEVEL_0)
+    options.set_level_zero_stop_writes_trigger(4 * _MOST_LEVEL_0)
     options.set_keep_log_file_num(1)
     options.set_max_log_file_size(_MEBIBYTE)
     options.set_stats_dump_period_sec(0)
@@ -146,10 +150,15 @@ class RocksDBStore:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values at ``keys``, in that order."""
         if len(keys) >= _SCAN_FROM and self._is_worth_a_scan(len(keys)):
-            found = dict(self.scan(min(keys), max(keys) + b"\0"))
+            wanted = set(keys)
+            entries = self.scan(min(wanted), max(wanted) + b"\0")
+            found = {key: value for key, value in entries if key in wanted}
             return list(map(found.get, keys))
-        values: list[bytes | None] = self._database.get(list(keys)) if keys else []
-        return values
+        if not keys:
+            return []
+        ordered = sorted(keys)  # neighbours share blocks
+        values = dict(zip(ordered, self._database.get(ordered), strict=True))
+        return list(map(values.get, keys))
 
     def _is_worth_a_scan(self, wanted: int) -> bool:
         """Whether reading everything is cheaper than reading ``wanted`` single keys."""
@@ -195,10 +204,8 @@ class RocksDBStore:
             return iter(())
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
-        entries: Iterator[tuple[bytes, bytes]] = iter(
-            self._database.items(from_key=start, read_opt=options)
-        )
-        return entries
+        entries = self._database.items(from_key=start, read_opt=options)
+        return _hold(entries, options, stop)
 
     def snapshot(self) -> StateHandle:
         """Flush, keep the files as the next local copy, and upload those that are new.
@@ -258,3 +265,15 @@ class RocksDBStore:
             self._database.close()
             self._database = None
             self._copies.close_work(self._directory)
+
+
+def _hold(
+    entries: Iterable[tuple[bytes, bytes]], *borrowed: object
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield ``entries`` and keep ``borrowed`` alive meanwhile.
+
+    RocksDB points into the Python objects that hold the upper bound of a scan: without them the
+    scan ends anywhere.
+    """
+    yield from entries
+    del borrowed

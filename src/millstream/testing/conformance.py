@@ -98,7 +98,7 @@ def check_source(source: Source, *, seed: int = 0, rounds: int = 5, most: int = 
         news = [split.id for split in again if split.id in ids]
         _require(not news, f"contract 1: known splits were discovered again: {news}")
         for split in splits:
-            _check_split(source, split, random.Random(seed), rounds, most)
+            _check_split(source, split, random.Random(seed), rounds, most)  # noqa: S311
     finally:
         source.stop()
 
@@ -155,7 +155,9 @@ def check_sink(
     """
     sink: Sink = pickle.loads(pickle.dumps(make_sink()))
     sink.validate()
-    _require(sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE, "only exactly-once sinks are checked")
+    _require(
+        sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE, "only exactly-once sinks are checked"
+    )
     _require(not read(), "the target must be empty at first")
 
     loser = _prepare(sink, batches, epoch=1, attempt="loser")

@@ -36,7 +36,14 @@ from millstream.crash_points import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CrashReport", "ProgramTimeoutError", "Run", "record_everything", "run_until_done"]
+__all__ = [
+    "CrashReport",
+    "ProgramTimeoutError",
+    "Run",
+    "record_everything",
+    "run_once",
+    "run_until_done",
+]
 
 #: A passing that is never reached: points armed with it are counted and do not kill.
 _NEVER: Final = 10**9
@@ -145,6 +152,31 @@ def run_until_done(
             return report
     message = f"{' '.join(command)} was killed in each of {max_runs} runs:\n{report.output}"
     raise ProgramTimeoutError(message)
+
+
+def run_once(
+    command: Sequence[str],
+    *,
+    directory: Path,
+    crash: str = "",
+    kill_after: float | None = None,
+    deadline: float = 120.0,
+    environment: Mapping[str, str] | None = None,
+) -> Run:
+    """Run a program once, with a crash armed or a kill timed; see ``run_until_done``.
+
+    Raises:
+        ProgramTimeoutError: it took longer than ``deadline`` seconds; it was killed.
+    """
+    counts = directory / "passings"
+    counts.mkdir(parents=True)
+    return _run(
+        command,
+        _environment(environment or {}, crash, counts),
+        directory / "output.txt",
+        kill_after,
+        deadline,
+    )
 
 
 def _environment(extra: Mapping[str, str], armed: str, counts: Path) -> dict[str, str]:

@@ -118,6 +118,7 @@ class MiniCluster:
             last=last,
             job_id=self.job_id,
             run_id=uuid.uuid4().hex,
+            generation=self.coordinator.generation,
             storage=self.storage,
             local_root=str(self.directory / "local"),
             state_backend=self._state_backend,

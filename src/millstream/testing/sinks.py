@@ -21,7 +21,7 @@ from millstream.errors import ConfigurationError, SinkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.sink import Committable, CommitRequest
+    from millstream.connectors.sink import CommitRequest, Committable
     from millstream.runtime.batch import Batch
 
 __all__ = ["STEPS", "CollectSink", "FailingSink", "read_collected"]

@@ -50,7 +50,7 @@ EPOCH: Final = _Sentinel("EPOCH")
 
 
 @dataclass(frozen=True, slots=True)
-class WATERMARK:  # noqa: N801 - reads as a sentinel
+class WATERMARK:
     """Event time advances to ``timestamp`` (ms) behind the record before it."""
 
     timestamp: int
@@ -62,6 +62,11 @@ class At:
 
     value: object
     timestamp: int
+
+
+def _is(item: object, sentinel: _Sentinel) -> bool:
+    # Not by identity: a source is pickled.
+    return isinstance(item, _Sentinel) and item == sentinel
 
 
 class ScriptedSource(Source):
@@ -98,7 +103,7 @@ class ScriptedSource(Source):
     def start(self) -> None:
         """Find the EOF at which this run ends."""
         for position, item in enumerate(self.script):
-            if item is EOF and self._happens(position):
+            if _is(item, EOF) and self._happens(position):
                 self._end = position + 1
                 return
         self._end = len(self.script)
@@ -116,7 +121,7 @@ class ScriptedSource(Source):
         """No further than the next EPOCH."""
         del split
         stop = min(start + max(limit, 1), end)
-        marks = (at + 1 for at in range(start, stop) if self.script[at] is EPOCH)
+        marks = (at + 1 for at in range(start, stop) if _is(self.script[at], EPOCH))
         return next(marks, stop)
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
@@ -147,10 +152,10 @@ class ScriptedSource(Source):
             yield SourceBatch(values=values, timestamps=stamps or None)
 
     def _pass(self, position: int, item: object) -> None:
-        if item is CRASH and self._happens(position):
+        if _is(item, CRASH) and self._happens(position):
             message = f"CRASH at position {position} of the script"
             raise SourceError(message)
-        if item is KILL and self._happens(position):
+        if _is(item, KILL) and self._happens(position):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _happens(self, position: int) -> bool:

@@ -107,9 +107,9 @@ def test_any_value_can_be_a_key(key: Any) -> None:
 def test_column_keys_equal_selected_keys() -> None:
     row = Types.ROW_NAMED(["k", "v"], [Types.INT(), Types.LONG()])
     harness = OperatorHarness(KeyedProcessFactory(Count(), lambda r: r.k), input_type=row)
-    harness.process_all([Row(7, 1)], [0], columnar=True)
+    harness.process_all([Row(k=7, v=1)], [0], columnar=True)
     harness.end_epoch()
-    harness.process_all([Row(7, 1)], [0])
+    harness.process_all([Row(k=7, v=1)], [0])
     assert harness.outputs == [(7, 1), (7, 2)]
 
 

@@ -8,8 +8,8 @@ Read next: ``millstream/connectors/source.py`` and ``sink.py``.
 from __future__ import annotations
 
 from millstream.connectors.sink import (
-    Committable,
     CommitRequest,
+    Committable,
     Committer,
     DeliveryGuarantee,
     Sink,

@@ -9,13 +9,16 @@ Read next: ``connectors/csv_format.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from millstream.common.typeinfo import TypeInformation
 from millstream.common.types import Types
 from millstream.connectors.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.file_format import MalformedPolicy, StreamFormat
 from millstream.connectors.file_writers import BulkWriterFactory, CsvWriterFactory
 from millstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from millstream.common.typeinfo import TypeInformation
 
 __all__ = ["CsvBulkWriter", "CsvBulkWriters", "CsvReaderFormat", "CsvSchema", "CsvSchemaBuilder"]
 

@@ -54,6 +54,6 @@ class ParquetBulkWriters:
         *,
         compression: str = "snappy",
     ) -> BulkWriterFactory:
-        """A factory for ``FileSink.for_bulk_format``; the columns are those of the stream's type."""
+        """A factory for ``FileSink.for_bulk_format``; the columns are the stream's."""
         del row_type, hadoop_config, utc_timestamp
         return ParquetWriterFactory(compression)

@@ -63,7 +63,9 @@ def _getter(record: Any, field: str | int) -> Callable[[Any], Any]:  # noqa: ANN
     if isinstance(record, (list, tuple)):
         if isinstance(field, int):
             return lambda r: r[field]
-        return lambda r: getattr(r, field)  # a Row or named tuple
+        if isinstance(record, list):
+            return lambda r: r[field]  # a Row
+        return lambda r: getattr(r, field)  # a named tuple
     if dataclasses.is_dataclass(record):
         name = _dataclass_field(record, field)
         return lambda r: getattr(r, name)
@@ -85,10 +87,7 @@ def _replaced(record: Any, field: str | int, value: object) -> Any:  # noqa: ANN
         return type(record)(*changed) if hasattr(record, "_fields") else changed
     if isinstance(record, list):
         duplicate = copy.copy(record)
-        if isinstance(field, str):
-            setattr(duplicate, field, value)
-        else:
-            duplicate[field] = value
+        duplicate[field] = value  # type: ignore[call-overload] # a Row takes names as well
         return duplicate
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return dataclasses.replace(record, **{_dataclass_field(record, field): value})

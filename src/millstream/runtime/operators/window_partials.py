@@ -92,14 +92,16 @@ class Partials:
         used = (each.field for each in aggregates.values() if each.needs_column)
         #: Field -> name of its column in raw tables.
         self._fields = {field: f"c{i}" for i, field in enumerate(dict.fromkeys(used))}
-        self._make: list[tuple[Any, str]] = [([], "count_all")]
+        #: Name that pyarrow gives a grouped column -> how it is made; and the names in order.
+        self._make: dict[str, tuple[Any, str]] = {"count_all": ([], "count_all")}
         self._made: list[str] = ["count_all"]
         self._merge: list[tuple[str, str]] = []
         for aggregate in aggregates.values():
             for function, merge in zip(aggregate.partials, aggregate.merges, strict=True):
                 column = self._fields[aggregate.field] if aggregate.needs_column else None
-                self._make.append(([] if column is None else column, function))
-                self._made.append(function if column is None else f"{column}_{function}")
+                made = function if column is None else f"{column}_{function}"
+                self._make[made] = ([] if column is None else column, function)
+                self._made.append(made)
                 self._merge.append((f"p{len(self._merge)}", merge))
 
     @property
@@ -140,10 +142,9 @@ class Partials:
 
     def make(self, raw: pa.Table) -> pa.Table:
         """Group a raw table by key and pane."""
-        grouped = raw.group_by([KEY, START], use_threads=False).aggregate(self._make)
-        selected = grouped.select([KEY, START, *self._distinct(self._made)])
-        names = {name: selected.column(name) for name in selected.column_names}
-        columns = [names[KEY], names[START], *(names[made] for made in self._made)]
+        how = list(self._make.values())
+        grouped = raw.group_by([KEY, START], use_threads=False).aggregate(how)
+        columns = [grouped.column(name) for name in (KEY, START, *self._made)]
         return pa.table(columns, names=[KEY, START, RECORDS, *self.columns])
 
     # Merging.
@@ -195,10 +196,6 @@ class Partials:
         return np.concatenate(rows), np.concatenate(starts)
 
     # Columns.
-
-    @staticmethod
-    def _distinct(names: list[str]) -> list[str]:
-        return list(dict.fromkeys(names))
 
     def _column(self, batch: Batch, field: str | int | None, context: OperatorContext) -> pa.Array:
         if batch.is_columnar:

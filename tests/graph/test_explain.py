@@ -1,0 +1,160 @@
+"""The plan as text, JSON and picture."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.common.types import Types
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.connectors.blackhole import BlackholeSink
+from millstream.connectors.number_sequence import NumberSequenceSource
+from millstream.connectors.sink import DeliveryGuarantee
+from millstream.datastream import (
+    CheckpointingMode,
+    OutputTag,
+    StreamExecutionEnvironment,
+    TumblingEventTimeWindows,
+)
+from millstream.datastream.aggregates import Count
+from millstream.graph.execution_plan import execution_plan
+from millstream.graph.explain import explain
+from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.picture import picture
+
+if TYPE_CHECKING:
+    from millstream.graph.model import JobGraph
+
+
+class ExactSink(BlackholeSink):
+    guarantee = DeliveryGuarantee.EXACTLY_ONCE
+
+
+class RepeatingSink(BlackholeSink):
+    guarantee = DeliveryGuarantee.AT_LEAST_ONCE
+
+
+class FleetingSource(NumberSequenceSource):
+    replayable = False
+
+
+def example() -> JobGraph:
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    source = env.from_sequence(1, 9).uid("numbers").name("Source: n < 10 & more")
+    counted = (
+        source.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps())
+        .uid("time")
+        .key_by(lambda x: x % 3, Types.LONG())
+        .window(TumblingEventTimeWindows.of(1000))
+        .aggregate({"n": Count()})
+        .uid("count")
+    )
+    counted.sink_to(ExactSink()).name("out").uid("out").set_parallelism(1)
+    dead = source.get_side_output(OutputTag("dead-letter"))
+    dead.sink_to(RepeatingSink()).name("dead").uid("dead")
+    graph = env.get_job_graph("an example")
+    for node in graph.nodes.values():
+        node.location = f"job.py:{node.id}"
+    return graph
+
+
+def test_text() -> None:
+    assert explain(example()) == """\
+Job 'an example' (streaming): 5 operators in 3 stages
+
+Stage 0, parallelism 2
+  [1] Source: n < 10 & more x2                   job.py:1
+        uid numbers
+        type Long
+        side output 'dead-letter' type RowTypeInfo(place: String, raw: String, error: String)
+  [2] Timestamps/Watermarks x2                   job.py:2
+        <- [1] Source: n < 10 & more: forward
+        uid time
+        type Long
+  [5] dead x2                                    job.py:5
+        <- [1] Source: n < 10 & more: forward, side output 'dead-letter'
+        uid dead
+
+Stage 1, parallelism 2
+  [3] Window(TumblingEventTimeWindows(1000)) x2  job.py:3
+        <- [2] Timestamps/Watermarks: hash, pre-aggregated
+        uid count
+        type RowTypeInfo(key: Long, window_start: Long, window_end: Lo...
+
+Stage 2, parallelism 1
+  [4] out x1                                     job.py:4
+        <- [3] Window(TumblingEventTimeWindows(1000)): rebalance
+        uid out
+
+Guarantees
+  [4] out: exactly-once
+  [5] dead: at-least-once (the sink may write records again after a failure)
+"""
+
+
+def test_json_has_flinks_form() -> None:
+    nodes = json.loads(execution_plan(example()))["nodes"]
+    assert [node["pact"] for node in nodes] == [
+        "Data Source",
+        "Operator",
+        "Operator",
+        "Data Sink",
+        "Data Sink",
+    ]
+    assert nodes[2]["predecessors"] == [{"id": 2, "ship_strategy": "HASH", "side": "second"}]
+    assert nodes[4]["predecessors"][0]["side_output"] == "dead-letter"
+    assert nodes[3]["parallelism"] == 1
+
+
+def test_picture_is_well_formed_and_holds_every_operator() -> None:
+    graph = example()
+    root = ET.fromstring(picture(graph))
+    text = "\n".join(root.itertext())
+    for node in graph.nodes.values():
+        assert node.name[:20] in text
+    assert "Stage 2" in text
+    assert "exactly-once" in text
+    assert "pre-aggregated" in text
+
+
+def test_picture_keeps_boxes_apart() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    source = env.from_sequence(1, 9)
+    streams = [source.map(str).filter(bool) for _ in range(4)]
+    merged = streams[0].union(*streams[1:]).key_by(lambda x: x).reduce(max)
+    source.map(str).union(merged).sink_to(BlackholeSink())
+    root = ET.fromstring(picture(env.get_job_graph()))
+    boxes = [
+        (float(box.attrib["x"]), float(box.attrib["y"]))
+        for box in root.iter("{http://www.w3.org/2000/svg}rect")
+        if box.attrib.get("rx") == "9"
+    ]
+    assert len(boxes) == len(env.get_job_graph().nodes)
+    for index, (x, y) in enumerate(boxes):
+        for other_x, other_y in boxes[index + 1 :]:
+            assert abs(x - other_x) >= 210 or abs(y - other_y) >= 62
+
+
+@pytest.mark.parametrize(
+    ("replayable", "sink", "mode", "expected"),
+    [
+        (True, ExactSink(), CheckpointingMode.EXACTLY_ONCE, "exactly-once"),
+        (True, RepeatingSink(), CheckpointingMode.EXACTLY_ONCE, "at-least-once"),
+        (True, ExactSink(), CheckpointingMode.AT_LEAST_ONCE, "at-least-once"),
+        (False, ExactSink(), CheckpointingMode.EXACTLY_ONCE, "at-most-once"),
+        (False, RepeatingSink(), CheckpointingMode.EXACTLY_ONCE, "none"),
+    ],
+)
+def test_guarantee_is_that_of_the_weakest_part(
+    replayable: bool, sink: BlackholeSink, mode: CheckpointingMode, expected: str
+) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.enable_checkpointing(1000, mode)
+    source = NumberSequenceSource(1, 2) if replayable else FleetingSource(1, 2)
+    env.from_source(source, None, "numbers").sink_to(sink)
+    (found,) = sink_guarantees(env.get_job_graph())
+    assert found.guarantee == expected
+    assert bool(found.reasons) == (expected != "exactly-once")

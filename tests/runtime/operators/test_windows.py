@@ -1,0 +1,596 @@
+"""Windows: Flink's rules one by one, and against plain Python over the whole input.
+
+The model ``Model`` follows the text of Flink's window operator record by record; the operators
+work on batches.  They must agree for any order of records, any watermarks, and any cut into
+epochs, with the instance swapped at the cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Bag
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.common.functions import (
+    AggregateFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from millstream.common.output_tag import OutputTag
+from millstream.common.row import Row
+from millstream.common.types import Types
+from millstream.errors import ConfigurationError, ProgramError, UserFunctionError
+from millstream.runtime.aggregates import Avg, Count, Max, Min, Sum
+from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.runtime.operators import (
+    AggregateSpec,
+    ApplySpec,
+    BuiltInSpec,
+    CombinerFactory,
+    ProcessSpec,
+    ReduceSpec,
+    WindowFactory,
+)
+from millstream.runtime.windows import (
+    SlidingEventTimeWindows,
+    TimeWindow,
+    TumblingEventTimeWindows,
+)
+from millstream.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from millstream.testing.harness import OperatorHarness
+
+LATE = OutputTag("late")
+RECORD = Types.TUPLE([Types.LONG(), Types.LONG()])
+
+
+def key_of(record: Any) -> Any:
+    return record[0]
+
+
+class SumAndCount(AggregateFunction):
+    """Accumulates into a list, in place."""
+
+    def create_accumulator(self) -> Any:
+        return [0, 0]
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        accumulator[0] += value[1]
+        accumulator[1] += 1
+        return accumulator
+
+    def get_result(self, accumulator: Any) -> Any:
+        return tuple(accumulator)
+
+
+class Adding(ReduceFunction):
+    """Adds values."""
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        return value1[0], value1[1] + value2[1]
+
+
+class Listing(WindowFunction[Any, Any, Any, TimeWindow]):
+    """Emits the elements."""
+
+    def apply(self, key: Any, window: TimeWindow, inputs: Any) -> Any:
+        return [(key, window.start, window.end, list(inputs))]
+
+
+class Telling(ProcessWindowFunction[Any, Any, Any, TimeWindow]):
+    """Emits the elements and counts firings per window and per key in state."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        window = context.window()
+        fired = context.window_state().get_state(ValueStateDescriptor("fired"))
+        total = context.global_state().get_list_state(ListStateDescriptor("total"))
+        fired.update((fired.value() or 0) + 1)
+        total.add(window.end)
+        yield key, window.start, window.end, list(elements), fired.value()
+        yield LATE, (key, context.current_watermark())
+
+    def clear(self, context: Any) -> None:
+        context.window_state().get_state(ValueStateDescriptor("fired")).clear()
+
+
+def window_harness(
+    assigner: Any, spec: Any, lateness: int = 0, late: OutputTag | None = None, **options: Any
+) -> OperatorHarness:
+    factory = WindowFactory(assigner, spec, key_of, lateness, late)
+    return OperatorHarness(factory, input_type=RECORD, **options)
+
+
+def test_tumbling_window_fires_when_the_watermark_reaches_its_last_millisecond() -> None:
+    harness = window_harness(TumblingEventTimeWindows.of(10), AggregateSpec(SumAndCount()))
+    harness.process_all([(1, 5), (2, 6), (1, 7)], [3, 4, 9])
+    harness.watermark(8)
+    assert harness.records == []
+    harness.end_epoch()
+    harness.watermark(9)
+    assert sorted(harness.records) == [((6, 1), 9), ((12, 2), 9)]  # type: ignore[type-var]
+    assert harness.events[-1] == ("watermark", 9)
+    harness.end_epoch()
+    assert list(harness.state_entries()) == []
+
+
+def test_windows_fire_in_order_of_their_end() -> None:
+    harness = window_harness(TumblingEventTimeWindows.of(10), ReduceSpec(Adding()))
+    harness.process_all([(1, 5), (1, 6), (1, 7)], [25, 4, 15])
+    harness.watermark(100)
+    assert harness.records == [((1, 6), 9), ((1, 7), 19), ((1, 5), 29)]
+
+
+def test_offset_and_negative_timestamps() -> None:
+    harness = window_harness(TumblingEventTimeWindows.of(10, 3), ApplySpec(Listing()))
+    harness.process_all([(1, 0), (1, 1), (1, 2)], [-8, 2, 3])
+    harness.finish()
+    assert harness.outputs == [
+        (1, -17, -7, [(1, 0)]), (1, -7, 3, [(1, 1)]), (1, 3, 13, [(1, 2)])
+    ]  # fmt: skip
+
+
+def test_sliding_windows() -> None:
+    harness = window_harness(SlidingEventTimeWindows.of(10, 5), ApplySpec(Listing()))
+    harness.process_all([(1, 0), (1, 1)], [3, 7])
+    harness.finish()
+    assert harness.records == [
+        ((1, -5, 5, [(1, 0)]), 4), ((1, 0, 10, [(1, 0), (1, 1)]), 9), ((1, 5, 15, [(1, 1)]), 14)
+    ]  # fmt: skip
+
+
+def test_late_records_are_counted_or_go_to_the_side() -> None:
+    for late in (None, LATE):
+        for spec in (ReduceSpec(Adding()), BuiltInSpec([Count()])):
+            harness = window_harness(TumblingEventTimeWindows.of(10), spec, late=late)
+            harness.watermark(9)
+            harness.process_all([(1, 1), (1, 2), (2, 3)], [5, 10, 9])
+            harness.finish()
+            assert len(harness.outputs) == 1
+            sides = [(tuple(v), t) for v, t in harness.side_records.get("late", [])]  # type: ignore[arg-type]
+            assert sides == ([((1, 1), 5), ((2, 3), 9)] if late else [])
+            assert harness.metrics["numLateRecordsDropped"] == (0 if late else 2)
+
+
+def test_allowed_lateness_fires_again_for_every_late_record() -> None:
+    assigner = TumblingEventTimeWindows.of(10)
+    harness = window_harness(assigner, AggregateSpec(SumAndCount()), 5)
+    harness.process((1, 1), 5)
+    harness.watermark(9)
+    harness.end_epoch()
+    harness.process_all([(1, 10), (1, 100), (2, 7)], [6, 6, 6])
+    harness.watermark(13)
+    harness.process((1, 1000), 6)
+    harness.watermark(14)
+    harness.process((1, 5), 6)
+    assert harness.records == [
+        ((1, 1), 9), ((11, 2), 9), ((111, 3), 9), ((7, 1), 9), ((1111, 4), 9)
+    ]  # fmt: skip
+    harness.end_epoch()
+    assert list(harness.state_entries()) == []
+    assert harness.metrics["numLateRecordsDropped"] == 1
+
+
+def test_results_do_not_change_when_the_accumulator_does() -> None:
+    class Itself(SumAndCount):
+        def get_result(self, accumulator: Any) -> Any:
+            return accumulator
+
+    harness = window_harness(TumblingEventTimeWindows.of(10), AggregateSpec(Itself()), 50)
+    harness.process((1, 1), 5)
+    harness.watermark(9)
+    harness.process_all([(1, 10), (1, 100)], [6, 6])
+    assert harness.outputs == [[1, 1], [11, 2], [111, 3]]
+
+
+def test_window_function_over_an_aggregate() -> None:
+    def tell(key: Any, window: TimeWindow, inputs: Any) -> Any:
+        yield key, window.end, *inputs
+
+    for function in (tell, Listing()):
+        spec = AggregateSpec(SumAndCount(), function)
+        harness = window_harness(TumblingEventTimeWindows.of(10), spec)
+        harness.process_all([(1, 5), (1, 6)], [3, 4])
+        harness.finish()
+        expected: Any = (1, 10, (11, 2)) if function is tell else (1, 0, 10, [(11, 2)])
+        assert harness.records == [(expected, 9)]
+
+
+def test_process_window_function_has_state_per_window_and_per_key() -> None:
+    assigner = TumblingEventTimeWindows.of(10)
+    harness = window_harness(assigner, ProcessSpec(Telling()), 20)
+    harness.process_all([(1, 5), (1, 6)], [3, 14])
+    harness.watermark(9)
+    harness.end_epoch()
+    harness.process((1, 7), 4)
+    harness.watermark(25)
+    harness.end_epoch()
+    assert harness.records == [
+        ((1, 0, 10, [(1, 5)], 1), 9),
+        ((1, 0, 10, [(1, 5), (1, 7)], 2), 9),
+        ((1, 10, 20, [(1, 6)], 1), 19),
+    ]
+    assert harness.side_outputs("late") == [(1, 9), (1, 9), (1, 25)]
+    harness.finish()
+    left = [name for name, _ in harness.state_entries() if name[:1] in b"TC"]
+    assert left == []
+
+
+def test_records_without_timestamp_are_refused() -> None:
+    for spec in (ReduceSpec(Adding()), BuiltInSpec([Count()])):
+        harness = window_harness(TumblingEventTimeWindows.of(10), spec)
+        with pytest.raises(ProgramError, match="WatermarkStrategy"):
+            harness.process((1, 1))
+
+
+def test_errors_name_the_record_or_the_window() -> None:
+    def broken(_key: Any, window: TimeWindow, _inputs: Any) -> Any:
+        raise KeyError(window.start)
+
+    harness = window_harness(TumblingEventTimeWindows.of(10), ApplySpec(broken))
+    harness.process((1, 1), 5)
+    with pytest.raises(UserFunctionError, match=r"TimeWindow\(start=0, end=10\)"):
+        harness.watermark(9)
+    harness = window_harness(
+        TumblingEventTimeWindows.of(10), ReduceSpec(lambda a, b: (a[0], a[1] // b[1]))
+    )
+    with pytest.raises(UserFunctionError, match=r"record \(1, 0\) \(key 1\)"):
+        harness.process_all([(1, 1), (1, 2), (1, 0), (1, 3)], [1, 1, 1, 1])
+
+
+def test_assigners_check_their_numbers() -> None:
+    for make in (
+        lambda: TumblingEventTimeWindows.of(0),
+        lambda: SlidingEventTimeWindows.of(10, -1),
+        lambda: TumblingEventTimeWindows.of(10, 10),
+        lambda: TumblingEventTimeWindows.of("10"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigurationError):
+            make()
+
+
+def test_assigner_and_batch_form_agree_on_windows() -> None:
+    assigner = SlidingEventTimeWindows.of(10, 4, 1)
+    assert assigner.assign_windows(None, 7) == [TimeWindow(5, 15), TimeWindow(1, 11)]
+
+
+# Built-in aggregates.
+
+ALL = {"n": Count(), "total": Sum(1), "low": Min(1), "high": Max(1), "mean": Avg(1)}
+
+
+def test_built_in_output_has_key_window_and_aggregates() -> None:
+    harness = window_harness(TumblingEventTimeWindows.of(10), BuiltInSpec(ALL))
+    harness.process_all([(1, 5), (1, 8)], [3, 4], columnar=True)
+    harness.end_epoch()
+    harness.process_all([(1, 2)], [5])
+    harness.watermark(9)
+    (row,) = harness.outputs
+    assert row == Row(key=0).__class__ or isinstance(row, Row)
+    assert row.as_dict() == {
+        "key": 1, "window_start": 0, "window_end": 10, "n": 3, "total": 15, "low": 2, "high": 8,
+        "mean": 5.0,
+    }  # fmt: skip
+    assert harness.records[0][1] == 9
+    assert harness.batches[0].is_columnar
+    harness.end_epoch()
+    assert list(harness.state_entries()) == []
+
+
+def test_built_in_names_and_nulls() -> None:
+    kind = Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.DOUBLE()])
+    spec = BuiltInSpec([Count(), Count("v"), Sum("v"), Avg("v")])
+    factory = WindowFactory(TumblingEventTimeWindows.of(10), spec, lambda r: r.k)
+    for columnar in (False, True):
+        harness = OperatorHarness(factory, input_type=kind)
+        rows = [Row(k="a", v=None), Row(k="a", v=1.5), Row(k="b", v=None)]
+        harness.process_all(rows, [1, 2, 3], columnar=columnar)
+        harness.finish()
+        found = sorted(tuple(row.as_dict().items()) for row in harness.outputs)  # type: ignore[attr-defined]
+        assert found == [
+            (("key", "a"), ("window_start", 0), ("window_end", 10), ("count", 2), ("count_v", 1),
+             ("sum_v", 1.5), ("avg_v", 1.5)),
+            (("key", "b"), ("window_start", 0), ("window_end", 10), ("count", 1), ("count_v", 0),
+             ("sum_v", None), ("avg_v", None)),
+        ]  # fmt: skip
+
+
+def test_built_in_with_keys_of_any_type() -> None:
+    keys: list[Any] = [1, "1", True, 1.0, (1, "x"), [1, 2], None, 2**80, 1, "1", [1, 2]]
+    harness = OperatorHarness(
+        WindowFactory(TumblingEventTimeWindows.of(10), BuiltInSpec([Count()]), lambda r: r["k"])
+    )
+    for key in keys:
+        harness.process({"k": key}, 1)
+        harness.end_epoch()
+    harness.process_all([{"k": key} for key in keys], [2] * len(keys))
+    harness.finish()
+    found = Bag((repr(row[0]), row[3]) for row in harness.outputs)  # type: ignore[index]
+    expected = Bag((repr(key), 2 * keys_like(keys, key)) for key in unique(keys))
+    assert found == expected
+
+
+def keys_like(keys: list[Any], key: Any) -> int:
+    return sum(type(other) is type(key) and other == key for other in keys)
+
+
+def unique(keys: list[Any]) -> list[Any]:
+    return list({repr(key): key for key in keys}.values())
+
+
+def test_built_in_rejects_what_it_cannot_aggregate() -> None:
+    with pytest.raises(ProgramError, match="built-in"):
+        window_harness(TumblingEventTimeWindows.of(10), BuiltInSpec([3]))  # type: ignore[list-item]
+    with pytest.raises(ProgramError, match="window_end"):
+        window_harness(TumblingEventTimeWindows.of(10), BuiltInSpec({"window_end": Count()}))
+    harness = window_harness(TumblingEventTimeWindows.of(10), BuiltInSpec([Sum("nothing")]))
+    with pytest.raises(UserFunctionError, match="nothing"):
+        harness.process((1, 1), 1)
+
+
+def test_chunks_of_other_key_groups_are_left_out() -> None:
+    """What happens at a change of parallelism: both new subtasks read all chunks."""
+    factory = WindowFactory(TumblingEventTimeWindows.of(10), BuiltInSpec([Count()]), key_of)
+    whole = OperatorHarness(factory, input_type=RECORD)
+    whole.process_all([(key, 1) for key in range(100)], [1] * 100)
+    whole.end_epoch()
+    found: list[Any] = []
+    for subtask in range(3):
+        part = OperatorHarness(factory, input_type=RECORD, subtask=subtask, parallelism=3)
+        part._store.entries.update(whole.state_entries())  # noqa: SLF001 - there is no other way
+        part.end_epoch()
+        part.finish()
+        found.extend(row[0] for row in part.outputs)  # type: ignore[index]
+        assert 10 < len(part.outputs) < 60
+    assert sorted(found) == list(range(100))
+
+
+# Programs of records, watermarks and cuts.
+
+ITEMS = st.lists(
+    st.one_of(
+        st.tuples(st.just("record"), st.integers(0, 3), st.integers(0, 60)),
+        st.tuples(st.just("record"), st.integers(0, 3), st.integers(0, 60)),
+        st.tuples(st.just("watermark"), st.integers(0, 80), st.just(0)),
+        st.tuples(st.just("cut"), st.booleans(), st.just(0)),
+    ),
+    max_size=50,
+)
+ASSIGNERS = st.sampled_from(
+    [
+        TumblingEventTimeWindows.of(10),
+        TumblingEventTimeWindows.of(7, 3),
+        SlidingEventTimeWindows.of(10, 5),
+        SlidingEventTimeWindows.of(10, 4, 1),
+        SlidingEventTimeWindows.of(12, 3, -2),
+        SlidingEventTimeWindows.of(5, 8),
+    ]
+)
+LATENESS = st.sampled_from([0, 0, 6, 30])
+
+
+def run(harness: OperatorHarness, items: list[tuple[str, Any, int]]) -> OperatorHarness:
+    """Feed a program; the value of a record is its position, its timestamp the third number."""
+    pending: list[tuple[Any, int]] = []
+
+    def send() -> None:
+        if pending:
+            values = [record for record, _ in pending]
+            columnar = len(pending) % 2 == 0
+            harness.process_all(values, [time for _, time in pending], columnar=columnar)
+            pending.clear()
+
+    for position, (what, first, second) in enumerate(items):
+        if what == "record":
+            pending.append(((first, position), second))
+            continue
+        send()
+        if what == "watermark":
+            harness.watermark(first)
+        else:
+            harness.end_epoch(swap=first)
+    send()
+    harness.finish()
+    return harness
+
+
+class Model:
+    """Flink's window operator over one list of elements per key and window, record by record."""
+
+    def __init__(self, assigner: Any, lateness: int) -> None:
+        self.assigner = assigner
+        self.lateness = lateness
+        self.watermark = MIN_TIMESTAMP
+        self.windows: dict[tuple[TimeWindow, Any], list[Any]] = {}
+        #: (window, key, elements) at each firing.
+        self.fired: list[tuple[TimeWindow, Any, list[Any]]] = []
+        self.late: list[Any] = []
+
+    def run(self, items: list[tuple[str, Any, int]]) -> Model:
+        for position, (what, first, second) in enumerate(items):
+            if what == "record":
+                self.add(first, (first, position), second)
+            elif what == "watermark":
+                self.advance(first)
+        self.advance(MAX_TIMESTAMP)
+        return self
+
+    def add(self, key: Any, value: Any, timestamp: int) -> None:
+        skipped = True
+        for window in self.assigner.assign_windows(value, timestamp):
+            if window.max_timestamp() + self.lateness <= self.watermark:
+                continue
+            skipped = False
+            self.windows.setdefault((window, key), []).append(value)
+            if window.max_timestamp() <= self.watermark:
+                self.fire(window, key)
+        if skipped and timestamp + self.lateness <= self.watermark:
+            self.late.append((value, timestamp))
+
+    def fire(self, window: TimeWindow, key: Any) -> None:
+        self.fired.append((window, key, list(self.windows[window, key])))
+
+    def advance(self, watermark: int) -> None:
+        if watermark <= self.watermark:
+            return
+        before, self.watermark = self.watermark, watermark
+        for window, key in sorted(self.windows, key=lambda entry: entry[0].end):
+            if before < window.max_timestamp() <= watermark:
+                self.fire(window, key)
+            if window.max_timestamp() + self.lateness <= watermark:
+                del self.windows[window, key]
+
+
+def total_and_count(elements: list[Any]) -> tuple[int, int]:
+    return sum(value for _, value in elements), len(elements)
+
+
+def bag(values: Any) -> Bag[str]:
+    return Bag(map(repr, values))
+
+
+@given(ITEMS, ASSIGNERS, LATENESS, st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_oracle_aggregate(items: Any, assigner: Any, lateness: int, tagged: bool) -> None:
+    model = Model(assigner, lateness).run(items)
+    spec = AggregateSpec(SumAndCount())
+    harness = run(window_harness(assigner, spec, lateness, LATE if tagged else None), items)
+    expected = [(total_and_count(e), w.max_timestamp()) for w, _, e in model.fired]
+    assert bag(harness.records) == bag(expected)
+    late = [(tuple(v), t) for v, t in harness.side_records.get("late", [])]  # type: ignore[arg-type]
+    assert late == (model.late if tagged else [])
+    assert harness.metrics["numLateRecordsDropped"] == (0 if tagged else len(model.late))
+
+
+@given(ITEMS, ASSIGNERS, LATENESS)
+@settings(max_examples=80, deadline=None)
+def test_oracle_reduce(items: Any, assigner: Any, lateness: int) -> None:
+    model = Model(assigner, lateness).run(items)
+    harness = run(window_harness(assigner, ReduceSpec(Adding()), lateness), items)
+    expected = [((k, total_and_count(e)[0]), w.max_timestamp()) for w, k, e in model.fired]
+    assert bag((tuple(v), t) for v, t in harness.records) == bag(expected)  # type: ignore[arg-type]
+
+
+@given(ITEMS, ASSIGNERS, LATENESS)
+@settings(max_examples=80, deadline=None)
+def test_oracle_apply(items: Any, assigner: Any, lateness: int) -> None:
+    model = Model(assigner, lateness).run(items)
+    harness = run(window_harness(assigner, ApplySpec(Listing()), lateness), items)
+    expected = [((k, w.start, w.end, e), w.max_timestamp()) for w, k, e in model.fired]
+    assert bag(harness.records) == bag(expected)
+
+
+@given(ITEMS, ASSIGNERS, LATENESS)
+@settings(max_examples=80, deadline=None)
+def test_oracle_process(items: Any, assigner: Any, lateness: int) -> None:
+    model = Model(assigner, lateness).run(items)
+    harness = run(window_harness(assigner, ProcessSpec(Telling()), lateness), items)
+    numbers: Bag[tuple[TimeWindow, Any]] = Bag()
+    expected = []
+    for window, key, elements in model.fired:
+        numbers[window, key] += 1
+        value = (key, window.start, window.end, elements, numbers[window, key])
+        expected.append((value, window.max_timestamp()))
+    assert bag(harness.records) == bag(expected)
+
+
+def final_values(rows: Any) -> dict[tuple[Any, int], Any]:
+    """The last result per key and window, plain."""
+    return {(row[0], row[1]): tuple(row[3:]) for row in rows}
+
+
+def built_in_model(model: Model) -> dict[tuple[Any, int], Any]:
+    last: dict[tuple[Any, int], Any] = {}
+    for window, key, elements in model.fired:
+        values = [value for _, value in elements]
+        last[key, window.start] = (
+            len(values), sum(values), min(values), max(values), sum(values) / len(values)
+        )  # fmt: skip
+    return last
+
+
+@given(ITEMS, ASSIGNERS, LATENESS)
+@settings(max_examples=150, deadline=None)
+def test_oracle_built_in(items: Any, assigner: Any, lateness: int) -> None:
+    model = Model(assigner, lateness).run(items)
+    harness = run(window_harness(assigner, BuiltInSpec(ALL), lateness), items)
+    assert final_values(harness.outputs) == built_in_model(model)
+    if not lateness:
+        assert len(harness.outputs) == len(model.fired)
+    if assigner.slide <= assigner.size:
+        assert harness.metrics["numLateRecordsDropped"] == len(model.late)
+    assert all(time == row[2] - 1 for row, time in harness.records)  # type: ignore[index]
+
+
+@given(ITEMS, ASSIGNERS, LATENESS)
+@settings(max_examples=80, deadline=None)
+def test_agree_built_in_and_user_written(items: Any, assigner: Any, lateness: int) -> None:
+    def tell(key: Any, window: TimeWindow, inputs: Any) -> Any:
+        (total, count) = next(iter(inputs))
+        yield key, window.start, window.end, count, total
+
+    user = run(window_harness(assigner, AggregateSpec(SumAndCount(), tell), lateness), items)
+    built_in = run(window_harness(assigner, BuiltInSpec([Count(), Sum(1)]), lateness), items)
+    assert final_values(user.outputs) == final_values(built_in.outputs)
+
+
+def run_combined(
+    items: list[tuple[str, Any, int]], assigner: Any, lateness: int
+) -> tuple[OperatorHarness, OperatorHarness]:
+    """A combiner in front of a window operator, cut into epochs together."""
+    combiner = OperatorHarness(CombinerFactory(assigner, ALL, key_of), input_type=RECORD)
+    window = window_harness(assigner, BuiltInSpec(ALL), lateness)
+    passed = 0
+
+    def pass_on() -> None:
+        nonlocal passed
+        for batch in combiner.batches[passed:]:
+            window.process_batch(batch)
+        passed = len(combiner.batches)
+
+    for position, (what, first, second) in enumerate(items):
+        if what == "record":
+            combiner.process_all([(first, position)], [second], columnar=position % 2 == 0)
+            pass_on()
+        elif what == "watermark":
+            combiner.watermark(first)
+            pass_on()
+            window.watermark(first)
+        else:
+            combiner.end_epoch(swap=first)
+            pass_on()
+            window.end_epoch(swap=first)
+    combiner.finish()
+    pass_on()
+    window.finish()
+    return combiner, window
+
+
+@given(ITEMS, ASSIGNERS, LATENESS)
+@settings(max_examples=120, deadline=None)
+def test_oracle_combined(items: Any, assigner: Any, lateness: int) -> None:
+    model = Model(assigner, lateness).run(items)
+    _, window = run_combined(items, assigner, lateness)
+    assert final_values(window.outputs) == built_in_model(model)
+    if not lateness:
+        assert len(window.outputs) == len(model.fired)
+    if assigner.slide <= assigner.size:
+        assert window.metrics["numLateRecordsDropped"] == len(model.late)
+
+
+def test_combiner_gathers_until_a_window_fires() -> None:
+    combiner = OperatorHarness(
+        CombinerFactory(TumblingEventTimeWindows.of(10), ALL, key_of), input_type=RECORD
+    )
+    for time in range(9):
+        combiner.process((1, time), time)
+        combiner.watermark(time)
+    assert combiner.records == []
+    combiner.watermark(9)
+    assert len(combiner.records) == 1
+    assert combiner.events[-1] == ("watermark", 9)
+    combiner.process((1, 1), 12)
+    combiner.end_epoch()
+    assert len(combiner.records) == 2
