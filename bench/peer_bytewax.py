@@ -49,7 +49,7 @@ from bench.measure import Batch, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_BATCH = int(os.environ.get('BB','16384'))
+_BATCH = 16_384
 _FROZEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -255,6 +255,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workload", choices=sorted(_FLOWS), required=True)
     parser.add_argument("--events", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
@@ -267,11 +268,11 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run_worker(arguments: argparse.Namespace) -> None:
-    dataset = Dataset(arguments.events, arguments.keys)
+    dataset = Dataset(arguments.events, arguments.keys, arguments.files)
     output = arguments.scratch / "output" if arguments.sink == "parquet" else None
     flow = _FLOWS[arguments.workload](dataset, output)
     stateful = arguments.workload != "map_filter"
-    recovery = RecoveryConfig(str(arguments.scratch / "recovery")) if stateful and not os.environ.get('NOREC') else None
+    recovery = RecoveryConfig(str(arguments.scratch / "recovery")) if stateful else None
     cluster_main(
         flow,
         [address for address in arguments.addresses.split(";") if address],
@@ -293,7 +294,7 @@ def _free_address() -> str:
 
 def _run_cluster(arguments: argparse.Namespace) -> None:
     scratch: Path = arguments.scratch
-    dataset = Dataset(arguments.events, arguments.keys)
+    dataset = Dataset(arguments.events, arguments.keys, arguments.files)
     dataset.ensure()
     (scratch / "output").mkdir(parents=True)
     (scratch / "recovery").mkdir()

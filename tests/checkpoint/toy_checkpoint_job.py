@@ -85,7 +85,9 @@ class FileCommitter(Committer):
             pending.rename(final)
             crash_point("file.rename.after")
 
-    def abort_orphans(self, job_id: str, sink_uid: str, keep: Sequence[object]) -> None:
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[object], generation: int
+    ) -> None:
         kept = {committable["file"] for committable in keep}  # type: ignore[index]
         for path in (self.directory / "pending").iterdir():
             if path.name not in kept:

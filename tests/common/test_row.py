@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_names_and_kind_are_part_of_equality() -> None:
     assert named == Row(a=1, b=2)
     assert named != Row(1, 2)
     assert Row(1, 2) != [1, 2]
-    assert [1, 2] != Row(1, 2)
+    assert not [1, 2] == Row(1, 2)  # noqa: SIM201, SIM300 - the reflected comparison
     assert Row(1, 2) == row_class(None)([1, 2])
     deleted = Row(a=1, b=2)
     deleted.set_row_kind(RowKind.DELETE)
@@ -90,7 +91,7 @@ def test_changelog_string() -> None:
 
 
 def test_fields_called_like_list_methods_are_fields() -> None:
-    row = Row(count=3, index=4, append=5, as_dict=6)
+    row: Any = Row(count=3, index=4, append=5, as_dict=6)
     assert (row.count, row.index, row.append, row["as_dict"]) == (3, 4, 5, 6)
     assert row.as_dict()["count"] == 3
 

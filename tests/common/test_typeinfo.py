@@ -1,5 +1,7 @@
 """Every type: values become Arrow columns and come back as they were."""
 
+# ruff: noqa: DTZ001, DTZ901 - timestamps without zone are what is tested
+
 from __future__ import annotations
 
 import array
@@ -169,7 +171,11 @@ class Colour(enum.IntEnum):
         (Types.STRING(), [np.str_("x")], ["x"]),
         (Types.BOOLEAN(), [np.bool_(1)], [True]),
         (Types.BIG_DEC(), [3], [Decimal(3)]),
-        (Types.LIST(Types.LONG()), [(1, 2), np.array([3]), array.array("i", [4])], [[1, 2], [3], [4]]),
+        (
+            Types.LIST(Types.LONG()),
+            [(1, 2), np.array([3]), array.array("i", [4])],
+            [[1, 2], [3], [4]],
+        ),
         (Types.TUPLE([Types.INT(), Types.INT()]), [[1, 2], Row(3, 4)], [(1, 2), (3, 4)]),
     ],
     ids=ids,
@@ -208,7 +214,11 @@ def test_what_is_accepted_besides(
         (Types.LIST(Types.LONG()), ["abc"], "value 0: 'abc'"),
         (Types.PRIMITIVE_ARRAY(Types.INT()), [[], [1, None]], "value 1, element 1.*None"),
         (Types.PRIMITIVE_ARRAY(Types.BYTE()), ["x"], "value 0"),
-        (Types.MAP(Types.STRING(), Types.LONG()), [{}, {"a": 1, "b": "x"}], "value 1, value of 'b'"),
+        (
+            Types.MAP(Types.STRING(), Types.LONG()),
+            [{}, {"a": 1, "b": "x"}],
+            "value 1, value of 'b'",
+        ),
         (Types.MAP(Types.STRING(), Types.LONG()), [{None: 1}], "value 0, key"),
         (Types.MAP(Types.STRING(), Types.LONG()), [[1]], "value 0"),
         (Types.TUPLE([Types.LONG()]), [(1,), (1, 2)], "value 1.*2 fields instead of 1"),
@@ -217,7 +227,11 @@ def test_what_is_accepted_besides(
         (Types.ROW_NAMED(["a"], [Types.LONG()]), [{"b": 1}], "unknown names"),
         (Types.ROW([Types.LONG()]), [None], "must not be None"),
         (Types.ROW([Types.LONG()]), [5], "value 0: 5 is a int"),
-        (Types.LIST(Types.ROW([Types.LONG()])), [[None, (1,)], [None, ("x",)]], "value 1, element 1, field 'f0'"),
+        (
+            Types.LIST(Types.ROW([Types.LONG()])),
+            [[None, (1,)], [None, ("x",)]],
+            "value 1, element 1, field 'f0'",
+        ),
         (Types.DATACLASS(Flight), [FLIGHTS[0], Frozen(1)], "value 1"),
         (Types.DATACLASS(Flight), [Flight("x", 1.0, [5])], "value 0, field 'tags', element 0: 5"),  # type: ignore[list-item]
     ],
@@ -266,7 +280,9 @@ def test_row_kinds_travel_in_a_column_of_their_own() -> None:
     batch = info.to_arrow(rows)
     assert batch.schema.names == ["f0", "$row_kind"]
     assert info.from_arrow(batch) == rows
-    assert [row.get_row_kind() for row in info.from_arrow(batch)] == [row.get_row_kind() for row in rows]
+    assert [row.get_row_kind() for row in info.from_arrow(batch)] == [
+        row.get_row_kind() for row in rows
+    ]
     assert info.to_arrow(rows[:1]).schema == info.arrow_schema
 
 

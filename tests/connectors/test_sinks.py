@@ -151,10 +151,10 @@ def test_orphans_are_deleted_and_kept_files_stay(tmp_path: Path) -> None:
     committer = sink.create_committer()
     assert committer is not None
     assert len(list(tmp_path.rglob("*.pending"))) == 2
-    committer.abort_orphans("job", "my sink/1", kept)
+    committer.abort_orphans("job", "my sink/1", kept, 1)
     assert len(list(tmp_path.rglob("*.pending"))) == 1
     commit(sink, kept)
-    committer.abort_orphans("job", "my sink/1", [])
+    committer.abort_orphans("job", "my sink/1", [], 1)
     assert [p.parent for p in tmp_path.rglob("*")] == [tmp_path]
 
 
@@ -240,17 +240,15 @@ def test_untyped_values_become_columns(tmp_path: Path) -> None:
         x: int
         y: float | None
 
-    cases: list[tuple[list[object], str]]
-    for index, (values, expected) in enumerate(
-        cases := [
-            ([{"a": 1, "b": "x"}], '{"a": 1, "b": "x"}\n'),
-            ([Row(a=1, b=None)], '{"a": 1, "b": null}\n'),
-            ([Row(1, [2])], '{"f0": 1, "f1": [2]}\n'),
-            ([(1, "x")], '{"f0": 1, "f1": "x"}\n'),
-            (["x", 1.5], '{"f0": "x"}\n{"f0": 1.5}\n'),
-            ([Point(1, math.nan)], '{"x": 1, "y": null}\n'),
-        ]
-    ):
+    cases: list[tuple[list[object], str]] = [
+        ([{"a": 1, "b": "x"}], '{"a": 1, "b": "x"}\n'),
+        ([Row(a=1, b=None)], '{"a": 1, "b": null}\n'),
+        ([Row(1, [2])], '{"f0": 1, "f1": [2]}\n'),
+        ([(1, "x")], '{"f0": 1, "f1": "x"}\n'),
+        (["x", 1.5], '{"f0": "x"}\n{"f0": 1.5}\n'),
+        ([Point(1, math.nan)], '{"x": 1, "y": null}\n'),
+    ]
+    for index, (values, expected) in enumerate(cases):
         path = tmp_path / str(index)
         write(FileSink.json_lines(str(path)), untyped(values))
         assert content(path) == expected

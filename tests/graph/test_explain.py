@@ -62,7 +62,9 @@ def example() -> JobGraph:
 
 
 def test_text() -> None:
-    assert explain(example()) == """\
+    assert (
+        explain(example())
+        == """\
 Job 'an example' (streaming): 5 operators in 3 stages
 
 Stage 0, parallelism 2
@@ -93,6 +95,7 @@ Guarantees
   [4] out: exactly-once
   [5] dead: at-least-once (the sink may write records again after a failure)
 """
+    )
 
 
 def test_json_has_flinks_form() -> None:

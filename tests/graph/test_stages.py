@@ -49,9 +49,7 @@ def test_a_chain_of_forward_edges_is_one_stage() -> None:
 
 
 def test_each_exchange_begins_a_stage() -> None:
-    stages = cut_stages(
-        nodes(2, 3, 3, 1), edges((1, 2, HASH), (2, 3, FORWARD), (3, 4, REBALANCE))
-    )
+    stages = cut_stages(nodes(2, 3, 3, 1), edges((1, 2, HASH), (2, 3, FORWARD), (3, 4, REBALANCE)))
     assert [(stage.level, stage.parallelism, stage.nodes) for stage in stages] == [
         (0, 2, [1]),
         (1, 3, [2, 3]),

@@ -9,12 +9,12 @@ import pytest
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
-from millstream.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from millstream.state.keyed import KeyedState
     from millstream.state.store import KeyValueStore, StateHandle
 
 MAX_PARALLELISM = 128
@@ -47,15 +47,21 @@ class World:
             fsync=False,
         )
 
+    def begin(self, keyed: KeyedState, processing_time: int = 0) -> KeyValueStore:
+        store = self.open()
+        keyed.begin_epoch(store, processing_time)
+        return store
+
+    def finish(self, keyed: KeyedState, store: KeyValueStore) -> None:
+        keyed.flush()
+        self.handles = [store.snapshot()]
+        store.close()
+
     def lose_local_copies(self) -> None:
         shutil.rmtree(self.local, ignore_errors=True)
 
     def remove(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-def keyed_state(subtask: int = 0, parallelism: int = 1) -> KeyedState:
-    return KeyedState(MAX_PARALLELISM, key_group_range(subtask, MAX_PARALLELISM, parallelism))
 
 
 @pytest.fixture(params=["hashmap", "rocksdb"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import ConfigurationError, CorruptCheckpointError, UnknownFormatError
 from millstream.state.rocksdb import RocksDBStore
+from millstream.state.store import StateHandle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +107,7 @@ def test_an_attempt_that_fails_leaves_nothing(world: World) -> None:
     assert store.get(b"Ka") == b"1"
     store.close()
     if world.local.exists():
-        assert not [path for path in world.local.rglob("work-*")]
+        assert not list(world.local.rglob("work-*"))
 
 
 def test_old_local_copies_go(world: World) -> None:
@@ -142,7 +143,7 @@ def test_damage_is_noticed(world: World, how: str) -> None:
     damage(world, how)
     with pytest.raises(CorruptCheckpointError, match="state/op/"):
         world.open()
-    assert not [path for path in world.local.rglob("work-*")]
+    assert not list(world.local.rglob("work-*"))
 
 
 def test_an_incomplete_local_copy_is_not_used(world: World) -> None:
@@ -159,7 +160,7 @@ def test_an_incomplete_local_copy_is_not_used(world: World) -> None:
 
 
 def test_unknown_backends_are_refused(world: World) -> None:
-    handle = {"backend": "heap", "id": "x", "key_groups": (0, 128), "files": []}
+    handle = StateHandle(backend="heap", id="x", key_groups=(0, 128), files=[])
     world.handles = [handle]
     with pytest.raises(UnknownFormatError, match="heap"):
         world.open()
@@ -201,7 +202,10 @@ OPERATIONS = st.one_of(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(OPERATIONS, max_size=40))
 def test_oracle_random_operations(world: World, operations: list[tuple[str, bytes, bytes]]) -> None:

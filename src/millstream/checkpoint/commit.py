@@ -94,7 +94,7 @@ def abort_orphans(
     kept = _committables(manifest) if manifest is not None else {}
     for uid, committer in committers.items():
         log.check_fence()
-        committer.abort_orphans(job_id, uid, kept.get(uid, []))
+        committer.abort_orphans(job_id, uid, kept.get(uid, []), log.generation)
 
 
 def _commit(

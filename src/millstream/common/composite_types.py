@@ -24,7 +24,7 @@ from millstream.common.type_information import TypeInformation, as_type
 from millstream.errors import ProgramError, TypeMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["DataclassTypeInfo", "RowTypeInfo", "TupleTypeInfo"]
 
@@ -113,17 +113,19 @@ class CompositeTypeInfo(TypeInformation):
         return self._from_columns(self._columns_of(batch))
 
     def _columns_of(self, batch: pa.RecordBatch) -> list[list[Any]]:
-        names = batch.schema.names
-        positions: Iterable[int] = range(len(self._names))
-        if names != list(self._names) and set(names) >= set(self._names):
-            positions = [names.index(name) for name in self._names]
-        elif len(names) < len(self._names):
-            message = f"a batch of columns {names} does not fit {self}"
-            raise TypeMismatchError(message)
         return [
             kind.column_from_arrow(batch.column(position))
-            for kind, position in zip(self.types, positions, strict=True)
+            for kind, position in zip(self.types, self._positions(batch.schema), strict=True)
         ]
+
+    def _positions(self, schema: pa.Schema) -> Sequence[int]:
+        names = schema.names
+        if names != list(self._names) and set(names) >= set(self._names):
+            return [names.index(name) for name in self._names]
+        if len(names) < len(self._names):
+            message = f"columns {names} do not fit {self}"
+            raise TypeMismatchError(message)
+        return range(len(self._names))
 
     def column_to_arrow(self, values: Sequence[object]) -> pa.Array:
         """Records as a struct column; None is a null."""

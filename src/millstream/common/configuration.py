@@ -16,7 +16,7 @@ import difflib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.common.options import (
     ALL_OPTIONS,
@@ -264,7 +264,7 @@ class Configuration:
         """Whether the key, or one that means the same, is set."""
         return self._find(key) is not None
 
-    def contains(self, option: ConfigOption[object]) -> bool:
+    def contains(self, option: ConfigOption[Any]) -> bool:
         """Whether the option is set."""
         return self.contains_key(option.key)
 
@@ -350,7 +350,7 @@ def _unknown(key: str) -> str:
     if near:
         return f"unknown option {key!r}; did you mean {' or '.join(map(repr, near))}?"
     return (
-        f"unknown option {key!r}; see docs/configuration.md for all options, and let keys of your "
+        f"unknown option {key!r}; millstream.common.options lists all; let keys of your "
         "own start with 'user.'"
     )
 

@@ -95,18 +95,21 @@ class TypeInformation(ABC):
         schema = self.arrow_schema
         if schema is None or batch.schema.equals(schema):
             return batch
+        columns = [batch.column(position) for position in self._positions(batch.schema)]
         try:
             # Not safe: a reader's nanoseconds are cut to the microseconds that Python has.
-            return pa.RecordBatch.from_arrays(
-                [
-                    batch.column(i).cast(schema.field(i).type, safe=False)
-                    for i in range(len(schema))
-                ],
-                schema=schema,
-            )
-        except (pa.ArrowException, IndexError) as error:
+            cast = [c.cast(f.type, safe=False) for c, f in zip(columns, schema, strict=True)]
+        except pa.ArrowException as error:
             message = f"columns {batch.schema} do not fit {self}: {error}"
             raise TypeMismatchError(message) from error
+        return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+    def _positions(self, schema: pa.Schema) -> Sequence[int]:
+        """Which columns of a batch hold the fields of this type."""
+        if len(schema) != 1:
+            message = f"columns {schema.names} do not fit {self}: one is needed"
+            raise TypeMismatchError(message)
+        return range(1)
 
     def _batch_of(self, values: Sequence[object]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([self.column_to_arrow(values)], schema=self.arrow_schema)

@@ -92,7 +92,8 @@ class PendingFile:
         self._fsync = fsync
         directory = pending_directory(base, context.job_id, context.sink_uid)
         attempt = quote(context.attempt, safe="")
-        name = f"{context.epoch:06d}-{context.subtask}-{attempt}-{uuid.uuid4().hex[:12]}.pending"
+        place = f"g{context.generation}-{context.epoch:06d}-{context.subtask}"
+        name = f"{place}-{attempt}-{uuid.uuid4().hex[:12]}.pending"
         self.path = directory / name
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +167,9 @@ class PendingFileCommitter(Committer):
                 if directory != self._base:
                     sync_directory(directory.parent)
 
-    def abort_orphans(self, job_id: str, sink_uid: str, keep: Sequence[Committable]) -> None:
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
         """Delete the pending files of this sink and job that ``keep`` does not name."""
         directory = pending_directory(self._base, job_id, sink_uid)
         kept = {(self._base / _paths(committable)["pending"]).name for committable in keep}
@@ -175,12 +178,18 @@ class PendingFileCommitter(Committer):
         except FileNotFoundError:
             return
         for entry in entries:
-            if entry.name not in kept:
+            if entry.name not in kept and _generation(entry.name) <= generation:
                 entry.unlink(missing_ok=True)
         # Leave no traces; a directory that is not empty, or being used, stays.
         with contextlib.suppress(OSError):
             directory.rmdir()
             directory.parent.rmdir()
+
+
+def _generation(name: str) -> int:
+    """The generation of the run that made a pending file, the first part of its name."""
+    digits = name.partition("-")[0].removeprefix("g")
+    return int(digits) if digits.isdigit() else 0
 
 
 def _paths(committable: Committable) -> dict[str, str]:

@@ -48,6 +48,8 @@ class WriterContext:
     epoch: int
     #: Unique for this attempt of the task: use it in the name of everything that is written.
     attempt: str
+    #: Of the run that the attempt belongs to.
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +100,29 @@ class Committer(ABC):
          passed over.  (conformance suite)
       2. ``commit`` either commits everything or raises SinkError; it is then called again with
          ``retried=True``.  (author)
-      3. ``abort_orphans`` never touches what ``keep`` names, nor output of other jobs.  (suite)
+      3. ``abort_orphans`` never touches what ``keep`` names, nor output of other jobs or of newer
+         generations of this one.  (suite)
     """
 
     @abstractmethod
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Make the output visible."""
 
-    def abort_orphans(self, job_id: str, sink_uid: str, keep: Sequence[Committable]) -> None:
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
         """Drop pre-committed output of this job that no manifest names.
 
-        Called after recovery and after each commit; ``keep`` is the output of the last manifest.
+        Called after recovery and after each commit.
+
+        Args:
+            job_id: the job.
+            sink_uid: the sink in it.
+            keep: the output of the last manifest.
+            generation: that of this run.  Output of a newer one (``WriterContext.generation``) is
+                not touched: this run is then about to be fenced and does not know it yet.
         """
-        del job_id, sink_uid, keep
+        del job_id, sink_uid, keep, generation
 
     def close(self) -> None:
         """Let go of connections."""

@@ -297,9 +297,7 @@ class DataStream(NamedOperator):
         """
         selector = as_key_selector(key_selector, self.get_type())
         chosen = as_partitioner(partitioner)
-        partition = self._partition(
-            Partitioning.CUSTOM, key_selector=selector, partitioner=chosen
-        )
+        partition = self._partition(Partitioning.CUSTOM, key_selector=selector, partitioner=chosen)
         return DataStream(self._environment, partition)
 
     # -- ends ------------------------------------------------------------------------------

@@ -99,9 +99,7 @@ class StreamExecutionEnvironment:
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Set the number of key groups; it cannot be changed while a job keeps its state."""
-        self._configuration.set(
-            options.MAX_PARALLELISM, check_max_parallelism(max_parallelism)
-        )
+        self._configuration.set(options.MAX_PARALLELISM, check_max_parallelism(max_parallelism))
         return self
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
@@ -109,9 +107,7 @@ class StreamExecutionEnvironment:
         self._configuration.set(options.RUNTIME_MODE, execution_mode.name)
         return self
 
-    def enable_checkpointing(
-        self, interval: int, mode: CheckpointingMode | None = None
-    ) -> Self:
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> Self:
         """Set the shortest time between two epochs.
 
         Args:

@@ -139,4 +139,3 @@ class NamedOperator:
             f"like, not after key_by(), union() or a partitioning ({transformation.location})"
         )
         raise ProgramError(message)
-

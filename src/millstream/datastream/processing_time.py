@@ -50,9 +50,7 @@ def _names(function_class: type) -> Iterator[str]:
                 yield from _names_of(method.__code__, method.__globals__, seen)
 
 
-def _names_of(
-    code: CodeType, variables: dict[str, object], seen: set[CodeType]
-) -> Iterator[str]:
+def _names_of(code: CodeType, variables: dict[str, object], seen: set[CodeType]) -> Iterator[str]:
     if code in seen:
         return
     seen.add(code)

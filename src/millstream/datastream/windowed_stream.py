@@ -245,9 +245,7 @@ def require_assigner(assigner: object) -> None:
         raise ProgramError(message)
 
 
-def _window_output(
-    given: TypeInformation | None, function: object, method: str
-) -> TypeInformation:
+def _window_output(given: TypeInformation | None, function: object, method: str) -> TypeInformation:
     require(function, (WindowFunction, ProcessWindowFunction), method, plain=False)
     name = "process" if isinstance(function, ProcessWindowFunction) else "apply"
     return choose_output_type(given, method_of(function, name), unwrap=True)

@@ -45,9 +45,7 @@ def sink_guarantees(job_graph: JobGraph) -> list[SinkGuarantee]:
     ]
 
 
-def _guarantee(
-    job_graph: JobGraph, node: StreamNode, *, at_least_once_mode: bool
-) -> SinkGuarantee:
+def _guarantee(job_graph: JobGraph, node: StreamNode, *, at_least_once_mode: bool) -> SinkGuarantee:
     lost = [
         f"source '{source.name}' cannot be read again after a failure"
         for source in _sources(job_graph, node.id)

@@ -342,9 +342,7 @@ def _uids(
     return result
 
 
-def _place(
-    each: PhysicalTransformation, routes: Sequence[_Route], uids: dict[int, str]
-) -> str:
+def _place(each: PhysicalTransformation, routes: Sequence[_Route], uids: dict[int, str]) -> str:
     parts = [_KINDS.get(type(each), "operator"), each.kind_name]
     for route in routes:
         way = route.partitioning.value if route.partitioning else "default"

@@ -88,6 +88,8 @@ class EpochContext:
     #: end in this subtask (None at first).  A value of any picklable type.
     operator_state: object | None
     job_id: str = ""
+    #: Of the run that the attempt belongs to.
+    generation: int = 0
     #: The last epoch of a bounded job: after the maximum watermark ``end_input`` is called.
     final: bool = False
     #: Where sinks and snapshots may put temporary files of this worker.

@@ -191,6 +191,7 @@ class Task:
             watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
             operator_state=None if pickled is None else loads(pickled),
             job_id=plan.job_id,
+            generation=plan.generation,
             final=plan.final,
             scratch_directory=plan.local_root,
         )
@@ -303,6 +304,7 @@ class Task:
             watermark=watermark,
             operator_state=None if pickled is None else loads(pickled),
             job_id=self._plan.job_id,
+            generation=self._plan.generation,
             final=self._plan.final,
         )
 

@@ -74,8 +74,8 @@ def streaming_options(session: SparkSession) -> Iterator[None]:
             session.conf.set(key, value)
         yield
     finally:
-        for key, value in before.items():
-            if value is None:
+        for key, previous in before.items():
+            if previous is None:
                 session.conf.unset(key)
             else:
-                session.conf.set(key, value)
+                session.conf.set(key, previous)

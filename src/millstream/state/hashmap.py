@@ -64,7 +64,9 @@ class HashMapStore:
         self._uid = uid
         self._key_groups = key_groups
         self._copies = copies
-        self._base = base
+        #: Ids of the snapshot this store began from and of the one it made.
+        self.restored_from = base
+        self.snapshot_made: str | None = None
         #: All keys in order, None if not known.
         self._sorted: list[bytes] | None = None
 
@@ -108,7 +110,8 @@ class HashMapStore:
         crash_point("state.flush.after")
         file = upload_file(self._storage, path, self._uid, identity, FILE_NAME)
         crash_point("state.upload.after")
-        self._copies.clean_up(self._base, identity)
+        self._copies.clean_up(self.restored_from, identity)
+        self.snapshot_made = identity
         return StateHandle(
             backend="hashmap", id=identity, key_groups=self._key_groups, files=[file]
         )

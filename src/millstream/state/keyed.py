@@ -2,8 +2,9 @@ r"""Keyed state of one operator subtask: the current key, its handles, its timer
 
 What it is: what a keyed operator holds for as long as it lives.  At the start of an epoch it is
 given a store restored to the previous checkpoint; user functions then work on Python objects in
-memory; ``flush`` writes what changed and forgets everything, so memory is bounded by what an epoch
-touches.
+memory; ``flush`` writes what changed and forgets it, so memory is bounded by what an epoch touches.
+Up to 200,000 numbers and strings per state stay in memory, for the next epoch in this worker to
+find if it goes on from the very snapshot that this one made.
 
 What it is not: a store (``state/store.py``), nor thread-safe.
 
@@ -156,13 +157,15 @@ class KeyedState:
             StateError: a state was kept under the same name as another kind.
             UnknownFormatError: the store was written in another layout.
         """
+        made = getattr(self._store, "snapshot_made", None)
+        goes_on = made is not None and getattr(store, "restored_from", None) == made
         self._store = store
         self._encoded_of = None
         self.processing_time = (
             time.time_ns() // 1_000_000 if processing_time is None else processing_time
         )
-        for state in self._states.values():
-            state.forget()
+        if not goes_on:  # what is in memory is not what the store holds
+            self._forget()
         for queue in (self.timers.event, self.timers.processing):
             queue.forget()
         self._read_facts(store)
@@ -171,6 +174,10 @@ class KeyedState:
         for queue in (self.timers.event, self.timers.processing):
             fact = self._facts.get(queue.name)
             queue.index = -1 if fact is None else cast("int", fact["index"])
+
+    def _forget(self) -> None:
+        for state in self._states.values():
+            state.forget()
 
     def _read_facts(self, store: KeyValueStore) -> None:
         self._facts = {}
@@ -209,7 +216,7 @@ class KeyedState:
         return self._store
 
     def flush(self) -> None:
-        """Write what changed to the store and drop everything held in memory."""
+        """Write what changed to the store and drop what is held in memory, but for plain values."""
         store = self.store
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
@@ -246,6 +253,7 @@ class KeyedState:
             wanted = set(map(cache_key, keys))
         if sum(state.cached for state in self._states.values()) + len(wanted) > MOST_CACHED:
             self.flush()
+            self._forget()
         for state in self._states.values():
             state.prefetch(wanted)
 

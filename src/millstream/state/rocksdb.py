@@ -59,8 +59,8 @@ _SCAN_FACTOR: Final = 8
 _SCAN_ENTRY: Final = 512
 #: With more files than this on level 0, a snapshot waits for compaction: epochs may be too short
 #: for it to be done in the background.
-_MOST_LEVEL_0: Final = 16
-_COMPACT_FROM: Final = 8
+_MOST_LEVEL_0: Final = 12
+_COMPACT_FROM: Final = 4
 _LONGEST_WAIT: Final = 30.0
 
 #: One block cache for all stores of a process; it outlives them.
@@ -126,6 +126,9 @@ class RocksDBStore:
         self._key_groups = key_groups
         self._copies = copies
         self._base = base
+        #: Ids of the snapshot this store began from and of the one it made.
+        self.restored_from = None if base is None else base["id"]
+        self.snapshot_made: str | None = None
         if base is not None:
             manifests = [
                 file["local"] for file in base["files"] if file["local"].startswith("MANIFEST-")
@@ -232,6 +235,7 @@ class RocksDBStore:
             files=self._upload(target, identity),
         )
         crash_point("state.upload.after")
+        self.snapshot_made = identity
         base = None if self._base is None else self._base["id"]
         self._copies.clean_up(base, identity)
         return handle

@@ -11,7 +11,7 @@ Read next: ``state/keyed.py``, which prefetches and flushes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.state.handles import AggregatingState, ReducingState, ValueState
 from millstream.state.serializers import dumps, loads
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
 
 __all__ = ["KeyedAggregatingState", "KeyedReducingState", "KeyedValueState", "SingleValue"]
+
+
+#: How many values stay in memory between epochs, and of which types.
+_MOST_KEPT: Final = 200_000
+_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 class SingleValue:
@@ -77,7 +82,7 @@ class SingleValue:
         self.cache.update(zip(missing, values, strict=True))
 
     def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes`` and forget everything."""
+        """Add what is dirty to ``puts`` and ``deletes`` and forget all but a few plain values."""
         if self.dirty:
             cache = self.cache
             keys = list(self.dirty)
@@ -88,7 +93,11 @@ class SingleValue:
                     deletes.append(stored)
                 else:
                     puts.append((stored, encode(value)))
-        self.forget()
+            self.dirty.clear()
+        # Values that nobody can change in place stay what the store holds, so the next epoch need
+        # not read them again if it goes on from this one's snapshot.
+        if len(self.cache) > _MOST_KEPT or not _PLAIN.issuperset(map(type, self.cache.values())):
+            self.cache.clear()
 
     def forget(self) -> None:
         """Drop everything held in memory."""

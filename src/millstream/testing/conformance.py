@@ -32,6 +32,7 @@ __all__ = ["ConformanceError", "check_sink", "check_source", "read_records", "re
 MOST_RECORDS = 70_000
 JOB = "conformance-job"
 UID = "conformance/sink"
+GENERATION = 3
 
 
 class ConformanceError(AssertionError):
@@ -164,9 +165,10 @@ def check_sink(
     winner = _prepare(sink, batches, epoch=1, attempt="winner")
     _require(not read(), "writer contract 2: output is visible before the commit")
     committer = _committer(sink)
-    committer.abort_orphans("another-job", UID, [])
-    committer.abort_orphans(JOB, "another-uid", [])
-    committer.abort_orphans(JOB, UID, winner)
+    committer.abort_orphans("another-job", UID, [], GENERATION)
+    committer.abort_orphans(JOB, "another-uid", [], GENERATION)
+    committer.abort_orphans(JOB, UID, winner, GENERATION)
+    committer.abort_orphans(JOB, UID, [], GENERATION - 1)  # an older run, not yet fenced
     _require(not read(), "writer contract 2: output is visible before the commit")
     _commit(committer, winner, 1, retried=False)
     first = sorted(map(repr, read()))
@@ -174,7 +176,7 @@ def check_sink(
     _commit(committer, winner, 1, retried=True)
     _commit(_committer(sink), winner, 1, retried=True)  # as the next run would
     _require(sorted(map(repr, read())) == first, "committer contract 1: commit is not idempotent")
-    committer.abort_orphans(JOB, UID, winner)
+    committer.abort_orphans(JOB, UID, winner, GENERATION)
     _require(sorted(map(repr, read())) == first, "abort_orphans took committed output away")
     del loser
 
@@ -190,7 +192,15 @@ def check_sink(
 
 
 def _context(epoch: int, attempt: str) -> WriterContext:
-    return WriterContext(JOB, UID, subtask=0, parallelism=1, epoch=epoch, attempt=attempt)
+    return WriterContext(
+        JOB,
+        UID,
+        subtask=0,
+        parallelism=1,
+        epoch=epoch,
+        attempt=attempt,
+        generation=GENERATION,
+    )
 
 
 def _written(sink: Sink, batches: Sequence[Batch], epoch: int, attempt: str) -> SinkWriter:

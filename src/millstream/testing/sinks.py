@@ -134,8 +134,10 @@ class _FailingCommitter(Committer):
         self._inner.commit(requests[half:])
         self._sink.reach("commit.after")
 
-    def abort_orphans(self, job_id: str, sink_uid: str, keep: Sequence[Committable]) -> None:
-        self._inner.abort_orphans(job_id, sink_uid, keep)
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        self._inner.abort_orphans(job_id, sink_uid, keep, generation)
 
     def close(self) -> None:
         self._inner.close()

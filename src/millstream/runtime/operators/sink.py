@@ -105,6 +105,7 @@ class SinkOperator(Operator):
                 parallelism=context.parallelism,
                 epoch=epoch.epoch,
                 attempt=epoch.attempt,
+                generation=epoch.generation,
             )
         )
         return writer

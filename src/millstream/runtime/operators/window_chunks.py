@@ -20,6 +20,7 @@ import pyarrow as pa
 from millstream.errors import StateError
 from millstream.runtime.operators.window_clock import CHUNK_INDEX, TimeSection
 from millstream.runtime.operators.window_partials import KEY, key_groups_of_partials
+from millstream.state.rescale import chunk_key_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,11 +123,14 @@ class WindowChunks:
         first, stop = self._key_groups
         ours = f"{self._max_parallelism}:{first}:{stop}".encode()
         section = self._section
+        # As this class wrote the key; each change of parallelism added a range behind it.
+        length = len(section.prefix(window)) + _REST.size
         for name, stored in self._store.scan(section.prefix(window), section.after(window)):
             table = pa.ipc.open_stream(stored).read_all()
             written_by = (table.schema.metadata or {}).get(_GROUPS)
             table = table.replace_schema_metadata(None)
-            if written_by != ours:
+            if written_by != ours or len(name) > length:
+                first, stop = chunk_key_groups(name, length, self._key_groups)
                 keys = table.column(KEY).combine_chunks()
                 groups = key_groups_of_partials(keys, self._max_parallelism)
                 table = table.filter(pa.array((groups >= first) & (groups < stop), pa.bool_()))

@@ -1,0 +1,267 @@
+"""The workloads as Millstream programs, with the public API alone.
+
+What it is: one job per workload, each in a process of its own.  Besides the four that peers run
+as well there are ``idle`` (how long an epoch without data takes) and ``state`` (large state).
+Rates come from the checkpoint directory: when each epoch's manifest was published and how many
+records it had read.
+
+What it is not: a place for tricks: a user would write the same.
+
+Run by ``bench/run.py``.  Read next: ``bench/check.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
+from bench.functions import is_even, triple
+from bench.measure import Batch, Outcome, steady_rate
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.common import Configuration, Duration, Types, WatermarkStrategy
+from millstream.datastream import (
+    AggregateFunction,
+    KeyedProcessFunction,
+    ProcessWindowFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
+from millstream.datastream.aggregates import Count, Sum
+from millstream.datastream.connectors import DiscardingSink
+from millstream.datastream.connectors.file_system import FileSink, FileSource
+from millstream.datastream.state import ValueStateDescriptor
+from millstream.datastream.window import TumblingEventTimeWindows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from millstream.checkpoint.model import Manifest
+    from millstream.datastream import DataStream
+
+_PARALLELISM = 2
+#: As many events as a file holds, and as the peers get in a micro-batch.  Later epochs adapt.
+_FIRST_EPOCH = 250_000
+_IDLE_SECONDS = 8.0
+_LONG = Types.LONG()
+
+
+class RunningCount(KeyedProcessFunction):
+    """Numbers the records of each key."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state."""
+        self._count = runtime_context.get_state(ValueStateDescriptor("count", _LONG))
+
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context  # noqa: ANN401 - a Row
+    ) -> Iterator[tuple[int, int]]:
+        """One output per record."""
+        del ctx
+        count = (self._count.value() or 0) + 1
+        self._count.update(count)
+        yield value[0], count
+
+
+class CountAndSum(AggregateFunction):
+    """Count and sum of the values of a window."""
+
+    def create_accumulator(self) -> tuple[int, int]:
+        """Nothing counted yet."""
+        return 0, 0
+
+    def add(self, value: Any, accumulator: tuple[int, int]) -> tuple[int, int]:  # noqa: ANN401
+        """One more."""
+        return accumulator[0] + 1, accumulator[1] + value[1]
+
+    def get_result(self, accumulator: tuple[int, int]) -> tuple[int, int]:
+        """Count and sum."""
+        return accumulator
+
+    def merge(self, acc_a: tuple[int, int], acc_b: tuple[int, int]) -> tuple[int, int]:
+        """Both in one."""
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+class NameWindow(ProcessWindowFunction[Any, Any, int, Any]):
+    """Adds key and start of the window."""
+
+    def process(
+        self, key: int, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """One row per key and window."""
+        for count, total in elements:
+            yield key, context.window().start, count, total
+
+
+def count(events: DataStream) -> DataStream:
+    """Running count per key, one output per record."""
+    output_type = Types.TUPLE([_LONG, _LONG])
+    keyed = events.key_by(lambda event: event.key)
+    return keyed.process(RunningCount(), output_type=output_type)
+
+
+def windows(events: DataStream) -> DataStream:
+    """10 s windows, count and sum by a user's AggregateFunction."""
+    return (
+        events.key_by(lambda event: event.key)
+        .window(TumblingEventTimeWindows.of(Duration.of_millis(WINDOW_MS)))
+        .aggregate(
+            CountAndSum(),
+            window_function=NameWindow(),
+            output_type=Types.TUPLE([_LONG, _LONG, _LONG, _LONG]),
+        )
+    )
+
+
+def windows_built_in(events: DataStream) -> DataStream:
+    """10 s windows, count and sum built in."""
+    return (
+        events.key_by(lambda event: event.key)
+        .window(TumblingEventTimeWindows.of(Duration.of_millis(WINDOW_MS)))
+        .aggregate({"n": Count(), "total": Sum("value")})
+    )
+
+
+def map_filter(events: DataStream) -> DataStream:
+    """``map`` and ``filter`` by lambdas."""
+    return events.map(triple, output_type=Types.TUPLE([_LONG, _LONG, _LONG])).filter(is_even)
+
+
+_WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
+    "count": count,
+    "idle": count,
+    "map_filter": map_filter,
+    "state": count,
+    "windows": windows,
+    "windows_built_in": windows_built_in,
+}
+
+
+def _environment(scratch: Path) -> StreamExecutionEnvironment:
+    # The session of the peers: two cores, 3 GB, no web interface.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("millstream")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.memory", "3g")
+        .config("spark.local.dir", str(scratch / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    configuration = Configuration()
+    configuration.set_string("execution.checkpointing.dir", str(scratch / "checkpoint"))
+    # Every manifest is kept: the rates are computed from them.
+    configuration.set_integer("execution.checkpointing.num-retained", 10_000)
+    configuration.set_string("millstream.local-directory", str(scratch / "state"))
+    configuration.set_string("millstream.progress", "off")
+    environment = StreamExecutionEnvironment.get_execution_environment(configuration)
+    environment.set_parallelism(_PARALLELISM)
+    environment.enable_checkpointing(1_000)
+    return environment
+
+
+def _records(manifest: Manifest) -> int:
+    """Records read since the start of the job."""
+    return int(manifest.totals.get("events.numRecordsIn", 0))
+
+
+def _manifests(scratch: Path) -> list[Manifest]:
+    log = ManifestLog(LocalStorage(str(scratch / "checkpoint")))
+    found = [entry.manifest for entry in log.entries() if entry.manifest is not None]
+    return sorted(found, key=lambda manifest: manifest.epoch)
+
+
+def _batches(manifests: list[Manifest]) -> list[Batch]:
+    batches: list[Batch] = []
+    before = 0
+    for manifest in manifests:
+        records = _records(manifest)
+        if records > before:
+            batches.append(Batch(records - before, manifest.published / 1_000))
+        before = records
+    return batches
+
+
+def _empty_epochs(manifests: list[Manifest]) -> list[float]:
+    """Seconds from the start of each epoch without data until it was published."""
+    pairs = zip(manifests, manifests[1:], strict=False)
+    return [
+        (after.published - after.started) / 1_000
+        for before, after in pairs
+        if _records(after) == _records(before)
+    ]
+
+
+def _run_until_idle(environment: StreamExecutionEnvironment) -> None:
+    """Let the job read what there is, and then run on without data for a while."""
+    client = environment.execute_async("idle")
+    time.sleep(_IDLE_SECONDS)
+    client.cancel()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workload", choices=sorted(_WORKLOADS), required=True)
+    parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run one workload and save its outcome."""
+    arguments = _arguments()
+    scratch: Path = arguments.scratch
+    workload: str = arguments.workload
+    distinct = workload == "state"
+    dataset = Dataset(arguments.events, arguments.keys, arguments.files, distinct=distinct)
+    schema = Types.ROW_NAMED(["key", "value", "ts"], [_LONG, _LONG, _LONG])
+    idle = workload == "idle"
+    interval = Duration.of_millis(100) if idle else None
+    source = FileSource.parquet(str(dataset.ensure()), schema=schema, discovery_interval=interval)
+    source.initial_limit = min(_FIRST_EPOCH, arguments.events // 8)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(
+        Duration.of_millis(MAX_OUT_OF_ORDERNESS_MS)
+    ).with_timestamp_assigner(lambda event, _: event.ts)
+    if idle:
+        # Idleness needs the clock, so epochs go on without data.
+        strategy = strategy.with_idleness(Duration.of_millis(500))
+    environment = _environment(scratch)
+    events = environment.from_source(source, strategy, "events").uid("events")
+    output = scratch / "output" if arguments.sink == "parquet" else None
+    sink = FileSink.parquet(str(output)) if output is not None else DiscardingSink()
+    _WORKLOADS[workload](events).sink_to(sink).uid("output")
+    if idle:
+        _run_until_idle(environment)
+    else:
+        environment.execute(workload)
+    manifests = _manifests(scratch)
+    batches = _batches(manifests)
+    outcome = Outcome(rows=sum(batch.rows for batch in batches), batches=batches)
+    outcome.output = "" if output is None or idle else str(output)
+    if len(batches) > 1:
+        outcome.rows_per_second = steady_rate(batches)
+    empty = sorted(_empty_epochs(manifests))
+    if empty:
+        outcome.figures["seconds_per_empty_epoch"] = empty[len(empty) // 2]
+    outcome.figures["empty_epochs"] = len(empty)
+    outcome.save(arguments.report)
+
+
+if __name__ == "__main__":
+    main()
