@@ -10,11 +10,13 @@ Read next: ``bench/run.py``.
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
-
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["CheckFailedError", "check"]
 
@@ -104,12 +106,12 @@ def check(kind: str, dataset: Dataset, output: Path, *, closed_only: bool) -> in
         result = _named(database, files, kind)
         closed = 2**62
         if closed_only:
-            row = database.execute(f"select max(ts) from {events}").fetchone()  # noqa: S608
+            row = database.execute(f"select max(ts) from {events}").fetchone()
             closed = (row[0] if row else 0) - MAX_OUT_OF_ORDERNESS_MS
         query = _QUERIES[kind].format(events=events, output=result, size=WINDOW_MS, closed=closed)
         wrong = database.execute(f"{query} limit 3").fetchall()
         if wrong:
             message = f"{kind}: {output} differs from DuckDB, for example {wrong}"
             raise CheckFailedError(message)
-        found = database.execute(f"select count(*) from {result}").fetchone()  # noqa: S608
+        found = database.execute(f"select count(*) from {result}").fetchone()
         return int(found[0]) if found else 0

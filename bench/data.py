@@ -14,6 +14,7 @@ Read next: ``bench/check.py``.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -100,7 +101,7 @@ class Dataset:
         timestamps = _START_MS + np.maximum(arrival - delays, 0)
         table = pa.table({"key": keys, "value": values, "ts": timestamps})
         bounds = np.linspace(0, self.events, self.files + 1).astype(int)
-        for number, (first, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for number, (first, stop) in enumerate(itertools.pairwise(bounds)):
             path = directory / f"events-{number:02d}.parquet"
             pq.write_table(table.slice(first, stop - first), path, row_group_size=_ROW_GROUP)
             # Spark's file source reads in order of modification time.

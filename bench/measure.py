@@ -11,10 +11,10 @@ Read next: ``bench/run.py``.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Self
 
 __all__ = ["Batch", "MemorySampler", "Outcome", "process_tree", "steady_rate"]
 
@@ -72,16 +72,16 @@ def steady_rate(batches: list[Batch]) -> float:
 def process_tree(root: int) -> list[int]:
     """``root`` and all its living descendants."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
             continue
         try:
-            stat = Path("/proc", entry, "stat").read_text()
+            stat = (entry / "stat").read_text()
         except OSError:
             continue
         # The name in parentheses may hold blanks; the parent is the second field behind it.
         parent = int(stat.rpartition(")")[2].split()[1])
-        children.setdefault(parent, []).append(int(entry))
+        children.setdefault(parent, []).append(int(entry.name))
     found = [root]
     for process in found:
         found.extend(children.get(process, ()))
@@ -107,7 +107,7 @@ class MemorySampler:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> MemorySampler:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

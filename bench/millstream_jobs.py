@@ -13,17 +13,18 @@ Run by ``bench/run.py``.  Read next: ``bench/check.py``.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
-
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
 from bench.functions import is_even, triple
 from bench.measure import Batch, Outcome, steady_rate
+from pyspark.sql import SparkSession
+
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Configuration, Duration, Types, WatermarkStrategy
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
 _PARALLELISM = 2
 #: As many events as a file holds, and as the peers get in a micro-batch.  Later epochs adapt.
 _FIRST_EPOCH = 250_000
-_IDLE_SECONDS = 8.0
+_IDLE_EPOCHS = 12
+_IDLE_TIMEOUT_SECONDS = 120.0
 _LONG = Types.LONG()
 
 
@@ -61,7 +63,9 @@ class RunningCount(KeyedProcessFunction):
         self._count = runtime_context.get_state(ValueStateDescriptor("count", _LONG))
 
     def process_element(
-        self, value: Any, ctx: KeyedProcessFunction.Context  # noqa: ANN401 - a Row
+        self,
+        value: Any,
+        ctx: KeyedProcessFunction.Context,  # noqa: ANN401 - a Row
     ) -> Iterator[tuple[int, int]]:
         """One output per record."""
         del ctx
@@ -196,7 +200,7 @@ def _batches(manifests: list[Manifest]) -> list[Batch]:
 
 def _empty_epochs(manifests: list[Manifest]) -> list[float]:
     """Seconds from the start of each epoch without data until it was published."""
-    pairs = zip(manifests, manifests[1:], strict=False)
+    pairs = itertools.pairwise(manifests)
     return [
         (after.published - after.started) / 1_000
         for before, after in pairs
@@ -204,10 +208,12 @@ def _empty_epochs(manifests: list[Manifest]) -> list[float]:
     ]
 
 
-def _run_until_idle(environment: StreamExecutionEnvironment) -> None:
-    """Let the job read what there is, and then run on without data for a while."""
+def _run_until_idle(environment: StreamExecutionEnvironment, scratch: Path) -> None:
+    """Let the job read what there is, and then run on until it had some epochs without data."""
     client = environment.execute_async("idle")
-    time.sleep(_IDLE_SECONDS)
+    deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
+    while time.monotonic() < deadline and len(_empty_epochs(_manifests(scratch))) < _IDLE_EPOCHS:
+        time.sleep(1)
     client.cancel()
 
 
@@ -247,7 +253,7 @@ def main() -> None:
     sink = FileSink.parquet(str(output)) if output is not None else DiscardingSink()
     _WORKLOADS[workload](events).sink_to(sink).uid("output")
     if idle:
-        _run_until_idle(environment)
+        _run_until_idle(environment, scratch)
     else:
         environment.execute(workload)
     manifests = _manifests(scratch)

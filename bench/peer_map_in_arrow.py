@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-
 from bench.functions import is_even, triple
 from bench.spark_peer import run_peer
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - its usual name
-
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS
 from bench.spark_peer import run_peer
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from bench.spark_peer import run_peer
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-
-from bench.spark_peer import run_peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +28,10 @@ class _CountFrames(StatefulProcessor):
         self._count = handle.getValueState("count", "count long")
 
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Any], timerValues: Any  # noqa: ANN401, ARG002, N803
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: ANN401, ARG002, N803
     ) -> Iterator[Any]:
         state = self._count.get()
         count = state[0] if state else 0
@@ -45,7 +47,10 @@ class _CountFrames(StatefulProcessor):
 
 class _CountRows(_CountFrames):
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Any], timerValues: Any  # noqa: ANN401, ARG002, N803
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: ANN401, ARG002, N803
     ) -> Iterator[Any]:
         state = self._count.get()
         count = state[0] if state else 0
@@ -58,9 +63,7 @@ class _CountRows(_CountFrames):
 def _running_count(events: DataFrame) -> DataFrame:
     grouped = events.groupBy("key")
     if os.environ.get("BENCH_TWS") == "rows":
-        return grouped.transformWithState(
-            _CountRows(), "key long, count long", "Append", "None"
-        )
+        return grouped.transformWithState(_CountRows(), "key long, count long", "Append", "None")
     return grouped.transformWithStateInPandas(
         _CountFrames(), "key long, count long", "Append", "None"
     )

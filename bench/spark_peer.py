@@ -18,10 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-
 from bench.data import Dataset
 from bench.measure import Batch, Outcome, steady_rate
+from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +59,7 @@ def _session(scratch: Path) -> SparkSession:
 
 
 def _finished(progress: dict[str, object]) -> float:
-    started = datetime.fromisoformat(str(progress["timestamp"]).replace("Z", "+00:00"))
+    started = datetime.fromisoformat(str(progress["timestamp"]))
     durations = progress["durationMs"]
     assert isinstance(durations, dict)
     return started.timestamp() + float(durations["triggerExecution"]) / 1_000
@@ -97,7 +96,7 @@ def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 
     else:
         query = writer.format("noop").start()
     query.awaitTermination()
-    progress = [dict(entry) for entry in query.recentProgress]  # type: ignore[call-overload]
+    progress = [dict(entry) for entry in query.recentProgress]
     batches = [
         Batch(int(str(entry["numInputRows"])), _finished(entry))
         for entry in progress

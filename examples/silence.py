@@ -2,22 +2,25 @@
 
 from millstream.common import Duration, WatermarkStrategy
 from millstream.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from millstream.datastream.state import ValueStateDescriptor
+from millstream.datastream.state import ListStateDescriptor
 
 MINUTE = 60_000
 
 
 class Silence(KeyedProcessFunction):
     def open(self, runtime_context):
-        self.last = runtime_context.get_state(ValueStateDescriptor("last"))
+        self.times = runtime_context.get_list_state(ListStateDescriptor("times"))
 
     def process_element(self, value, ctx):
-        self.last.update(max(ctx.timestamp(), self.last.value() or 0))
+        self.times.add(ctx.timestamp())
         ctx.timer_service().register_event_time_timer(ctx.timestamp() + MINUTE)
 
     def on_timer(self, timestamp, ctx):
-        if timestamp == self.last.value() + MINUTE:
-            yield f"{ctx.get_current_key()} silent since {self.last.value()}"
+        since = timestamp - MINUTE
+        later = [time for time in self.times.get() if time > since]
+        self.times.update(later)
+        if not any(time <= timestamp for time in later):
+            yield f"{ctx.get_current_key()} silent since {since}"
 
 
 env = StreamExecutionEnvironment.get_execution_environment()

@@ -112,7 +112,7 @@ class Source(ABC):
         """Up to where the split can be read now."""
 
     def is_final(self, split: Split) -> bool:
-        """Whether ``end_offset`` will never grow (a file that is complete)."""
+        """Whether ``end_offset`` will never grow (a file that is complete); always the same."""
         del split
         return self.boundedness is Boundedness.BOUNDED
 

@@ -158,10 +158,11 @@ def named_aggregates(aggregates: Aggregates) -> dict[str, BuiltInAggregate]:
     if isinstance(aggregates, Mapping):
         named.update(aggregates)
     else:
-        for aggregate in aggregates:
-            name = getattr(aggregate, "default_name", "")
-            named[name if name not in named else f"{name}_{len(named)}"] = aggregate
-    for name, aggregate in named.items():
+        for each in aggregates:
+            name = getattr(each, "default_name", "")
+            named[name if name not in named else f"{name}_{len(named)}"] = each
+    given: dict[str, object] = dict(named)
+    for name, aggregate in given.items():
         if not isinstance(aggregate, BuiltInAggregate):
             message = f"{aggregate!r} is not a built-in aggregate (Count, Sum, Min, Max, Avg)"
             raise ProgramError(message)

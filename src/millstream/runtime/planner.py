@@ -186,6 +186,8 @@ class SourcePlanner:
         self._discover(planned, source)
         position.known = len(planned.splits)
         budget = sizer.limit
+        # As many splits side by side as there are subtasks to read them.
+        share = max(1, -(-budget // planned.parallelism))
         moved = False
         backlog = False
         began = set(position.at)
@@ -200,7 +202,8 @@ class SourcePlanner:
             end = source.end_offset(split)
             stop = at
             if at < end:
-                stop = source.next_stop(split, at, budget, end) if budget > 0 else at
+                limit = min(budget, share)
+                stop = source.next_stop(split, at, limit, end) if budget > 0 else at
                 backlog |= stop < end
             # A split that has begun keeps its channel; an empty one is done at once.
             if stop > at or number in began or source.is_final(split):
@@ -318,8 +321,8 @@ class SourcePlanner:
             if last is None:
                 continue  # not begun yet
             final = source.is_final(split) and last >= source.end_offset(split)
-            if begun and first >= last and final and number >= after.done:
-                continue  # finished in an earlier epoch, not yet counted in ``done``
+            if begun and first >= last and final:
+                continue  # finished in an earlier epoch, and not counted in ``done`` then
             subtask = self._choose(number, load, final=source.is_final(split))
             load[subtask] += last - first
             made.append(

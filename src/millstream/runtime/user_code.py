@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from millstream.runtime.operator import OperatorContext
 
-__all__ = ["NO_RECORD", "bound_method", "index_reached", "private_copy", "user_error"]
+__all__ = ["NO_RECORD", "bound_method", "index_reached", "private_copy", "short_repr", "user_error"]
 
 #: Stands for "there was no record" (None may be a record).
 NO_RECORD: Final = object()

@@ -70,9 +70,7 @@ class TimeWindow(Window):
 
     def __eq__(self, other: object) -> bool:
         """Windows are equal when start and end are."""
-        return (
-            isinstance(other, TimeWindow) and self.start == other.start and self.end == other.end
-        )
+        return isinstance(other, TimeWindow) and self.start == other.start and self.end == other.end
 
     def __hash__(self) -> int:
         """Hash of start and end."""

@@ -31,7 +31,7 @@ from millstream.common import options
 from millstream.datastream.job_client import JobExecutionResult, JobStatus
 from millstream.errors import FencedError, JobError, MillstreamError
 from millstream.metrics.progress import create_progress_reporter
-from millstream.runtime.batch import MAX_TIMESTAMP
+from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
 from millstream.runtime.split_log import SplitLog
 from millstream.spark.epoch_driver import EpochDriver, EpochSettings, spark_source_frame
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.graph.model import JobGraph
     from millstream.metrics.progress import ProgressReporter
+    from millstream.state.store import StateHandle
 
 __all__ = ["SparkJobClient", "submit"]
 
@@ -359,15 +360,28 @@ class _Run:
         self._on_progress()
         records = sum(split.records for ack in acks for split in ack.splits)
         self._records += records
-        watermarks = [
-            ack.watermark for many in manifest.operators.values() for ack in many
-        ] or [MAX_TIMESTAMP]
-        uploaded = 0
         self._progress.update(
             manifest.epoch,
             self._records,
             records / seconds if seconds else 0.0,
-            min(watermarks),
-            uploaded,
+            self._watermark(manifest),
+            sum(_uploaded(ack.state) for task in acks for ack in task.operators),
             seconds,
         )
+
+    def _watermark(self, manifest: Manifest) -> int:
+        """The smallest watermark behind the first exchange, or of the splits if there is none."""
+        graph = self._job.graph
+        later = [graph.nodes[node].uid for stage in graph.stages[1:] for node in stage.nodes]
+        found = [ack.watermark for uid in later for ack in manifest.operators.get(uid, [])]
+        if not found:
+            splits = [state for many in manifest.splits.values() for state in many.values()]
+            found = [state.watermark for state in splits if not state.finished]
+        return min(found, default=MAX_TIMESTAMP if manifest.final else MIN_TIMESTAMP)
+
+
+def _uploaded(handle: StateHandle | None) -> int:
+    """Bytes of a snapshot that its epoch uploaded; the other files are those of older ones."""
+    if handle is None:
+        return 0
+    return sum(file["size"] for file in handle["files"] if handle["id"] in file["remote"])

@@ -171,7 +171,7 @@ class OperatorHarness:
         self.end_epoch()
 
     def end_epoch(self, *, swap: bool = True, final: bool = False) -> OperatorSnapshot:
-        """End the epoch and begin the next on its state, in a fresh instance unless not ``swap``."""
+        """End the epoch and begin the next on its state; in a fresh instance if ``swap``."""
         snapshot = self.operator.end_epoch()
         self._operator_state = snapshot.operator_state
         self.committables.extend(snapshot.committables)

@@ -110,19 +110,19 @@ class Collector:
         self.timestamps: list[int] = []
         self._side: dict[str, tuple[list[object], list[int]]] = {}
 
-    def collect(self, items: Iterable[object], timestamp: int) -> None:
+    def collect(self, items: Iterable[Any], timestamp: int) -> None:
         """Take all ``items``; a tuple that begins with an OutputTag goes to that side output."""
         append, append_timestamp = self.values.append, self.timestamps.append
         for item in items:
-            if item.__class__ is tuple and item and item[0].__class__ is OutputTag:  # type: ignore[index]
+            if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
                 self.side(item, timestamp)
             else:
                 append(item)
                 append_timestamp(timestamp)
 
-    def side(self, item: object, timestamp: int) -> None:
-        """Take ``(tag, value)``."""
-        tag, value = item  # type: ignore[misc] # ValueError names the mistake well enough
+    def side(self, item: tuple[Any, ...], timestamp: int) -> None:
+        """Take ``(tag, value)``; a ValueError names any other length."""
+        tag, value = item
         values, timestamps = self._side.setdefault(tag.tag_id, ([], []))
         values.append(value)
         timestamps.append(timestamp)
@@ -150,7 +150,7 @@ def side_type(context: OperatorContext, tag: str) -> TypeInformation:
     """Return the type of a side output; untyped where none was declared."""
     kind = context.side_types.get(tag)
     if kind is None:
-        from millstream.common.types import Types  # noqa: PLC0415 - only for undeclared tags
+        from millstream.common.types import Types
 
         kind = Types.PICKLED_BYTE_ARRAY()
     return kind

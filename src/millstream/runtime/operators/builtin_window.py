@@ -16,18 +16,22 @@ Read next: ``runtime/operators/window_partials.py``, ``runtime/operators/window_
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.common.columns import ColumnMismatchError
+from millstream.common.composite_types import CompositeTypeInfo
 from millstream.common.row import row_class
 from millstream.common.typeinfo import from_arrow_schema
+from millstream.errors import TypeMismatchError
 from millstream.runtime.aggregates import named_aggregates
-from millstream.runtime.batch import Batch
-from millstream.runtime.operators.keyed import KeyExtractor, store_of
+from millstream.runtime.batch import MIN_TIMESTAMP, Batch
 from millstream.runtime.operators.base import FunctionOperator
+from millstream.runtime.operators.keyed import KeyExtractor, store_of
 from millstream.runtime.operators.window import check_timestamps, drop_late
 from millstream.runtime.operators.window_chunks import WindowChunks
 from millstream.runtime.operators.window_clock import WindowClock
@@ -39,11 +43,13 @@ from millstream.runtime.operators.window_partials import (
     is_partial,
     keys_from_column,
 )
+from millstream.runtime.user_code import short_repr
 from millstream.state.key_groups import key_group_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millstream.common.typeinfo import TypeInformation
     from millstream.runtime.operator import EpochContext, OperatorSnapshot
     from millstream.runtime.operators.window_specs import BuiltInSpec
     from millstream.runtime.windows import FixedEventTimeWindows
@@ -139,7 +145,7 @@ class BuiltInWindowOperator(FunctionOperator):
     def _is_over(self, starts: np.ndarray[Any, np.dtype[np.int64]]) -> Any:  # noqa: ANN401 - a mask
         """Whether windows with these starts are late: their state is gone."""
         ends = starts + (self._assigner.size - 1)
-        return ends <= self._clock.watermark - self._lateness
+        return ends <= max(self._clock.watermark - self._lateness, MIN_TIMESTAMP)
 
     def _add(self, partials: pa.Table) -> None:
         """Add partials to all windows of their panes."""
@@ -161,7 +167,7 @@ class BuiltInWindowOperator(FunctionOperator):
         ordered = starts[order]
         taken = narrow.take(pa.array(rows[order]))
         bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for begin, end in pairwise(bounds):
             self._add_to(int(ordered[begin]), taken.slice(begin, end - begin))
 
     def _add_to(self, start: int, table: pa.Table) -> None:
@@ -216,19 +222,33 @@ class BuiltInWindowOperator(FunctionOperator):
 
     def _typed(self, columns: dict[str, pa.Array], timestamps: Any) -> Batch:  # noqa: ANN401
         declared = self.context.output_type
-        schema = declared.arrow_schema
         keys = _one_array(columns[KEY])
         columns[KEY] = keys
+        if isinstance(declared, CompositeTypeInfo):
+            key_type = declared.get_field_types()[0]
+            if pa.types.is_binary(keys.type) or key_type.arrow_schema is None:
+                columns[KEY] = self._declared_keys(key_type, keys)
+            arrow = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            return Batch(declared, arrow=declared.conform(arrow), timestamps=timestamps)
         if not pa.types.is_binary(keys.type):
             arrow = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-            if schema is None:
-                return Batch(from_arrow_schema(arrow.schema), arrow=arrow, timestamps=timestamps)
-            return Batch(declared, arrow=declared.conform(arrow), timestamps=timestamps)
+            return Batch(from_arrow_schema(arrow.schema), arrow=arrow, timestamps=timestamps)
         make = row_class(tuple(columns))
         lists = [keys_from_column(keys)]
         lists.extend(column.to_pylist() for name, column in columns.items() if name != KEY)
         values: list[object] = list(map(make, zip(*lists, strict=True)))
         return Batch(declared, values=values, timestamps=timestamps)
+
+    def _declared_keys(self, key_type: TypeInformation, keys: pa.Array) -> pa.Array:
+        """Keys of a type that has to be made value by value: tuples, or untyped keys."""
+        try:
+            return key_type.column_to_arrow(keys_from_column(keys))
+        except ColumnMismatchError as mismatch:
+            message = (
+                f"operator {self.context.name!r} ({self.context.location}): key "
+                f"{short_repr(mismatch.value)} is not of the declared type {key_type}"
+            )
+            raise TypeMismatchError(message) from mismatch
 
 
 def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -16,17 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import pyarrow as pa
-
 from millstream.common.typeinfo import from_arrow_schema
 from millstream.runtime.aggregates import Aggregates, named_aggregates
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.operator import Operator, OperatorSnapshot
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.window import check_timestamps
-from millstream.runtime.operators.window_partials import START, Partials, concatenated
+from millstream.runtime.operators.window_partials import Partials, concatenated
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millstream.runtime.operator import EpochContext
     from millstream.runtime.windows import FixedEventTimeWindows
 
@@ -48,6 +48,7 @@ class CombinerOperator(Operator):
             assigner, named_aggregates(aggregates), KeyExtractor(key_selector)
         )
         self._watermark = MIN_TIMESTAMP
+        self._next_firing = MAX_TIMESTAMP + 1
         self._forget()
         self._records_in = 0
         self._records_out = 0
@@ -81,6 +82,11 @@ class CombinerOperator(Operator):
         if self._next_firing <= watermark:
             self._flush()
         self.output.emit_watermark(watermark)
+
+    def switch_channel(self, watermark: int) -> None:
+        """Send everything, and go on with records of a channel that has reached ``watermark``."""
+        self._flush()
+        self._watermark = watermark
 
     def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - as in the contract
         """Send everything, then the status."""
@@ -119,8 +125,7 @@ class CombinerOperator(Operator):
                 if arrow.num_rows:
                     self._records_out += arrow.num_rows
                     kind = from_arrow_schema(arrow.schema)
-                    starts = arrow.column(arrow.schema.get_field_index(START)).to_numpy()
-                    self.output.emit(Batch(kind, arrow=arrow, timestamps=starts))
+                    self.output.emit(Batch(kind, arrow=arrow))
 
 
 @dataclass

@@ -48,10 +48,7 @@ class FieldAggregation(ReduceFunction):
         first, second = get(value1), get(value2)
         if kind == "sum":
             return _replaced(value1, field, first + second)
-        if kind in ("min", "min_by"):
-            wins = second < first
-        else:
-            wins = second > first
+        wins = second < first if kind in ("min", "min_by") else second > first
         if not wins:
             return value1
         return value2 if kind.endswith("_by") else _replaced(value1, field, second)
@@ -87,7 +84,7 @@ def _replaced(record: Any, field: str | int, value: object) -> Any:  # noqa: ANN
         return type(record)(*changed) if hasattr(record, "_fields") else changed
     if isinstance(record, list):
         duplicate = copy.copy(record)
-        duplicate[field] = value  # type: ignore[call-overload] # a Row takes names as well
+        duplicate[field] = value  # type: ignore[index] # a Row takes names as well
         return duplicate
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return dataclasses.replace(record, **{_dataclass_field(record, field): value})

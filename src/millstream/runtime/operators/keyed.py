@@ -65,9 +65,7 @@ class KeyExtractor:
             return list(map(self._select, iterator))
         except Exception as error:
             record = values[index_reached(iterator, values)]
-            raise user_error(
-                context, error, record, doing="taking the key (key_by) of"
-            ) from error
+            raise user_error(context, error, record, doing="taking the key (key_by) of") from error
 
 
 def store_of(epoch: EpochContext) -> KeyValueStore:

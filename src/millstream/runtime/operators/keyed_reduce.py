@@ -15,6 +15,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from millstream.common.row import Row, row_class
 from millstream.runtime.batch import MAX_TIMESTAMP, Batch
 from millstream.runtime.operators.field_aggregation import FieldAggregation
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator
@@ -65,7 +66,7 @@ class KeyedReduceOperator(KeyedOperator):
                 so_far = read()
                 folded = value if so_far is None else reduce(so_far, value)
                 update(folded)
-                append(folded if folded.__class__ in IMMUTABLE else copy.copy(folded))
+                append(folded if folded.__class__ in IMMUTABLE else _copy(folded))
         except Exception as error:
             raise user_error(self.context, error, value, key=keyed.current_key) from error
         if self.context.batch_mode:
@@ -91,6 +92,13 @@ class KeyedReduceOperator(KeyedOperator):
             keys = list(dict.fromkeys(keys))
         for key in keys:
             register(key, b"", MAX_TIMESTAMP)
+
+
+def _copy(value: Any) -> Any:  # noqa: ANN401 - the user's record
+    """A shallow copy; ``copy.copy`` would take a Row through its pickled form."""
+    if isinstance(value, Row):
+        return row_class(value._fields, value.get_row_kind())(value)
+    return copy.copy(value)
 
 
 @dataclass

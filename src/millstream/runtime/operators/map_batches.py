@@ -84,7 +84,7 @@ class MapBatchesOperator(FunctionOperator):
         declared = self.context.output_type
         schema = declared.arrow_schema
         if schema is None:
-            from millstream.common.typeinfo import from_arrow_schema  # noqa: PLC0415 - rare
+            from millstream.common.typeinfo import from_arrow_schema
 
             found = from_arrow_schema(result.schema, result.schema.names)
             return Batch(found, arrow=result, timestamps=timestamps)

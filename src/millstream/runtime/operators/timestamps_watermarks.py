@@ -85,7 +85,9 @@ class TimestampsWatermarksOperator(Operator):
             raise
         except Exception as error:
             record = self._culprit(batch)
-            raise user_error(self.context, error, record, doing="taking the timestamp of") from error
+            raise user_error(
+                self.context, error, record, doing="taking the timestamp of"
+            ) from error
         if self._idle:
             self._idle = False
             self.output.emit_idle(False)  # noqa: FBT003 - as in the contract

@@ -16,6 +16,7 @@ Read next: ``runtime/operators/window_clock.py``, ``runtime/operators/window_acc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["WindowFactory", "WindowOperator", "check_timestamps", "drop_late"]
-
-Positions = "slice | NDArray[np.int64]"
 
 
 class WindowOperator(KeyedOperator):
@@ -155,7 +154,7 @@ class WindowOperator(KeyedOperator):
         try:
             self._logic.add_all(accumulators, keys, iterator)
         except Exception as error:
-            position -= iterator.__length_hint__() + 1
+            position -= length_hint(iterator) + 1
             raise self._failed(error, values[position], keys[position]) from error
 
     def _add_and_fire(
@@ -285,7 +284,7 @@ def check_timestamps(operator: Operator, timestamps: NDArray[np.int64]) -> None:
 
 
 def drop_late(
-    operator: KeyedOperator,
+    operator: Operator,
     batch: Batch,
     positions: NDArray[np.int64],
     horizon: int,
@@ -295,7 +294,7 @@ def drop_late(
 
     A record above ``horizon`` is not late: it fell into a gap between windows.
     """
-    late = positions[batch.timestamp_array[positions] <= horizon]
+    late = positions[batch.timestamp_array[positions] <= max(horizon, MIN_TIMESTAMP)]
     if not len(late):
         return 0
     if late_tag is None:
@@ -321,7 +320,7 @@ class WindowFactory:
         tag = getattr(self.late_tag, "tag_id", self.late_tag)
         late_tag = None if tag is None else str(tag)
         if isinstance(self.spec, BuiltInSpec):
-            from millstream.runtime.operators.builtin_window import (  # noqa: PLC0415 - cycle
+            from millstream.runtime.operators.builtin_window import (
                 BuiltInWindowOperator,
             )
 

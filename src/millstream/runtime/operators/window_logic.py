@@ -48,7 +48,7 @@ class WindowContext(ProcessWindowFunction.Context["TimeWindow"]):
 
     def window(self) -> TimeWindow:
         """Return the window that is evaluated."""
-        assert self.current_window is not None, "the context is used outside a window"
+        assert self.current_window is not None  # noqa: S101 - set before user code runs
         return self.current_window
 
     def current_processing_time(self) -> int:
@@ -138,13 +138,13 @@ class WindowLogic(ABC):
 
     def evaluate(self, key: Any, window: TimeWindow, accumulated: Any) -> Any:  # noqa: ANN401
         """Call the window function."""
-        assert self._evaluation is not None, "checked by plain"
+        assert self._evaluation is not None  # noqa: S101 - the caller looks at plain
         elements = accumulated if self.lists else [self.finish(accumulated)]
         return self._evaluation.evaluate(key, window, elements)
 
     def clear(self, key: Any, window: TimeWindow) -> None:  # noqa: ANN401 - the user's key
         """Call the window function's ``clear``."""
-        assert self._evaluation is not None, "checked by clears"
+        assert self._evaluation is not None  # noqa: S101 - the caller looks at clears
         self._evaluation.run_clear(key, window)
 
 
@@ -208,9 +208,7 @@ def make_logic(spec: WindowSpec, operator: WindowOperator) -> WindowLogic:
         return _Aggregating(spec, operator)
     if isinstance(spec, (ApplySpec, ProcessSpec)):
         process = isinstance(spec, ProcessSpec)
-        return _Collecting(
-            [spec.function], _Evaluation(spec.function, operator, process=process)
-        )
+        return _Collecting([spec.function], _Evaluation(spec.function, operator, process=process))
     message = f"unknown kind of window function: {type(spec).__name__}"
     raise ProgramError(message)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from millstream.common.composite_types import CompositeTypeInfo
 from millstream.common.field_access import column_of
 from millstream.runtime.user_code import user_error
 from millstream.state.key_codec import cache_key, decode_key
@@ -198,8 +199,12 @@ class Partials:
     # Columns.
 
     def _column(self, batch: Batch, field: str | int | None, context: OperatorContext) -> pa.Array:
+        kind = batch.type_info
+        if field in (0, "f0") and not isinstance(kind, CompositeTypeInfo):
+            scalars = kind.arrow_schema is not None or not _has_fields(batch.values)
+            field = None if scalars else field
         if batch.is_columnar:
-            position = 0 if field is None else column_of(batch.type_info, field)
+            position = 0 if field is None else column_of(kind, field)
             if position is not None and (field is not None or batch.arrow.num_columns == 1):
                 return _summable(batch.arrow.column(position))
         values = batch.values
@@ -237,12 +242,13 @@ def _mixed_keys(keys: list[Any]) -> list[tuple[pa.Array | None, pa.Array]]:
     """Keys of several types, apart by the form of their column."""
     forms: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
     for position, key in enumerate(map(cache_key, keys)):
+        value: object = key
         if type(key) is int and _SMALLEST <= key <= _LARGEST:
-            form, value = pa.int64(), key
+            form = pa.int64()
         elif type(key) is str:
-            form, value = pa.string(), key
+            form = pa.string()
         else:
-            from millstream.state.key_codec import encode_key  # noqa: PLC0415 - rare: large int
+            from millstream.state.key_codec import encode_key
 
             form, value = pa.binary(), key if type(key) is bytes else encode_key(key)
         positions, values = forms.setdefault(form, ([], []))
@@ -252,9 +258,12 @@ def _mixed_keys(keys: list[Any]) -> list[tuple[pa.Array | None, pa.Array]]:
         form, (_, values) = next(iter(forms.items()))
         return [(None, pa.array(values, form))]
     return [
-        (pa.array(positions), pa.array(values, form))
-        for form, (positions, values) in forms.items()
+        (pa.array(positions), pa.array(values, form)) for form, (positions, values) in forms.items()
     ]
+
+
+def _has_fields(values: list[object]) -> bool:
+    return bool(values) and not isinstance(values[0], (int, float, str))
 
 
 def _getter(record: object, field: str | int) -> Callable[[Any], Any]:

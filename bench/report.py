@@ -1,0 +1,161 @@
+"""The table that ``make bench`` prints.
+
+What it is: one line per comparison, in fixed columns.
+What it is not: the place where targets are set; see ``bench/workloads.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.workloads import EMPTY_EPOCH_SECONDS, STATE_MEMORY_BYTES
+
+if TYPE_CHECKING:
+    from bench.workloads import Comparison, Measurement
+
+__all__ = ["Line", "idle_line", "ratio_line", "render", "state_line"]
+
+_MEBIBYTE = 2**20
+_HEADINGS = (
+    "workload",
+    "keys",
+    "Millstream",
+    "peer",
+    "peer's",
+    "ratio",
+    "target",
+    "",
+    "memory",
+    "peer's memory",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table; figures with their unit."""
+
+    workload: str
+    keys: str
+    millstream: str
+    peer: str
+    peer_rate: str
+    ratio: str
+    target: str
+    #: "ok", "behind", "failed", or empty where there is no target.
+    verdict: str
+    memory: str
+    peer_memory: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """In order of ``_HEADINGS``."""
+        return (
+            self.workload,
+            self.keys,
+            self.millstream,
+            self.peer,
+            self.peer_rate,
+            self.ratio,
+            self.target,
+            self.verdict,
+            self.memory,
+            self.peer_memory,
+        )
+
+
+def _memory(size: int) -> str:
+    return f"{size / _MEBIBYTE:,.0f} MiB"
+
+
+def _rate(rows_per_second: float) -> str:
+    return f"{rows_per_second:,.0f}" if rows_per_second else "-"
+
+
+def ratio_line(comparison: Comparison, rates: tuple[float, float], memory: tuple[int, int]) -> Line:
+    """A comparison; rates and memory of Millstream and of the peer."""
+    own, others = rates
+    ratio = own / others if own and others else 0.0
+    target = comparison.at_least
+    verdict = "" if target is None else "ok" if ratio >= target else "behind"
+    return Line(
+        workload=comparison.workload,
+        keys=f"{comparison.millstream.dataset.keys:,}",
+        millstream=_rate(own),
+        peer=comparison.peer.system,
+        peer_rate=_rate(others),
+        ratio=f"{ratio:.2f} x" if ratio else "-",
+        target="" if target is None else f"{target:.1f} x",
+        verdict=verdict if ratio else "failed",
+        memory=_memory(memory[0]),
+        peer_memory=_memory(memory[1]),
+    )
+
+
+def idle_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """How long an epoch without data takes."""
+    del rate
+    seconds = figures.get("seconds_per_empty_epoch")
+    verdict = "failed"
+    if seconds is not None:
+        verdict = "ok" if seconds < EMPTY_EPOCH_SECONDS else "behind"
+    return Line(
+        workload="epoch without data",
+        keys=f"{measurement.dataset.keys:,}",
+        millstream="-" if seconds is None else f"{seconds:.2f} s",
+        peer="",
+        peer_rate="",
+        ratio="",
+        target=f"< {EMPTY_EPOCH_SECONDS} s",
+        verdict=verdict,
+        memory=_memory(memory),
+        peer_memory="",
+    )
+
+
+def state_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """Memory with large state."""
+    del figures
+    verdict = "failed"
+    if rate:
+        verdict = "ok" if memory < STATE_MEMORY_BYTES else "behind"
+    return Line(
+        workload="memory with large state",
+        keys=f"{measurement.dataset.keys:,}",
+        millstream=_rate(rate),
+        peer="",
+        peer_rate="",
+        ratio="",
+        target=f"< {_memory(STATE_MEMORY_BYTES)}",
+        verdict=verdict,
+        memory=_memory(memory),
+        peer_memory="",
+    )
+
+
+def render(lines: list[Line], sink: str, load: float) -> str:
+    """The table as text, with what a reader must know of it."""
+    rows = [_HEADINGS, *(line.cells for line in lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    text = []
+    for row in rows:
+        cells = (
+            # Words to the left, figures to the right.
+            cell.ljust(width) if column in {0, 3, 7} else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        text.append("  ".join(cells).rstrip())
+        if len(text) == 1:
+            text.append("  ".join("-" * width for width in widths))
+    what = "written as Parquet and equal to DuckDB's" if sink == "parquet" else "dropped unchecked"
+    text.append("")
+    text.append(f"Rows per second of the steady state, first epoch left out; results {what}.")
+    cores = os.cpu_count() or 1
+    if load > cores + 1:
+        text.append(f"The load average reached {load:.1f} on {cores} cores: figures are too low.")
+    return "\n" + "\n".join(text) + "\n"

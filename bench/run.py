@@ -1,0 +1,244 @@
+"""Runs the measurements side by side and prints what came out.
+
+What it is: each measurement runs in a process of its own, one after the other, Millstream and its
+peer in turn, so that both meet the machine in the same mood.  Every result is compared with
+DuckDB's.  Prints a table and writes ``bench/results/latest.json``.
+
+What it is not: a profiler.
+
+Usage, in the root of the repository::
+
+    python -m bench [--quick] [--only NAME] [--repeat N] [--sink parquet|discard]
+
+Read next: ``bench/workloads.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from bench.check import CheckFailedError, check
+from bench.measure import MemorySampler, Outcome
+from bench.report import Line, idle_line, ratio_line, render, state_line
+from bench.workloads import Measurement, comparisons, own_measurements
+
+__all__ = ["main"]
+
+_ROOT = Path(__file__).resolve().parent.parent
+_RESULTS = Path(__file__).resolve().parent / "results"
+_TIMEOUT_SECONDS = 1_200
+_PACKAGES = ("pyspark", "bytewax", "pyarrow", "duckdb", "rocksdict")
+
+
+@dataclass
+class Run:
+    """What became of one measured process."""
+
+    measurement: str
+    rows_per_second: float = 0.0
+    peak_memory: int = 0
+    #: Load average of the machine before the start; above the number of cores figures are low.
+    load: float = 0.0
+    batches: int = 0
+    figures: dict[str, float] = field(default_factory=dict)
+    #: "correct", "not checked", or what went wrong.
+    status: str = "not run"
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not run, or gave a wrong result."""
+        return self.status not in {"correct", "not checked"}
+
+
+def _run(measurement: Measurement, sink: str) -> Run:
+    """Run one measurement and check its result."""
+    run = Run(measurement.name, load=os.getloadavg()[0])
+    measurement.dataset.ensure()
+    scratch = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
+    try:
+        run.peak_memory = _execute(measurement, sink, scratch)
+        outcome = Outcome.load(scratch / "report.json")
+        run.rows_per_second = outcome.rows_per_second
+        run.batches = len(outcome.batches)
+        run.figures = outcome.figures
+        run.status = "not checked"
+        if outcome.output and measurement.kind:
+            output = Path(outcome.output)
+            closed = measurement.closed_only
+            check(measurement.kind, measurement.dataset, output, closed_only=closed)
+            run.status = "correct"
+    except (CheckFailedError, RuntimeError) as error:
+        run.status = str(error)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return run
+
+
+def _execute(measurement: Measurement, sink: str, scratch: Path) -> int:
+    """Start the process and wait for its end; returns the peak memory in bytes.
+
+    Raises:
+        RuntimeError: it failed or took too long; the message ends with its last words.
+    """
+    dataset = measurement.dataset
+    command = [sys.executable, "-m", f"bench.{measurement.module}", *measurement.arguments]
+    command += ["--events", str(dataset.events), "--keys", str(dataset.keys)]
+    command += ["--files", str(dataset.files), "--sink", sink]
+    command += ["--scratch", str(scratch), "--report", str(scratch / "report.json")]
+    paths = [str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    log = scratch / "log.txt"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            command,
+            cwd=_ROOT,
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        with MemorySampler(process.pid) as memory:
+            try:
+                code = process.wait(_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                code = -1
+            finally:
+                # Also what it started; nothing of one measurement may disturb the next.
+                _kill_group(process)
+    if code != 0:
+        reason = "took too long" if code == -1 else f"ended with {code}"
+        last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        message = f"{measurement.name} {reason}:\n{last}"
+        raise RuntimeError(message)
+    return memory.peak
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+class Bench:
+    """All runs of one invocation."""
+
+    def __init__(self, *, sink: str, repeat: int) -> None:
+        self._sink = sink
+        self._repeat = repeat
+        self.runs: dict[str, list[Run]] = {}
+
+    def measure(self, measurements: list[Measurement]) -> None:
+        """Run each of them ``repeat`` times in turn, unless they have been run before."""
+        new = [each for each in measurements if each.name not in self.runs]
+        for turn in range(self._repeat):
+            # Who goes first changes with every turn.
+            for measurement in new if turn % 2 == 0 else reversed(new):
+                started = time.monotonic()
+                run = _run(measurement, self._sink)
+                self.runs.setdefault(measurement.name, []).append(run)
+                rate = f"{run.rows_per_second:12,.0f} rows/s" if run.rows_per_second else " " * 19
+                seconds = time.monotonic() - started
+                text = f"{measurement.name:58} {rate}  {run.status}  ({seconds:.0f} s)"
+                sys.stderr.write(text + "\n")
+
+    def rate(self, measurement: Measurement) -> float:
+        """The median rate of its runs; 0 if one failed."""
+        runs = self.runs[measurement.name]
+        if any(run.failed for run in runs):
+            return 0.0
+        return statistics.median(run.rows_per_second for run in runs)
+
+    def peak_memory(self, measurement: Measurement) -> int:
+        """The largest of its runs, in bytes."""
+        return max(run.peak_memory for run in self.runs[measurement.name])
+
+    @property
+    def failed(self) -> bool:
+        """Whether a run failed or gave a wrong result."""
+        return any(run.failed for runs in self.runs.values() for run in runs)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="200,000 events instead of 2,000,000")
+    parser.add_argument("--only", default="", help="names that contain this: count, idle, 50000")
+    parser.add_argument("--repeat", type=int, default=1, help="median of so many runs")
+    parser.add_argument(
+        "--sink",
+        choices=["parquet", "discard"],
+        default="parquet",
+        help="every system writes Parquet files, which are checked, or drops its result",
+    )
+    parser.add_argument("--strict", action="store_true", help="fail if a target is not reached")
+    return parser.parse_args()
+
+
+def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
+    lines: list[Line] = []
+    for comparison in comparisons(quick=arguments.quick):
+        pair = [comparison.peer, comparison.millstream]
+        if not any(arguments.only in f"{comparison.workload} {each.name}" for each in pair):
+            continue
+        bench.measure(pair)
+        rates = (bench.rate(comparison.millstream), bench.rate(comparison.peer))
+        memory = (bench.peak_memory(comparison.millstream), bench.peak_memory(comparison.peer))
+        lines.append(ratio_line(comparison, rates, memory))
+    for measurement, line in zip(
+        own_measurements(quick=arguments.quick), (idle_line, state_line), strict=True
+    ):
+        if arguments.only in measurement.name:
+            bench.measure([measurement])
+            run = bench.runs[measurement.name][-1]
+            lines.append(line(measurement, run.rows_per_second, run.figures, run.peak_memory))
+    return lines
+
+
+def _save(bench: Bench, lines: list[Line], arguments: argparse.Namespace) -> Path:
+    content = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": {"cores": os.cpu_count(), "platform": platform.platform()},
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "options": vars(arguments),
+        "lines": [asdict(line) for line in lines],
+        "runs": [asdict(run) for runs in bench.runs.values() for run in runs],
+    }
+    _RESULTS.mkdir(exist_ok=True)
+    path = _RESULTS / "latest.json"
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path
+
+
+def main() -> int:
+    """Run what the command line asks for; returns the exit code."""
+    arguments = _arguments()
+    bench = Bench(sink=arguments.sink, repeat=arguments.repeat)
+    lines = _lines(bench, arguments)
+    if not lines:
+        sys.stderr.write(f"no measurement has {arguments.only!r} in its name\n")
+        return 2
+    path = _save(bench, lines, arguments)
+    loads = [run.load for runs in bench.runs.values() for run in runs]
+    sys.stdout.write(render(lines, arguments.sink, max(loads)))
+    sys.stdout.write(f"\nwritten to {path}\n")
+    behind = arguments.strict and any(line.verdict == "behind" for line in lines)
+    return 1 if bench.failed or behind else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

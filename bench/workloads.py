@@ -1,0 +1,122 @@
+"""What is measured, against whom, and what ratio is wanted.
+
+What it is: plain data.  A ``Measurement`` is one process that reports one rate; a ``Comparison``
+sets Millstream's rate in relation to a peer's, both measured in the same run.
+
+What it is not: code that runs anything.
+
+Read next: ``bench/run.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bench.data import Dataset
+
+__all__ = [
+    "EMPTY_EPOCH_SECONDS",
+    "STATE_MEMORY_BYTES",
+    "Comparison",
+    "Measurement",
+    "comparisons",
+    "own_measurements",
+]
+
+_EVENTS = 2_000_000
+_QUICK_EVENTS = 200_000
+#: Bytewax and transformWithState need minutes for all events over 50,000 keys; their rate does
+#: not depend on how many they get, so they get fewer, in files of the same size.
+_SLOW_PEER_FILES = 4
+_SLOWEST_PEER_EVENTS = 200_000
+
+#: Wanted: an epoch without data takes less.
+EMPTY_EPOCH_SECONDS = 0.5
+#: Wanted: 5,000,000 keys of state take less, driver, JVM and workers together.
+STATE_MEMORY_BYTES = 6 * 2**30
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One process to run."""
+
+    system: str
+    module: str
+    #: The kind of result, for ``bench/check.py``; empty if there is none to check.
+    kind: str
+    dataset: Dataset
+    arguments: tuple[str, ...] = ()
+    #: Windows that are open at the end stay out of the result.
+    closed_only: bool = False
+
+    @property
+    def name(self) -> str:
+        """A unique name for files and messages."""
+        extra = "-".join(argument.strip("-") for argument in self.arguments)
+        return f"{self.module}-{extra or self.kind}-{self.dataset.keys}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Millstream against one peer."""
+
+    workload: str
+    millstream: Measurement
+    peer: Measurement
+    #: Millstream's rate divided by the peer's must be at least this; None: for information.
+    at_least: float | None
+
+
+def _millstream(workload: str, kind: str, dataset: Dataset) -> Measurement:
+    arguments = ("--workload", workload)
+    return Measurement("Millstream", "millstream_jobs", kind, dataset, arguments)
+
+
+def _bytewax(workload: str, dataset: Dataset, *, processes: int = 1) -> Measurement:
+    arguments = ("--workload", workload, "--processes", str(processes))
+    return Measurement("Bytewax", "peer_bytewax", workload, dataset, arguments)
+
+
+def _transform_with_state(dataset: Dataset) -> Measurement:
+    return Measurement("Spark transformWithState", "peer_transform_with_state", "count", dataset)
+
+
+def _spark_sql(dataset: Dataset) -> Measurement:
+    return Measurement("Spark SQL", "peer_spark_sql", "windows", dataset, closed_only=True)
+
+
+def comparisons(*, quick: bool) -> list[Comparison]:
+    """All comparisons, in the order in which they are printed."""
+    few = Dataset(_QUICK_EVENTS if quick else _EVENTS, 1_000)
+    many = replace(few, keys=50_000)
+    fewer_events = many
+    fewest_events = many
+    if not quick:
+        events = _EVENTS * _SLOW_PEER_FILES // many.files
+        fewer_events = replace(many, events=events, files=_SLOW_PEER_FILES)
+        fewest_events = replace(many, events=_SLOWEST_PEER_EVENTS)
+    count = [_millstream("count", "count", dataset) for dataset in (few, many)]
+    windows = [_millstream("windows", "windows", dataset) for dataset in (few, many)]
+    built_in = [_millstream("windows_built_in", "windows", dataset) for dataset in (few, many)]
+    map_filter = _millstream("map_filter", "map_filter", few)
+    in_arrow = Measurement("Spark mapInArrow", "peer_map_in_arrow", "map_filter", few)
+    return [
+        Comparison("running count", count[0], _bytewax("count", few), 1.0),
+        Comparison("running count", count[0], _transform_with_state(few), None),
+        Comparison("running count", count[1], _bytewax("count", many), 1.0),
+        Comparison("running count", count[1], _transform_with_state(fewer_events), 8.0),
+        Comparison("windows, user's function", windows[0], _bytewax("windows", few), 4.0),
+        Comparison("windows, user's function", windows[1], _bytewax("windows", fewest_events), 4.0),
+        Comparison("windows, built in", built_in[0], _spark_sql(few), 5.0),
+        Comparison("windows, built in", built_in[1], _spark_sql(many), 5.0),
+        Comparison("map and filter", map_filter, in_arrow, 1.0),
+        Comparison("map and filter", map_filter, _bytewax("map_filter", few, processes=2), 0.8),
+    ]
+
+
+def own_measurements(*, quick: bool) -> tuple[Measurement, Measurement]:
+    """What has a target but no peer: an epoch without data, and large state."""
+    idle = _millstream("idle", "", Dataset(_QUICK_EVENTS, 1_000))
+    keys = 500_000 if quick else 5_000_000
+    state = _millstream("state", "state", Dataset(keys * 6 // 5, keys, distinct=True))
+    return idle, state

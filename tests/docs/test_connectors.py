@@ -1,0 +1,62 @@
+"""The examples of docs/connectors.md keep the contracts that the page explains."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.common import Types
+from millstream.runtime.batch import Batch
+from millstream.testing.conformance import check_sink, check_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = Path(__file__).parents[2] / "docs" / "connectors.md"
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    """The page's code as a module (it must be importable, for instances are pickled)."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    module = types.ModuleType("docs_connectors")
+    sys.modules[module.__name__] = module
+    for block in blocks:
+        assert block.count("\n") < 45, "the examples shall stay short"
+        exec(compile(block, str(PAGE), "exec"), module.__dict__)
+    yield module
+    del sys.modules[module.__name__]
+
+
+def test_source(page: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module made here
+    path = str(tmp_path / "readings.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE readings (sensor TEXT, value REAL)")
+        rows = [(f"sensor {i % 7}", i / 2) for i in range(100)]
+        connection.executemany("INSERT INTO readings VALUES (?, ?)", rows)
+    source = page.SqliteSource(path, "readings")
+    check_source(source)
+    (split,) = source.discover(frozenset())
+    (batch,) = source.read(split, 10, 12)
+    assert batch.values == rows[10:12]
+
+
+def test_sink(page: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module made here
+    path = tmp_path / "results.db"
+
+    def read() -> list[tuple[str]]:
+        with sqlite3.connect(path) as connection:
+            known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'results'")
+            if known.fetchone() is None:
+                return []
+            return connection.execute("SELECT row FROM results").fetchall()
+
+    batches = [Batch(Types.LONG(), values=[1, 2, 3]), Batch(Types.LONG(), values=[4])]
+    check_sink(lambda: page.SqliteSink(str(path)), batches, read)
