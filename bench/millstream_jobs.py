@@ -64,8 +64,8 @@ class RunningCount(KeyedProcessFunction):
 
     def process_element(
         self,
-        value: Any,
-        ctx: KeyedProcessFunction.Context,  # noqa: ANN401 - a Row
+        value: Any,  # noqa: ANN401 - a Row
+        ctx: KeyedProcessFunction.Context,
     ) -> Iterator[tuple[int, int]]:
         """One output per record."""
         del ctx

@@ -29,7 +29,7 @@ class _CountFrames(StatefulProcessor):
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
-        key: Any,
+        key: Any,  # noqa: ANN401 - what the key columns hold
         rows: Iterator[Any],
         timerValues: Any,  # noqa: ANN401, ARG002, N803
     ) -> Iterator[Any]:
@@ -48,7 +48,7 @@ class _CountFrames(StatefulProcessor):
 class _CountRows(_CountFrames):
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
-        key: Any,
+        key: Any,  # noqa: ANN401 - what the key columns hold
         rows: Iterator[Any],
         timerValues: Any,  # noqa: ANN401, ARG002, N803
     ) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.frames import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from millstream.graph.model import StreamEdge
     from millstream.runtime.frames import Outbox
-    from millstream.runtime.operator import Operator
+    from millstream.runtime.operators.combiner import CombinerOperator
     from millstream.runtime.partitioners import Partitioner
 
 __all__ = ["ExchangeWriter", "WatermarkValve"]
@@ -52,7 +53,7 @@ class ExchangeWriter:
         parallelism: int,
         partitioner: Partitioner,
         outbox: Outbox,
-        combiner: Operator | None = None,
+        combiner: CombinerOperator | None = None,
     ) -> None:
         self._edge = edge
         #: Id of the node that emits here.
@@ -81,6 +82,8 @@ class ExchangeWriter:
         self._channel = channel
         self._watermark = watermark
         self._sequence = 0
+        if self._combiner is not None:
+            self._combiner.switch_channel(watermark)
 
     def emit(self, batch: Batch) -> None:
         """Send records."""
@@ -119,7 +122,10 @@ class ExchangeWriter:
         """Send a watermark behind everything emitted so far, to every target."""
         if watermark <= self._watermark:
             return
-        self.flush()
+        if self._combiner is not None:
+            # It may hold back what belongs to windows that this watermark does not fire.
+            self._combiner.process_watermark(watermark)
+        self._send_pending()
         self._to_all(WATERMARK, encode_long(watermark))
         self._watermark = watermark
 
@@ -143,10 +149,10 @@ class ExchangeWriter:
         if not self._pending_records:
             return
         for subtask, pending in enumerate(self._pending):
-            if pending:
-                kind, payload = encode_batch(concatenate(pending))
+            for run in _same_schema(pending):
+                kind, payload = encode_batch(concatenate(run))
                 self._add(subtask, kind, payload)
-                self._pending[subtask] = []
+            pending.clear()
         self._pending_records = 0
 
     def _to_all(self, kind: int, payload: bytes) -> None:
@@ -186,6 +192,21 @@ class _CombinerOutput:
         """Idleness goes past the combiner."""
 
 
+def _same_schema(batches: list[Batch]) -> list[list[Batch]]:
+    """Cut into runs that can be one frame: partial aggregates of mixed keys differ in schema."""
+    runs: list[list[Batch]] = []
+    for batch in batches:
+        previous = runs[-1][-1] if runs else None
+        if previous is not None and (
+            not (previous.is_columnar and batch.is_columnar)
+            or previous.arrow.schema.equals(batch.arrow.schema)
+        ):
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
+    return runs
+
+
 def concatenate(batches: list[Batch]) -> Batch:
     """One batch of several of the same stream, in order."""
     if len(batches) == 1:
@@ -195,8 +216,6 @@ def concatenate(batches: list[Batch]) -> Batch:
     if any(batch.raw_timestamps is not None for batch in batches):
         timestamps = np.concatenate([batch.timestamp_array for batch in batches])
     if all(batch.is_columnar for batch in batches):
-        import pyarrow as pa
-
         arrow = pa.concat_batches([batch.arrow for batch in batches])
         return Batch(first.type_info, arrow=arrow, timestamps=timestamps)
     values: list[object] = []

@@ -15,6 +15,7 @@ import numpy as np
 from millstream.common.field_access import field_of
 from millstream.errors import ProgramError
 from millstream.graph.model import Partitioning
+from millstream.runtime.operators.window_partials import is_partial, key_groups_of_partials
 from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class _HashPartitioner:
     def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
         if self._parallelism == 1:
             return 0
+        if is_partial(batch):
+            keys_of_partials = batch.arrow.column(0)
+            groups = key_groups_of_partials(keys_of_partials, self._max_parallelism)
+            return groups.astype(np.int64) * self._parallelism // self._max_parallelism
         if self._field is not None:
             column = key_column(batch, self._field)
             if column is not None:

@@ -10,7 +10,7 @@ Read next: ``runtime/task.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.runtime.batch import MIN_TIMESTAMP
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
     from millstream.runtime.batch import Batch
     from millstream.runtime.operator import Operator
+    from millstream.runtime.operators.combiner import CombinerOperator
 
 __all__ = ["ChainedInput", "NodeOutput", "StageInstance"]
 
@@ -154,9 +155,9 @@ class StageInstance:
         partitioner = create_partitioner(
             edge, self.subtask, node.parallelism, target.parallelism, target.max_parallelism
         )
-        combiner: Operator | None = None
+        combiner: CombinerOperator | None = None
         if edge.combiner is not None:
-            combiner = edge.combiner.create()
+            combiner = cast("CombinerOperator", edge.combiner.create())
             combiner.setup(self._context(target), NodeOutput())
         level = self._levels[edge.target]
         writer = ExchangeWriter(

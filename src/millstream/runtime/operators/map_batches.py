@@ -6,7 +6,7 @@ making Python objects of its records.
 What it is not: aware of where batches begin and end: their size may change from run to run, so
 the function must give the same records however the stream is cut.
 
-Read next: ``docs/decisions/`` on timestamps of batches.
+Read next: ``runtime/batch.py``.
 """
 
 from __future__ import annotations
