@@ -12,10 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,
@@ -51,25 +47,24 @@ def show_checkpoints(directory: str, action: str, epoch: int | None = None) -> i
         message = f"there is no directory {directory!r}"
         raise CheckpointError(message)
     storage = LocalStorage(directory)
-    console = Console(highlight=False, soft_wrap=True)
     if action == "verify":
-        return _verify(storage, console)
+        return _verify(storage)
     if action == "inspect":
-        _inspect(storage, console, epoch)
+        _inspect(storage, epoch)
     else:
-        _list(storage, console)
+        _list(storage)
     return 0
 
 
-def _list(storage: CheckpointStorage, console: Console) -> None:
+def _list(storage: CheckpointStorage) -> None:
     content = list_checkpoints(storage)
     if content.identity is None:
-        console.print(f"{content.location}: no job has used this directory")
+        print(f"{content.location}: no job has used this directory")
         return
     identity = content.identity
-    console.print(f"Job '{identity.job_name}' ({identity.job_id}) in {content.location}")
-    console.print(f"Runs so far: {content.runs}; the newest is {content.owner or 'unknown'}")
-    table = _table(
+    print(f"Job '{identity.job_name}' ({identity.job_id}) in {content.location}")
+    print(f"Runs so far: {content.runs}; the newest is {content.owner or 'unknown'}")
+    table = _Table(
         ("epoch", True),
         ("run", True),
         ("published", False),
@@ -81,7 +76,7 @@ def _list(storage: CheckpointStorage, console: Console) -> None:
         ("", False),
     )
     for summary in content.checkpoints:
-        table.add_row(
+        table.add(
             str(summary.epoch),
             str(summary.generation),
             _moment(summary.published),
@@ -92,18 +87,18 @@ def _list(storage: CheckpointStorage, console: Console) -> None:
             str(summary.committables),
             "end of job" if summary.final else "",
         )
-    console.print(table)
+    table.print()
 
 
-def _inspect(storage: CheckpointStorage, console: Console, epoch: int | None) -> None:
+def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     details = inspect_checkpoint(storage, epoch)
     summary, manifest = details.summary, details.manifest
-    console.print(
+    print(
         f"Checkpoint {summary.epoch} of run {summary.generation}, "
         f"published {_moment(summary.published)}, {format_bytes(summary.state_size)} of state"
         + (", the end of the job" if summary.final else "")
     )
-    table = _table(
+    table = _Table(
         ("operator", False),
         ("kind", False),
         ("subtasks", True),
@@ -114,7 +109,7 @@ def _inspect(storage: CheckpointStorage, console: Console, epoch: int | None) ->
         ("committables", True),
     )
     for operator in details.operators:
-        table.add_row(
+        table.add(
             operator.uid,
             operator.kind,
             str(operator.subtasks),
@@ -124,46 +119,63 @@ def _inspect(storage: CheckpointStorage, console: Console, epoch: int | None) ->
             str(operator.state_files),
             str(operator.committables),
         )
-    console.print(table)
-    _print_splits(console, manifest.splits)
+    table.print()
+    _print_splits(manifest.splits)
     for name, value in sorted(manifest.totals.items()):
-        console.print(f"{name}: {value:,}")
+        print(f"{name}: {value:,}")
 
 
-def _print_splits(console: Console, splits: object) -> None:
+def _print_splits(splits: object) -> None:
     if not isinstance(splits, dict) or not any(splits.values()):
         return
-    table = _table(("source", False), ("split", False), ("position", True), ("watermark", False))
+    table = _Table(("source", False), ("split", False), ("position", True), ("watermark", False))
     rows = [
         (uid, split.split_id, str(split.position), format_watermark(split.watermark))
         for uid, states in splits.items()
         for split in states.values()
     ]
     for row in rows[:_SPLITS_SHOWN]:
-        table.add_row(*row)
-    console.print(table)
+        table.add(*row)
+    table.print()
     if len(rows) > _SPLITS_SHOWN:
-        console.print(f"and {len(rows) - _SPLITS_SHOWN} splits more")
+        print(f"and {len(rows) - _SPLITS_SHOWN} splits more")
 
 
-def _verify(storage: CheckpointStorage, console: Console) -> int:
+def _verify(storage: CheckpointStorage) -> int:
     result = verify_checkpoints(storage)
     for problem in result.problems:
         where = "directory" if problem.epoch is None else f"checkpoint {problem.epoch}"
-        console.print(f"{where}: {problem.name}: {problem.reason}")
-    console.print(
+        print(f"{where}: {problem.name}: {problem.reason}")
+    print(
         f"{result.checkpoints} checkpoints, {result.files} state files, "
         f"{format_bytes(result.size)} read: {'all well' if result.ok else 'DAMAGED'}"
     )
     return 0 if result.ok else 1
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
-    """A plain table; each column is (heading, right-aligned)."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for heading, right in columns:
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    return table
+class _Table:
+    """Columns as wide as their longest cell, whatever the width of the terminal: nothing is cut."""
+
+    def __init__(self, *columns: tuple[str, bool]) -> None:
+        """Each column is (heading, right-aligned)."""
+        self._right = [right for _, right in columns]
+        self._rows = [tuple(heading for heading, _ in columns)]
+
+    def add(self, *cells: str) -> None:
+        """Add a row."""
+        self._rows.append(cells)
+
+    def print(self) -> None:
+        """Print heading, rule and rows."""
+        widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(row, widths, self._right, strict=True)
+            ).rstrip()
+            for row in self._rows
+        ]
+        print("", lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:], "", sep="\n")
 
 
 def _moment(milliseconds: int) -> str:

@@ -185,32 +185,36 @@ class SourcePlanner:
             return False
         self._discover(planned, source)
         position.known = len(planned.splits)
-        budget = sizer.limit
-        # As many splits side by side as there are subtasks to read them.
-        share = max(1, -(-budget // planned.parallelism))
-        moved = False
-        backlog = False
+        moved, backlog, read = False, False, 0
         began = set(position.at)
-        for number in self._in_turn(planned, position):
+        turn = self._in_turn(planned, position)
+        growing = sum(not source.is_final(planned.splits[number]) for number in turn)
+        # So many are read side by side, each up to its share, whatever the others take: as many
+        # as there are subtasks, and every split that grows.  The rest of the limit goes to more.
+        side, taken = max(planned.parallelism, growing), 0
+        share = max(1, -(-sizer.limit // side))
+        for number in turn:
             split = planned.splits[number]
+            allowance = share if taken < side else min(share, sizer.limit - read)
             at = position.at.get(number)
             if at is None:
-                if budget <= 0:
+                if allowance <= 0:
                     backlog = True
                     continue
                 at = source.start_offset(split)
             end = source.end_offset(split)
             stop = at
             if at < end:
-                limit = min(budget, share)
-                stop = source.next_stop(split, at, limit, end) if budget > 0 else at
+                stop = source.next_stop(split, at, allowance, end) if allowance > 0 else at
                 backlog |= stop < end
             # A split that has begun keeps its channel; an empty one is done at once.
             if stop > at or number in began or source.is_final(split):
-                moved |= stop > at
                 position.at[number] = stop
-                budget -= stop - at
-        sizer.planned(sizer.limit - budget, backlog=backlog)
+                read += stop - at
+            if stop > at:
+                moved = True
+                taken += 1
+        sizer.planned(read, backlog=backlog)
         self._retire(planned, position)
         changed_idle = self._mark_idle(planned, position)
         return moved or changed_idle
