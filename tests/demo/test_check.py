@@ -148,7 +148,7 @@ def simulate(inputs: InputFiles, outputs: OutputDirectories, every: int) -> None
 
 
 def as_table(rows: list[Any], schema: pa.Schema) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [[] for _ in schema]
+    columns: list[Any] = list(zip(*rows, strict=True)) or [[] for _ in schema]
     return pa.Table.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
         schema=schema,

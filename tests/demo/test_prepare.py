@@ -60,7 +60,7 @@ def test_order_is_that_of_departure_and_cancelled_flights_take_their_schedule() 
     flights = order(late, cancelled, on_time)
     assert [flight["flight"] for flight in flights] == [3, 2, 1]
     assert [flight["id"] for flight in flights] == [1, 2, 3]
-    assert pd.isna(flights[1]["departed"])  # type: ignore[call-overload]
+    assert pd.isna(flights[1]["departed"])
 
 
 def test_arrival_after_midnight_on_the_day_of_25_hours() -> None:

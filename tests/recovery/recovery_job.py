@@ -110,6 +110,10 @@ def main(arguments: list[str]) -> None:
     configuration.set_string("millstream.spark.master", arguments[4])
     configuration.set_string("millstream.local-directory", str(Path(checkpoints) / "local"))
     configuration.set_string("restart-strategy.type", "none")
+    # The job is started some ninety times: what the JVM saves at the start counts.
+    configuration.set_string(
+        "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    )
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     source = FileSource.json_lines(source_path, schema=EVENT)
     source.__class__ = SlowFileSource

@@ -46,7 +46,9 @@ _OPTIONS: Final = {
     "millstream.progress": "on",
 }
 _POLL_SECONDS: Final = 0.2
-_REPORT_SECONDS: Final = 3.0
+#: A line at most, and at least, so often.
+_REPORT_SECONDS: Final = 2.0
+_QUIET_SECONDS: Final = 15.0
 #: An overdue demo is a failed demo.
 _TIMEOUT_SECONDS: Final = 600.0
 _LOG_LINES: Final = 25
@@ -163,7 +165,7 @@ class _Demo:
     def _watch(self, process: subprocess.Popen[bytes], until: int | None) -> None:
         """Report progress until so many flights are committed, or the job has ended."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
-        next_report = time.monotonic() + _REPORT_SECONDS
+        reported, reported_at = self._counter.count(), time.monotonic()
         try:
             while True:
                 ended = process.poll() is not None
@@ -172,8 +174,9 @@ class _Demo:
                     break
                 if time.monotonic() > deadline:
                     self._fail(f"the job did not end within {_TIMEOUT_SECONDS:.0f} s")
-                if time.monotonic() >= next_report:
-                    next_report += _REPORT_SECONDS
+                silence = time.monotonic() - reported_at
+                if silence > (_QUIET_SECONDS if committed == reported else _REPORT_SECONDS):
+                    reported, reported_at = committed, time.monotonic()
                     self._report(committed)
                 time.sleep(_POLL_SECONDS)
         except BaseException:

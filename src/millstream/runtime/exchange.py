@@ -68,6 +68,7 @@ class ExchangeWriter:
         self._channel = 0
         self._watermark = MIN_TIMESTAMP
         self._sequence = 0
+        self._was_idle = False
         if combiner is not None:
             combiner.output = _CombinerOutput(self)
 
@@ -76,9 +77,16 @@ class ExchangeWriter:
         if self._combiner is not None:
             self._combiner.open()
 
-    def switch_channel(self, channel: int, watermark: int) -> None:
-        """Flush, and go on in another channel that has reached ``watermark``."""
+    def switch_channel(self, channel: int, watermark: int, *, idle: bool = False) -> None:
+        """Flush, and go on in another channel that has reached ``watermark``.
+
+        Args:
+            channel: its number.
+            watermark: what its receivers know of its time, in milliseconds.
+            idle: whether they take it for idle.
+        """
         self.flush()
+        self._was_idle = idle
         self._channel = channel
         self._watermark = watermark
         self._sequence = 0
@@ -130,9 +138,16 @@ class ExchangeWriter:
         self._watermark = watermark
 
     def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
-        """Send that the channel is idle or active again."""
+        """Send that the channel is idle or active again.
+
+        A channel that was idle when the epoch began and becomes active in it is so for the whole
+        epoch: its frame goes ahead of those of all channels.  Else the first channel to be read
+        would move time past what the others, which become active as well, have to say.
+        """
         self.flush()
-        self._to_all(IDLE, encode_long(int(idle)))
+        first = self._was_idle and not idle
+        self._was_idle = False
+        self._to_all(IDLE, encode_long(int(idle)), MIN_TIMESTAMP if first else None)
 
     def emit_finished(self) -> None:
         """Send that the channel is over."""
@@ -155,11 +170,11 @@ class ExchangeWriter:
             pending.clear()
         self._pending_records = 0
 
-    def _to_all(self, kind: int, payload: bytes) -> None:
+    def _to_all(self, kind: int, payload: bytes, order: int | None = None) -> None:
         for subtask in range(self._parallelism):
-            self._add(subtask, kind, payload)
+            self._add(subtask, kind, payload, order)
 
-    def _add(self, subtask: int, kind: int, payload: bytes) -> None:
+    def _add(self, subtask: int, kind: int, payload: bytes, order: int | None = None) -> None:
         self._outbox.add(
             self._stage,
             subtask,
@@ -167,7 +182,8 @@ class ExchangeWriter:
             kind,
             payload,
             channel=self._channel,
-            watermark=self._watermark,
+            # The minimum is for what goes ahead of everything.
+            watermark=max(self._watermark, MIN_TIMESTAMP + 1) if order is None else order,
             sequence=self._sequence,
         )
         self._sequence += 1

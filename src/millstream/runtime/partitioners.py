@@ -70,7 +70,8 @@ class _HashPartitioner:
             return 0
         if is_partial(batch):
             keys_of_partials = batch.arrow.column(0)
-            groups = key_groups_of_partials(keys_of_partials, self._max_parallelism).astype(np.int64)
+            found = key_groups_of_partials(keys_of_partials, self._max_parallelism)
+            groups = found.astype(np.int64)
             return groups * self._parallelism // self._max_parallelism
         if self._field is not None:
             column = key_column(batch, self._field)

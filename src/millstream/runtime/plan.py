@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final
 from millstream.runtime.batch import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.checkpoint.storage import CheckpointStorage
     from millstream.connectors.source import Split
     from millstream.state.store import StateHandle
 
 __all__ = ["END_OF_INPUT", "EpochPlan", "OperatorRestore", "SplitAssignment"]
 
-#: Id of the pseudo-splits that carry the maximum watermark in the last epoch of a bounded job.
+#: Id of the pseudo-splits that carry the maximum watermark when a source is over.
 END_OF_INPUT: Final = "end-of-input"
 
 
@@ -43,9 +45,14 @@ class SplitAssignment:
     #: Operator uid -> (watermark, pickled state) of the per-channel operators of stage 0.
     operators: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
 
-    def watermark(self, uid: str) -> int:
-        """The watermark that the per-channel operator ``uid`` had reached."""
-        return self.operators.get(uid, (MIN_TIMESTAMP, None))[0]
+    def watermark(self, uids: Iterable[str]) -> int:
+        """The least watermark that the per-channel operators ``uids`` had reached."""
+        return min(self.operators.get(uid, (MIN_TIMESTAMP, None))[0] for uid in uids)
+
+    @property
+    def is_end_of_input(self) -> bool:
+        """Whether it only carries the maximum watermark of a source that is over."""
+        return self.split.id.startswith(END_OF_INPUT)
 
 
 @dataclass(slots=True)

@@ -272,7 +272,8 @@ class SourcePlanner:
         for number in range(position.done, position.known):
             split = planned.splits[number]
             at = position.at.get(number)
-            if at is None or at < source.end_offset(split):
+            # A split that may still grow (records made at a rate) has an end so far only.
+            if at is None or not source.is_final(split) or at < source.end_offset(split):
                 return False
         return True
 
@@ -298,11 +299,24 @@ class SourcePlanner:
                 result.extend(_spark_splits(planned))
             else:
                 result.extend(self._source_assignments(planned, start, stop))
-            if stop["final"] and planned.source is not None:
+            if planned.source is not None and (stop["final"] or self._ends(planned, start, stop)):
                 result.extend(_end_of_input(planned))
         for channel, assignment in enumerate(result):
             assignment.channel = channel
         return result
+
+    def _ends(self, planned: PlannedSource, start: Offset, stop: Offset) -> bool:
+        """Whether the source reads its last in this epoch while others go on.
+
+        It then has the maximum watermark at once, so that it does not hold the others back, and
+        what it alone feeds is over.  If no other goes on, the final epoch follows.
+        """
+        if planned.uid in cast("dict[str, object]", start["sources"]):
+            before = _Position.of(start, planned.uid)
+            if self._is_over(planned, before):
+                return False
+        over = [self._is_over(each, _Position.of(stop, each.uid)) for each in self._sources]
+        return not all(over) and self._is_over(planned, _Position.of(stop, planned.uid))
 
     def _source_assignments(
         self, planned: PlannedSource, start: Offset, stop: Offset

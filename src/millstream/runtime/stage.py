@@ -39,8 +39,7 @@ class ChainedInput:
         self._edge = edge.id
         self._input_index = edge.input_index
         self._operator = instance.operators[edge.target]
-        # In stage 0 one channel is read at a time, so nothing is merged there.
-        self._alone = instance.level == 0 or len(instance.graph.inputs(edge.target)) == 1
+        self._alone = len(instance.graph.inputs(edge.target)) == 1
 
     def emit(self, batch: Batch) -> None:
         """Hand records over."""
@@ -116,7 +115,8 @@ class StageInstance:
         self.operators: dict[int, Operator] = {}
         self.outputs: dict[int, NodeOutput] = {}
         self.writers: list[ExchangeWriter] = []
-        #: Set anew at the start of each epoch.
+        #: Set anew at the start of each epoch; in stage 0 at the start of each split, and only for
+        #: operators with several inputs.
         self.valves: dict[int, WatermarkValve] = {}
         self.watermarks: dict[int, int] = {}
         for node in self.nodes:

@@ -45,7 +45,6 @@ from millstream.runtime.frames import (
     decode_long,
 )
 from millstream.runtime.operator import EpochContext, OperatorSnapshot
-from millstream.runtime.plan import END_OF_INPUT
 from millstream.runtime.time_origin import is_per_channel, time_origins
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
@@ -90,6 +89,8 @@ class Task:
         self._started = time.monotonic()
         self._edges = {edge.id: edge for edge in instance.graph.edges}
         self._origins = time_origins(instance.graph)
+        #: (channel, stage-0 node) -> the watermark at the end of the split.
+        self._reached: dict[tuple[int, int], int] = {}
 
     def run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the epoch; yields frames for later stages and, last, the acknowledgement."""
@@ -148,7 +149,9 @@ class Task:
             if instance.level > 0:
                 instance.valves[node.id] = WatermarkValve(watermark, self._channels(node))
         for writer in instance.writers:
-            writer.switch_channel(instance.subtask, MIN_TIMESTAMP)
+            known = instance.outputs[writer.source_node]
+            idle = instance.level > 0 and known.idle
+            writer.switch_channel(instance.subtask, known.watermark, idle=idle)
         for node in reversed(instance.nodes):
             if instance.level > 0 or not is_per_channel(node):
                 instance.operators[node.id].begin_epoch(self._epoch_context(node))
@@ -218,10 +221,21 @@ class Task:
     def _split_channels(self, edge: StreamEdge) -> dict[tuple[int, int], tuple[int, bool]]:
         channels = {}
         for assignment in self._plan.assignments:
-            origin = self._origins[assignment.source_uid].get(edge.source)
-            if origin is not None:
-                start = (assignment.watermark(origin), assignment.idle)
+            origins = self._origins[assignment.source_uid].get(edge.source)
+            if origins is not None:
+                start = (assignment.watermark(origins), assignment.idle)
                 channels[edge.id, assignment.channel] = start
+        return channels
+
+    def _channels_of_split(
+        self, node: StreamNode, assignment: SplitAssignment
+    ) -> dict[tuple[int, int], tuple[int, bool]]:
+        """The inputs of a stage-0 operator that a split reaches, as channels of a valve."""
+        channels = {}
+        for edge in self._instance.graph.inputs(node.id):
+            origins = self._origins[assignment.source_uid].get(edge.source)
+            if origins is not None:
+                channels[edge.id, 0] = (assignment.watermark(origins), False)
         return channels
 
     # -- stage 0: source splits --------------------------------------------------------------
@@ -245,6 +259,9 @@ class Task:
             watermark = assignment.watermark(reached[stage_node.id])
             instance.watermarks[stage_node.id] = watermark
             instance.outputs[stage_node.id].watermark = watermark
+            channels = self._channels_of_split(stage_node, assignment)
+            if len(instance.graph.inputs(stage_node.id)) > 1:
+                instance.valves[stage_node.id] = WatermarkValve(watermark, channels)
         for writer in writers:
             start = assignment.watermark(reached[writer.source_node])
             writer.switch_channel(assignment.channel, start)
@@ -257,7 +274,7 @@ class Task:
         for read in self._source_batches(node, assignment):
             records += self._feed(node, read)
             yield from self._drain_if_full()
-        if assignment.split.id.startswith(END_OF_INPUT):
+        if assignment.is_end_of_input:
             head.process_watermark(MAX_TIMESTAMP)
         self._end_split(here, assignment, records)
         for writer in writers:
@@ -318,7 +335,8 @@ class Task:
                 state = snapshot.operator_state
                 pickled = None if state is None else dumps(state)
                 states[node.uid] = (self._instance.outputs[node.id].watermark, pickled)
-        if assignment.split.id.startswith(END_OF_INPUT):
+            self._reached[assignment.channel, node.id] = self._instance.outputs[node.id].watermark
+        if assignment.is_end_of_input:
             return
         self._splits.append(
             SplitState(
@@ -391,7 +409,7 @@ class Task:
                 OperatorAck(
                     uid=node.uid,
                     subtask=instance.subtask,
-                    watermark=instance.outputs[node.id].watermark,
+                    watermark=self._acknowledged_watermark(node),
                     idle=instance.outputs[node.id].idle,
                     state=None if store is None else store.snapshot(),
                     operator_state=None if state is None else dumps(state),
@@ -400,6 +418,32 @@ class Task:
                 )
             )
         return acks
+
+    def _acknowledged_watermark(self, node: StreamNode) -> int:
+        """What the manifest says of an operator's time.
+
+        In stage 0 it is that of the slowest split of all subtasks, as far as it is known here: when
+        the parallelism changes the operator may go on behind an exchange, where it gets them all.
+        """
+        output = self._instance.outputs[node.id].watermark
+        if self._instance.level > 0:
+            return output
+        assignments = self._plan.assignments
+        over = {each.source_uid for each in assignments if each.is_end_of_input}
+        watermarks: list[int] = []
+        for assignment in assignments:
+            origins = self._origins[assignment.source_uid].get(node.id)
+            if origins is None:
+                continue
+            if assignment.source_uid in over:
+                watermarks.append(MAX_TIMESTAMP)
+                continue
+            start = assignment.watermark(origins)
+            watermarks.append(self._reached.get((assignment.channel, node.id), start))
+        if not watermarks:
+            subtask = self._instance.subtask
+            return self._plan.subtask_watermark(node.uid, subtask, node.parallelism)
+        return min(watermarks)
 
     def _acknowledge(self, operators: list[OperatorAck]) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -2,8 +2,9 @@
 
 In stage 0 event time is kept per channel (source split) by the *per-channel* operators: the head
 of each source and operators that assign timestamps and watermarks.  Every other operator of
-stage 0 has the time of the nearest of them upstream.  Both the task that reads a split and the
-tasks that receive its frames must know which one that is.
+stage 0 has the time of the nearest of them upstream; the least of them, where several ways lead to
+it.  Both the task that reads a split and the tasks that receive its frames must know which these
+are.
 """
 
 from __future__ import annotations
@@ -23,27 +24,32 @@ def is_per_channel(node: StreamNode) -> bool:
     return node.kind == "source" or isinstance(node.factory, TimestampsWatermarksFactory)
 
 
-def time_origins(graph: JobGraph) -> dict[str, dict[int, str]]:
-    """Source uid -> stage-0 node it reaches -> uid of the operator that makes its watermarks.
+def time_origins(graph: JobGraph) -> dict[str, dict[int, frozenset[str]]]:
+    """Source uid -> stage-0 node it reaches -> uids of the operators that make its watermarks.
 
-    Where a node is reached on two ways (a diamond within the chain) the first edge counts.
+    There are several where a node is reached on several ways (a diamond within the stage).
     """
     stage_0 = set(graph.stages[0].nodes) if graph.stages else set()
-    origins: dict[str, dict[int, str]] = {}
+    origins: dict[str, dict[int, frozenset[str]]] = {}
     for node in graph.nodes.values():
         if node.kind == "source":
-            reached: dict[int, str] = {}
+            reached: dict[int, frozenset[str]] = {}
             _follow(graph, node, node.uid, stage_0, reached)
             origins[node.uid] = reached
     return origins
 
 
 def _follow(
-    graph: JobGraph, node: StreamNode, origin: str, stage_0: set[int], reached: dict[int, str]
+    graph: JobGraph,
+    node: StreamNode,
+    origin: str,
+    stage_0: set[int],
+    reached: dict[int, frozenset[str]],
 ) -> None:
-    if node.id in reached or node.id not in stage_0:
-        return
     own = node.uid if is_per_channel(node) else origin
-    reached[node.id] = own
+    known = reached.get(node.id, frozenset())
+    if own in known or node.id not in stage_0:
+        return
+    reached[node.id] = known | {own}
     for edge in graph.outputs(node.id):
         _follow(graph, graph.nodes[edge.target], own, stage_0, reached)

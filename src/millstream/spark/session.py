@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["STREAMING_OPTIONS", "get_session", "streaming_options"]
 
+#: Of a session that is started here; ``spark.*`` keys of the job's configuration come on top.
+_LOCAL_OPTIONS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.log.level": "ERROR",
+}
+
 #: Options of the session in which the query starts.  Spark copies them into the query's own
 #: session, so they are put back afterwards.
 STREAMING_OPTIONS: Final = {
@@ -51,15 +59,11 @@ def get_session(configuration: Configuration) -> SparkSession:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     use_java()
     master = configuration.get(options.SPARK_MASTER) or "local[*]"
-    session = (
-        SparkSession.builder.appName("millstream")
-        .master(str(master))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.python.worker.reuse", "true")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.appName("millstream").master(master)
+    own = {key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")}
+    for key, value in {**_LOCAL_OPTIONS, **own}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -69,7 +69,6 @@ class TimestampsWatermarksOperator(Operator):
             self._generator.__dict__.update(attributes)
         self._watermarks.highest = self._emitted
         self._records = 0
-        self._check_idleness()
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Give records their timestamps; emit them and the watermark behind them."""
@@ -114,7 +113,8 @@ class TimestampsWatermarksOperator(Operator):
             self.output.emit_idle(idle)
 
     def end_epoch(self) -> OperatorSnapshot:
-        """Vote with the generator's attributes."""
+        """Note idleness, and vote with the generator's attributes."""
+        self._check_idleness()
         state = dumps(
             (dict(self._generator.__dict__), self._emitted, self._idle, self._last_active)
         )
@@ -152,11 +152,17 @@ class TimestampsWatermarksOperator(Operator):
             self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
 
     def _check_idleness(self) -> None:
-        """At the start of an epoch: nothing came for longer than the strategy's timeout."""
+        """At the end of an epoch: nothing came for longer than the strategy's timeout.
+
+        Not at its start: what comes in this very epoch must not be overtaken by the time of other
+        channels.  It is said again in every such epoch, because the channels of stage 0 begin
+        each epoch as active.
+        """
         timeout = self._strategy.idle_timeout
-        if timeout is not None and not self._idle and self._now - self._last_active >= timeout:
-            self._idle = True
-            self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
+        if timeout is None or self._records or self._now - self._last_active < timeout:
+            return
+        self._idle = True
+        self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
 
     def _culprit(self, batch: Batch) -> object:
         """The record whose timestamp cannot be taken."""

@@ -1,0 +1,79 @@
+"""One Spark session for all tests of this directory, and environments on it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cloudpickle
+import pytest
+
+from millstream.common import Configuration
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.spark.session import get_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+#: Seconds.  Only a test that hangs waits so long.
+DEADLINE = 180.0
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    source = str(Path(__file__).parents[2] / "src")
+    # Workers know nothing of pytest's ``pythonpath``.
+    known = os.environ.get("PYTHONPATH", "")
+    if source not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (source, known) if part)
+    configuration = Configuration()
+    configuration.set_string("millstream.spark.master", "local[2]")
+    return get_session(configuration)
+
+
+@pytest.fixture(autouse=True)
+def _ship_test_modules(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Functions of test modules go to the workers by value: these cannot import the modules."""
+    module = request.module
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.fixture
+def make(spark: SparkSession, tmp_path: Path) -> Callable[..., StreamExecutionEnvironment]:
+    """Make an environment of a parallelism, with settings."""
+
+    def environment(
+        parallelism: int = 2, settings: dict[str, str] | None = None
+    ) -> StreamExecutionEnvironment:
+        configuration = Configuration()
+        entries = {
+            "millstream.local-directory": str(tmp_path / "local"),
+            "millstream.checkpoint.fsync": "false",
+            "millstream.progress": "off",
+            "restart-strategy.type": "none",
+        }
+        for key, value in {**entries, **(settings or {})}.items():
+            configuration.set_string(key, value)
+        env = StreamExecutionEnvironment.get_execution_environment(configuration)
+        return env.set_parallelism(parallelism)
+
+    return environment
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool], str], None]:
+    """Wait for a condition, with a deadline that only a failure reaches."""
+
+    def wait(condition: Callable[[], bool], what: str) -> None:
+        limit = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < limit, f"not within {DEADLINE:.0f} s: {what}"
+            time.sleep(0.05)
+
+    return wait

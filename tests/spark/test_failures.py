@@ -1,0 +1,228 @@
+"""Killed workers and executors, restarts, a second driver: results stay exactly once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import pytest
+
+from millstream.common import Types
+from millstream.datastream import MapFunction, RestartStrategies
+from millstream.errors import FencedError, JobError, MillstreamError, UserFunctionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from millstream.datastream import StreamExecutionEnvironment
+
+    Make = Callable[..., StreamExecutionEnvironment]
+    Eventually = Callable[[Callable[[], bool], str], None]
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).parent / "counting_job.py"
+#: Seconds; what a program takes on a machine that is busy with other work.
+LONGEST = 400
+
+
+@pytest.fixture
+def job() -> Iterator[ModuleType]:
+    """``counting_job``, whose functions go to the workers by value."""
+    specification = importlib.util.spec_from_file_location("counting_job", JOB)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["counting_job"] = module
+    specification.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)
+    yield module
+    cloudpickle.unregister_pickle_by_value(module)
+    del sys.modules["counting_job"]
+
+
+@pytest.mark.parametrize("place", ["first", "second"])
+def test_killed_worker(make: Make, job: Any, tmp_path: Path, place: str) -> None:  # noqa: ANN401 - a module
+    env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
+    flag = tmp_path / "flag"
+    job.add_job(env, tmp_path / "output", **{place: job.KillWorker(33, flag)})
+    env.execute("counting")
+    assert flag.exists()
+    assert job.problem(tmp_path / "output") is None
+
+
+def test_killed_worker_without_restart(make: Make, job: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module
+    """The job fails with a readable error; a second start finishes it."""
+    settings = {"execution.checkpointing.dir": str(tmp_path / "checkpoints")}
+    for attempt in range(2):
+        env = make(2, settings)
+        job.add_job(env, tmp_path / "output", second=job.KillWorker(33, tmp_path / "flag"))
+        if attempt == 0:
+            with pytest.raises(MillstreamError, match=r"(?i)worker.*(crash|exit|kill|terminat)"):
+                env.execute("counting")
+            ids = [number for _, number, _ in job.rows(tmp_path / "output")]
+            assert len(ids) == len(set(ids)) < job.NUMBERS
+        else:
+            env.execute("counting")
+    assert job.problem(tmp_path / "output") is None
+
+
+@pytest.mark.usefixtures("spark")  # which sets PYTHONPATH
+def test_killed_executors(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(JOB), "executors", str(tmp_path)],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=LONGEST)
+        finally:
+            _end(process)
+    assert process.returncode == 0, (tmp_path / "log").read_text()
+    assert output.splitlines() == ["first: None True", "second: None True"]
+
+
+def test_second_driver_fences_the_first(
+    make: Make,
+    job: Any,  # noqa: ANN401 - a module
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    output, log_path = tmp_path / "output", tmp_path / "log"
+    with log_path.open("w") as log:
+        first = subprocess.Popen(
+            [sys.executable, str(JOB), "wait", str(tmp_path)],
+            cwd=tmp_path,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+
+            def half_done() -> bool:
+                assert first.poll() is None, log_path.read_text()
+                return len(job.rows(output)) == job.NUMBERS // 2
+
+            eventually(half_done, "the first half by the first driver")
+            env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+            env.set_restart_strategy(RestartStrategies.fixed_delay_restart(5, 10))
+            job.add_job(env, output, go=tmp_path / "go")
+            client = env.execute_async("counting")
+
+            def taken_over() -> bool:
+                opened = sorted((tmp_path / "checkpoints" / "log").glob("*.json"))
+                return any('"generation":2' in path.read_text() for path in opened)
+
+            eventually(taken_over, "the second driver to open the log")
+            (tmp_path / "go").touch()
+            client.get_job_execution_result()
+            first.wait(LONGEST)
+        finally:
+            _end(first)
+    assert first.returncode == 1
+    text = log_path.read_text()
+    assert FencedError.__name__ in text.splitlines()[-1] or FencedError.__name__ in text, text
+    assert job.problem(output) is None
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """End the program's process group, which is its own."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+class Failing(MapFunction):
+    """Fails at the number 33 until it has failed often enough; counts how often in a file."""
+
+    def __init__(self, log: Path, times: int, *, alike: bool) -> None:
+        self.log = log
+        self.times = times
+        self.alike = alike
+
+    def map(self, value: int) -> int:
+        if value == 33:
+            failures = len(self.log.read_text()) if self.log.exists() else 0
+            if failures < self.times:
+                with self.log.open("a") as log:
+                    log.write(".")
+                message = "always the same" if self.alike else f"failure {failures}"
+                raise ValueError(message)
+        return value
+
+
+def test_fixed_delay_restarts(make: Make, job: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module
+    env = make(2).set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
+    failing = Failing(tmp_path / "failures", 2, alike=False)
+    job.add_job(env, tmp_path / "output", second=failing)
+    env.execute("counting")
+    assert (tmp_path / "failures").read_text() == ".."
+    assert job.problem(tmp_path / "output") is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "alike", "failures"),
+    [
+        (RestartStrategies.no_restart(), False, 1),
+        (RestartStrategies.fixed_delay_restart(1, 10), False, 2),
+        # The same error of user code, millstream.user-error.max-repeats times.
+        (RestartStrategies.exponential_delay_restart(10, 20, 1.5, 60_000, 0.1), True, 3),
+    ],
+    ids=["none", "fixed-delay", "repeats"],
+)
+def test_restarts_end(
+    make: Make,
+    job: Any,  # noqa: ANN401 - a module
+    tmp_path: Path,
+    strategy: Any,  # noqa: ANN401 - a restart strategy
+    alike: bool,
+    failures: int,
+) -> None:
+    env = make(2).set_restart_strategy(strategy)
+    failing = Failing(tmp_path / "failures", 100, alike=alike)
+    job.add_job(env, tmp_path / "output", first=failing)
+    with pytest.raises(UserFunctionError) as caught:
+        env.execute("counting")
+    assert len((tmp_path / "failures").read_text()) == failures
+    message = str(caught.value)
+    assert "operator 'Map'" in message
+    assert "counting_job.py:" in message, "where the operator was made"
+    assert "record 33" in message
+    assert f"{__file__}:" in message, "where the user's code failed"
+    wanted = "always the same" if alike else f"failure {failures - 1}"
+    assert f"ValueError: {wanted}" in message
+
+
+def explode(value: Any) -> Any:  # noqa: ANN401 - any record
+    message = "boom"
+    raise KeyError(message)
+
+
+def test_an_error_in_open_names_the_operator(make: Make) -> None:
+    class Broken(MapFunction):
+        def open(self, runtime_context: object) -> None:
+            explode(None)
+
+        def map(self, value: int) -> int:
+            return value
+
+    env = make(1)
+    env.from_collection([1], Types.LONG()).map(Broken()).name("opener").print()
+    with pytest.raises((UserFunctionError, JobError), match="opener") as caught:
+        env.execute()
+    assert "boom" in str(caught.value)
+    assert f"{Path(__file__).name}:" in str(caught.value)
