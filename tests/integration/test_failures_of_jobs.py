@@ -6,7 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
 from millstream.common import Types
 from millstream.connectors.files import FileSource
@@ -18,13 +20,10 @@ from millstream.runtime.task import Task
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sinks import CollectSink, FailingSink
 from millstream.testing.sources import CRASH, EPOCH, At, ScriptedSource
-from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    import pyarrow as pa
 
     from millstream.checkpoint.model import TaskAck
     from millstream.graph.model import JobGraph
@@ -84,17 +83,18 @@ def check_all(directory: Path) -> None:
 
 def check_part(directory: Path, records: int) -> None:
     """What the first epochs, which read so many records, must show, and no more."""
-    assert sorted(collected(directory, "first")) == EVENTS[:records]
+    assert sorted(collected(directory, "first")) == sorted(EVENTS[:records])
     assert sorted(collected(directory, "last")) == sorted(totals()[:records])
 
 
-# The record that fails is in the third epoch: 30 is a value, 61 a sum.
-@pytest.mark.parametrize(("place", "number"), [(0, 30), (1, 112), (2, 112)])
+@pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_failing_user_function_leaves_no_output_and_the_next_run_continues(
-    tmp_path: Path, place: int, number: int, backend: str
+    tmp_path: Path, place: int, backend: str
 ) -> None:
-    assert place == 0 or number in dict.fromkeys(total for _, total in totals()[24:36])
+    # Record 30, or the sum it makes: an epoch reads 12 records, so that is in the third.
+    number = 30 if place == 0 else totals()[30][1]
+    assert place == 0 or number not in [total for _, total in totals()[:24]]
     flag = tmp_path / "flag"
     flag.touch()
 
@@ -103,11 +103,12 @@ def test_failing_user_function_leaves_no_output_and_the_next_run_continues(
         directory = tmp_path / "checkpoint"
         return MiniCluster(graph, directory, limits=[24], state_backend=backend)
 
-    first = cluster()
-    for attempt in (first, first, cluster()):  # twice in one run, and in a new one
-        with pytest.raises(UserFunctionError, match=r"not today"):
-            attempt.run()
-        check_part(tmp_path, 24)
+    for _ in range(2):
+        running = cluster()
+        for _ in range(2):  # twice in each run
+            with pytest.raises(UserFunctionError, match="not today"):
+                running.run()
+            check_part(tmp_path, 24)
     flag.unlink()
     cluster().run()
     check_all(tmp_path)
@@ -183,19 +184,18 @@ def _only(batches: list[pa.RecordBatch], *, acknowledgements: bool) -> Iterator[
     for batch in batches:
         levels = batch.column(0).to_pylist()
         keep = [at for at, level in enumerate(levels) if (level > 1000) == acknowledgements]
-        yield batch.take(keep)
+        yield batch.take(pa.array(keep, pa.int64()))
 
 
 def _for_subtask(batches: list[pa.RecordBatch], subtask: int) -> Iterator[pa.RecordBatch]:
     for batch in _only(batches, acknowledgements=False):
         subtasks = batch.column(1).to_pylist()
-        yield batch.take([at for at, target in enumerate(subtasks) if target == subtask])
+        mine = [at for at, target in enumerate(subtasks) if target == subtask]
+        yield batch.take(pa.array(mine, pa.int64()))
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-def test_epoch_whose_tasks_read_different_attempts_is_refused(
-    tmp_path: Path, backend: str
-) -> None:
+def test_epoch_whose_tasks_read_different_attempts_is_refused(tmp_path: Path, backend: str) -> None:
     def cluster() -> TwoAttempts:
         graph = job(tmp_path, lambda record: record, 0)
         directory = tmp_path / "checkpoint"
@@ -261,7 +261,7 @@ def test_dead_letters_go_to_their_side_output_once(tmp_path: Path, parallelism: 
     schema = Types.ROW_NAMED(["key", "value"], [Types.LONG(), Types.LONG()])
 
     def graph(env: StreamExecutionEnvironment) -> JobGraph:
-        source = FileSource.json_lines(str(tmp_path / "in"), schema, malformed="dead-letter")
+        source = FileSource.json_lines(str(tmp_path / "in"), schema=schema, malformed="dead-letter")
         rows = env.from_source(source, None, "files")
         letters = rows.get_side_output(OutputTag("dead-letter"))
         collect(letters.map(lambda row: (row.place, row.raw)), tmp_path, "letters")
@@ -284,7 +284,8 @@ def test_malformed_line_fails_the_job_naming_file_and_line(tmp_path: Path) -> No
     (tmp_path / "one.json").write_text('{"key": 1}\n{"key": \n')
     schema = Types.ROW_NAMED(["key"], [Types.LONG()])
     env = environment(1)
-    rows = env.from_source(FileSource.json_lines(str(tmp_path / "one.json"), schema), None, "f")
+    source = FileSource.json_lines(str(tmp_path / "one.json"), schema=schema)
+    rows = env.from_source(source, None, "file")
     collect(rows, tmp_path)
     with pytest.raises(SourceError, match=r"one\.json:2|one\.json.*line 2"):
         MiniCluster(env.get_job_graph("malformed"), tmp_path / "checkpoint").run()

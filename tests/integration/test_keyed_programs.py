@@ -12,21 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from millstream.common import Types
-from millstream.datastream import (
-    AggregateFunction,
-    KeyedProcessFunction,
-    OutputTag,
-    StreamExecutionEnvironment,
-)
-from millstream.datastream.state import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
 from tests.integration.job_runs import (
     Schedule,
     SplitsSource,
@@ -37,6 +22,22 @@ from tests.integration.job_runs import (
     run_schedule,
     schedules,
     temporary_directory,
+)
+
+from millstream.common import Types
+from millstream.datastream import (
+    AggregateFunction,
+    KeyedProcessFunction,
+    OutputTag,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
+from millstream.datastream.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Longest(AggregateFunction):
 class Machine(KeyedProcessFunction):
     """Does to its states and timers what the values of the records tell it to."""
 
-    def open(self, runtime_context: Any) -> None:
+    def open(self, runtime_context: RuntimeContext) -> None:
         context = runtime_context
         self.value = context.get_state(ValueStateDescriptor("value", Types.LONG()))
         self.list = context.get_list_state(ListStateDescriptor("list", Types.LONG()))
@@ -111,7 +112,9 @@ class Machine(KeyedProcessFunction):
             AggregatingStateDescriptor("longest", Longest(), Types.PICKLED_BYTE_ARRAY())
         )
 
-    def process_element(self, value: Event, ctx: Any) -> Iterator[Any]:
+    def process_element(  # noqa: C901 - one case per action
+        self, value: Event, ctx: KeyedProcessFunction.Context
+    ) -> Iterator[Any]:
         _, number, stamp = value
         timers = ctx.timer_service()
         bucket = (stamp // BUCKET + 1) * BUCKET
@@ -144,7 +147,7 @@ class Machine(KeyedProcessFunction):
         if number % 7 == 0:
             yield SIDE, (ctx.get_current_key(), number, stamp)
 
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
         timers = ctx.timer_service()
         assert ctx.timestamp() == timestamp
         yield ctx.get_current_key(), "timer", timestamp, timers.current_watermark(), self.snapshot()
@@ -186,7 +189,7 @@ class MachineAnswer:
     def empty(self) -> dict[str, Any]:
         return {"value": None, "list": [], "map": {}, "sum": None, "longest": None}
 
-    def record(self, event: Event) -> None:
+    def record(self, event: Event) -> None:  # noqa: C901 - one branch per action
         key, number, stamp = event
         name = key_id(key)
         self.keys[name] = key

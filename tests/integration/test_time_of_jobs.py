@@ -7,19 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from millstream.common import WatermarkStrategy
-from millstream.connectors.source import Boundedness
-from millstream.datastream import (
-    DataStream,
-    KeyedProcessFunction,
-    ProcessFunction,
-    StreamExecutionEnvironment,
-    TumblingEventTimeWindows,
-    WindowFunction,
-)
-from millstream.testing.mini_cluster import MiniCluster
-from millstream.testing.sources import EPOCH, WATERMARK, At, ScriptedSource
 from tests.integration.job_runs import (
     Schedule,
     SplitsSource,
@@ -29,6 +16,19 @@ from tests.integration.job_runs import (
     event_time,
     run_schedule,
 )
+
+from millstream.common import WatermarkStrategy
+from millstream.connectors.source import Boundedness
+from millstream.datastream import (
+    DataStream,
+    KeyedProcessFunction,
+    StreamExecutionEnvironment,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    WindowFunction,
+)
+from millstream.testing.mini_cluster import MiniCluster
+from millstream.testing.sources import EPOCH, WATERMARK, At, ScriptedSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,8 +40,8 @@ Event = tuple[str, int, int]
 MAX_TIME = 2**63 - 1
 
 
-class Gathered(WindowFunction):
-    def apply(self, key: Any, window: Any, inputs: Iterable[Event]) -> Iterator[Any]:
+class Gathered(WindowFunction[Event, Any, str, TimeWindow]):
+    def apply(self, key: str, window: TimeWindow, inputs: Iterable[Event]) -> Iterator[Any]:
         yield key, window.start, sorted(number for _, number, _ in inputs)
 
 
@@ -78,10 +78,10 @@ class GrowingSource(SplitsSource):
 
 
 class AtTheEnd(KeyedProcessFunction):
-    def process_element(self, value: Event, ctx: Any) -> None:
+    def process_element(self, value: Event, ctx: KeyedProcessFunction.Context) -> None:
         ctx.timer_service().register_event_time_timer(10**15 + value[1])
 
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
         yield ctx.get_current_key(), timestamp, ctx.timer_service().current_watermark()
 
 
@@ -185,13 +185,6 @@ def test_idle_split_does_not_hold_time_back_and_returns(
 
 
 # -- several inputs --------------------------------------------------------------------------------
-
-
-class Now(ProcessFunction):
-    """The time that a stream has when its records come."""
-
-    def process_element(self, value: Event, ctx: Any) -> Iterator[Any]:
-        yield value[1], ctx.timer_service().current_watermark()
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])

@@ -12,19 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from millstream.common import Types
-from millstream.datastream import (
-    AggregateFunction,
-    OutputTag,
-    ProcessWindowFunction,
-    SlidingEventTimeWindows,
-    StreamExecutionEnvironment,
-    TumblingEventTimeWindows,
-    WindowFunction,
-)
-from millstream.datastream.aggregates import Avg, Count, Max, Min, Sum
-from millstream.datastream.state import ValueStateDescriptor
 from tests.integration.job_runs import (
     Schedule,
     SplitsSource,
@@ -45,6 +32,20 @@ from tests.integration.test_keyed_programs import (
     event_lists,
     key_id,
 )
+
+from millstream.common import Types
+from millstream.datastream import (
+    AggregateFunction,
+    OutputTag,
+    ProcessWindowFunction,
+    SlidingEventTimeWindows,
+    StreamExecutionEnvironment,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    WindowFunction,
+)
+from millstream.datastream.aggregates import Avg, Count, Max, Min, Sum
+from millstream.datastream.state import ValueStateDescriptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -154,22 +155,27 @@ class Gather(AggregateFunction):
         return [*a, *b]
 
 
-class Apply(WindowFunction):
-    def apply(self, key: Any, window: Any, inputs: Iterable[Event]) -> Iterator[Any]:
+class Apply(WindowFunction[Event, Any, object, TimeWindow]):
+    def apply(self, key: object, window: TimeWindow, inputs: Iterable[Event]) -> Iterator[Any]:
         yield key, window.start, window.end, tuple(inputs)
 
 
-class CountFires(ProcessWindowFunction):
+class CountFires(ProcessWindowFunction[Any, Any, object, TimeWindow]):
     """Counts the fires of its window in the window's own state."""
 
-    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterator[Any]:
+    def process(
+        self,
+        key: object,
+        context: ProcessWindowFunction.Context[TimeWindow],
+        elements: Iterable[Any],
+    ) -> Iterator[Any]:
         window = context.window()
         state = context.window_state().get_state(ValueStateDescriptor("fires", Types.LONG()))
         fires = (state.value() or 0) + 1
         state.update(fires)
         yield key, window.start, window.end, (fires, *elements)
 
-    def clear(self, context: Any) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[TimeWindow]) -> None:
         context.window_state().get_state(ValueStateDescriptor("fires", Types.LONG())).clear()
 
 
@@ -218,15 +224,11 @@ def expected_fires(kind: str, answer: WindowAnswer) -> dict[Where, list[Any]]:
 
 def dropped(manifest: Manifest) -> int:
     return sum(
-        count
-        for name, count in manifest.totals.items()
-        if name.endswith("numLateRecordsDropped")
+        count for name, count in manifest.totals.items() if name.endswith("numLateRecordsDropped")
     )
 
 
-def check_late(
-    program: Windows, answer: WindowAnswer, directory: Path, manifest: Manifest
-) -> None:
+def check_late(program: Windows, answer: WindowAnswer, directory: Path, manifest: Manifest) -> None:
     if program.side_output:
         seen = Counter(map(repr, collected(directory, "late")))
         assert seen == Counter(map(repr, answer.late))

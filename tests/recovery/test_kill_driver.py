@@ -60,6 +60,9 @@ def test_every_crash_point(seed: int, tmp_path: Path) -> None:
     first = ["splits.log.before", "splits.log.after"]
     points = sorted(set(CRASH_POINTS) - set(first))
     chance.shuffle(points)
+    if seed != SEEDS[0]:
+        # Every point is reached with the first seed, and at least twenty with each.
+        points = points[: 20 - len(first)]
     output = tmp_path / "output"
     never_reached = []
     for number, point in enumerate(first + points):

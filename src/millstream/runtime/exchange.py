@@ -289,9 +289,7 @@ class WatermarkValve:
         return self._advance()
 
     def _advance(self) -> int | None:
-        active = [
-            watermark for key, watermark in self._watermarks.items() if key not in self._idle
-        ]
+        active = [watermark for key, watermark in self._watermarks.items() if key not in self._idle]
         if active:
             return self._raise_to(min(active))
         if self._watermarks:

@@ -1,7 +1,9 @@
 """Epoch sizing: how much an epoch reads so that it takes about the target time.
 
-What it is: a small controller.  A backlog is caught up in larger epochs, because each epoch has a
-fixed cost.
+What it is: a small controller.  It fits ``seconds = fixed + units * per_unit`` to the epochs seen
+and chooses the units.  A backlog is caught up in larger epochs, because each epoch has a fixed
+cost; and an epoch is never made so small that most of it is fixed cost, however loaded the
+machine is: that would only make the backlog grow.
 What it is not: a rate limit of the user's; that is up to the source.
 """
 
@@ -16,8 +18,14 @@ _BACKLOG_FACTOR: Final = 5.0
 #: One step changes the limit by at most these factors, so that one slow epoch does not upset it.
 _GROW: Final = 4.0
 _SHRINK: Final = 0.5
-#: Seconds of an epoch that do not depend on its size.
+#: First guess of the seconds of an epoch that do not depend on its size.
 _FIXED_SECONDS: Final = 0.3
+#: Weight of a new observation.
+_WEIGHT: Final = 0.3
+#: The limit never falls below this part of the initial one.
+_LEAST_PART: Final = 64
+#: An epoch takes at least this many times its fixed cost.
+_LEAST_TOTAL: Final = 2.0
 
 
 class EpochSizer:
@@ -25,9 +33,14 @@ class EpochSizer:
 
     def __init__(self, initial: int, target_seconds: float) -> None:
         self.limit = initial
+        #: A machine that stands still for a while must not lead to epochs of single records.
+        self._least = max(1, initial // _LEAST_PART)
         self._target = target_seconds
         self._units = 0
         self._backlog = False
+        self._fixed = _FIXED_SECONDS
+        self._first = True
+        self._last: tuple[int, float] | None = None
 
     def planned(self, units: int, *, backlog: bool) -> None:
         """The next epoch reads ``units``; ``backlog`` says that the limit held more back."""
@@ -36,10 +49,29 @@ class EpochSizer:
 
     def finished(self, seconds: float) -> None:
         """The epoch took ``seconds``."""
-        if not self._units or (not self._backlog and seconds <= self._target):
+        if not self._units:
+            return
+        if self._first:
+            self._first = False  # it started the workers: its time says nothing
+            return
+        self._learn(self._units, seconds)
+        if not self._backlog and seconds <= self._target:
             return
         target = self._target * (_BACKLOG_FACTOR if self._backlog else 1.0)
-        work = max(seconds - _FIXED_SECONDS, 0.01)
-        wanted = max(target - _FIXED_SECONDS, 0.05) / work
-        factor = min(max(wanted, _SHRINK), _GROW)
-        self.limit = max(1, int(min(self._units, self.limit) * factor))
+        target = max(target, _LEAST_TOTAL * self._fixed)
+        work = max(seconds - self._fixed, 0.01)
+        factor = min(max((target - self._fixed) / work, _SHRINK), _GROW)
+        wanted = int(min(self._units, self.limit) * factor)
+        self.limit = max(wanted, self._least)
+
+    def _learn(self, units: int, seconds: float) -> None:
+        """Estimate the fixed cost from this epoch and the last one of clearly another size."""
+        if self._last is not None:
+            last_units, last_seconds = self._last
+            if max(units, last_units) < 1.2 * min(units, last_units):
+                return
+            # Not negative: a smaller epoch that took longer tells of load, so of fixed cost.
+            per_unit = max((seconds - last_seconds) / (units - last_units), 0.0)
+            fixed = min(max(seconds - units * per_unit, 0.0), seconds)
+            self._fixed += _WEIGHT * (fixed - self._fixed)
+        self._last = (units, seconds)

@@ -160,9 +160,7 @@ class StageInstance:
             combiner = cast("CombinerOperator", edge.combiner.create())
             combiner.setup(self._context(target), NodeOutput())
         level = self._levels[edge.target]
-        writer = ExchangeWriter(
-            edge, level, target.parallelism, partitioner, self.outbox, combiner
-        )
+        writer = ExchangeWriter(edge, level, target.parallelism, partitioner, self.outbox, combiner)
         self.writers.append(writer)
         return writer
 

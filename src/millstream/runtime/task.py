@@ -259,8 +259,8 @@ class Task:
             watermark = assignment.watermark(reached[stage_node.id])
             instance.watermarks[stage_node.id] = watermark
             instance.outputs[stage_node.id].watermark = watermark
-            channels = self._channels_of_split(stage_node, assignment)
             if len(instance.graph.inputs(stage_node.id)) > 1:
+                channels = self._channels_of_split(stage_node, assignment)
                 instance.valves[stage_node.id] = WatermarkValve(watermark, channels)
         for writer in writers:
             start = assignment.watermark(reached[writer.source_node])
@@ -325,9 +325,7 @@ class Task:
             final=self._plan.final,
         )
 
-    def _end_split(
-        self, here: list[StreamNode], assignment: SplitAssignment, records: int
-    ) -> None:
+    def _end_split(self, here: list[StreamNode], assignment: SplitAssignment, records: int) -> None:
         states: dict[str, tuple[int, bytes | None]] = {}
         for node in here:
             if is_per_channel(node):

@@ -354,12 +354,16 @@ class _Run:
     def _count(self, manifest: Manifest) -> None:
         self._totals.clear()
         self._totals.update(manifest.totals)
+        self._records = sum(
+            manifest.totals.get(f"{node.uid}.numRecordsIn", 0)
+            for node in self._job.graph.nodes.values()
+            if node.kind == "source"
+        )
 
     def _epoch_done(self, manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
         self._count(manifest)
         self._on_progress()
         records = sum(split.records for ack in acks for split in ack.splits)
-        self._records += records
         self._progress.update(
             manifest.epoch,
             self._records,

@@ -36,8 +36,8 @@ _LOCAL_OPTIONS: Final = {
 STREAMING_OPTIONS: Final = {
     # The plan of an epoch is fixed: the target subtasks are partitions and must stay so.
     "spark.sql.adaptive.enabled": "false",
-    # Frames are large: few of them make a batch.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
+    # Frames are large: a batch of them is limited by its bytes.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
     "spark.sql.streaming.pollingDelay": "5ms",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "5",

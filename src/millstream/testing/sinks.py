@@ -71,6 +71,7 @@ class FailingSink(Sink):
         """Fail if it is time to."""
         if step != self.step:
             return
+        self._directory.mkdir(parents=True, exist_ok=True)
         for number in range(self.times):
             try:
                 (self._directory / f"failed-{number}").touch(exist_ok=False)
