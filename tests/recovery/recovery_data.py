@@ -67,7 +67,7 @@ def expected_windows(events: list[Event]) -> list[tuple[str, str, int, int, int]
             entry = result[kind, key, start]
             entry[0] += 1
             entry[1] += value
-    return sorted((*window, *entry) for window, entry in result.items())
+    return sorted((*window, entry[0], entry[1]) for window, entry in result.items())
 
 
 def visible_running(output: Path) -> list[tuple[str, int, int, int]]:
@@ -82,8 +82,10 @@ def visible_running(output: Path) -> list[tuple[str, int, int, int]]:
 
 def visible_windows(output: Path) -> list[tuple[str, str, int, int, int]]:
     """What a reader sees."""
-    rows = []
+    rows: list[tuple[str, str, int, int, int]] = []
     for path in sorted((output / "windows").glob("[!._]*")):
-        for row in pq.read_table(path).to_pylist():
-            rows.append((row["kind"], row["key"], row["start"], row["n"], row["total"]))
+        rows.extend(
+            (row["kind"], row["key"], row["start"], row["n"], row["total"])
+            for row in pq.read_table(path).to_pylist()
+        )
     return rows

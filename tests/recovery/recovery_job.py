@@ -20,10 +20,14 @@ from millstream.datastream import (
 )
 from millstream.datastream.connectors.file_system import FileSink, FileSource
 from millstream.datastream.state import ListStateDescriptor, ValueStateDescriptor
-from millstream.datastream.window import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.datastream.window import (
+    SlidingEventTimeWindows,
+    TimeWindow,
+    TumblingEventTimeWindows,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from millstream.connectors.source import Split
 
@@ -45,7 +49,9 @@ class RunningTotal(KeyedProcessFunction):
     """Count and sum per key, one row per record; a row with n = -count at the end of a pause."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.PICKLED_BYTE_ARRAY()))
+        self.total = runtime_context.get_state(
+            ValueStateDescriptor("total", Types.PICKLED_BYTE_ARRAY())
+        )
         self.seen = runtime_context.get_list_state(ListStateDescriptor("seen", Types.LONG()))
 
     def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
@@ -78,14 +84,17 @@ class CountAndSum(AggregateFunction):
         return a[0] + b[0], a[1] + b[1]
 
 
-class Describe(ProcessWindowFunction):
+class Describe(ProcessWindowFunction[tuple[int, int], Row, str, TimeWindow]):
     """Adds key and window to the aggregate."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
     def process(
-        self, key: str, context: ProcessWindowFunction.Context, elements: list[tuple[int, int]]
+        self,
+        key: str,
+        context: ProcessWindowFunction.Context[TimeWindow],
+        elements: Iterable[tuple[int, int]],
     ) -> Iterator[Row]:
         for count, total in elements:
             yield Row(kind=self.kind, key=key, start=context.window().start, n=count, total=total)
@@ -117,7 +126,7 @@ def main(arguments: list[str]) -> None:
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     source = FileSource.json_lines(source_path, schema=EVENT)
     source.__class__ = SlowFileSource
-    source.bytes_per_epoch = int(bytes_per_epoch)
+    setattr(source, "bytes_per_epoch", int(bytes_per_epoch))  # noqa: B010 - of the subclass
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(
         Duration.of_millis(OUT_OF_ORDERNESS)
     ).with_timestamp_assigner(lambda row, _: row.ts)
@@ -126,13 +135,19 @@ def main(arguments: list[str]) -> None:
     keyed.process(RunningTotal(), RUNNING).uid("running").sink_to(
         FileSink.json_lines(str(Path(output) / "running"))
     ).uid("running-sink")
-    tumbling = keyed.window(TumblingEventTimeWindows.of(Duration.of_millis(1_000))).aggregate(
-        CountAndSum(), Describe("tumbling"), output_type=WINDOW
-    ).uid("tumbling")
-    sliding = keyed.window(
-        SlidingEventTimeWindows.of(Duration.of_millis(900), Duration.of_millis(300))
-    ).aggregate(CountAndSum(), Describe("sliding"), output_type=WINDOW).uid("sliding")
-    tumbling.union(sliding).sink_to(FileSink.parquet(str(Path(output) / "windows"))).uid("windows-sink")
+    tumbling = (
+        keyed.window(TumblingEventTimeWindows.of(Duration.of_millis(1_000)))
+        .aggregate(CountAndSum(), Describe("tumbling"), output_type=WINDOW)
+        .uid("tumbling")
+    )
+    sliding = (
+        keyed.window(SlidingEventTimeWindows.of(Duration.of_millis(900), Duration.of_millis(300)))
+        .aggregate(CountAndSum(), Describe("sliding"), output_type=WINDOW)
+        .uid("sliding")
+    )
+    tumbling.union(sliding).sink_to(FileSink.parquet(str(Path(output) / "windows"))).uid(
+        "windows-sink"
+    )
     env.execute("recovery")
 
 

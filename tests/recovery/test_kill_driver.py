@@ -2,8 +2,10 @@
 
 Each chain starts the job again and again; each start is killed at another crash point, then
 the last is left to finish.  After every kill a reader must see no row twice and no row that is
-not in the independent answer; at the end it sees all of them.  A chain is replayed with
-``pytest tests/recovery/test_kill_driver.py -k "seed and <seed>"``.
+not in the independent answer; at the end it sees all of them, and the order per key is kept.
+
+A chain is replayed with ``MILLSTREAM_KILL_SEEDS=<seed> pytest tests/recovery/test_kill_driver.py``;
+``make soak`` goes on with new seeds for as long as it is told to.
 """
 
 from __future__ import annotations
@@ -11,13 +13,12 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 from pathlib import Path
+from typing import Final
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from recovery_data import (
+from tests.recovery.recovery_data import (
     expected_running,
     expected_windows,
     visible_running,
@@ -28,90 +29,127 @@ from recovery_data import (
 from millstream.crash_points import CRASH_POINTS
 from millstream.testing.crash import Run, run_once
 
-JOB = Path(__file__).parent / "recovery_job.py"
-SEEDS = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1,2,3").split(",")]
-BYTES_PER_EPOCH = 1_000
-RECORDS = 2_400
+pytestmark = pytest.mark.spark
+
+JOB: Final = Path(__file__).parent / "recovery_job.py"
+SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1,2,3").split(",")]
+RECORDS: Final = 2_400
+#: Of each of the three files; some sixty epochs in all.
+BYTES_PER_EPOCH: Final = 700
+#: Only a run that discovers the files logs them: the first.
+FIRST: Final = ["splits.log.before", "splits.log.after"]
+LEAST_POINTS: Final = 20
+RANDOM_KILLS: Final = 2
+DEADLINE: Final = 240.0
 
 
-def _check_visible(output: Path, running: list[object], windows: list[object], *, whole: bool) -> None:
-    seen = visible_running(output)
-    assert len(seen) == len(set(seen)), "a row is visible twice"
-    assert set(seen) <= set(running), "a row is visible that no clean run makes"
-    order: dict[str, int] = {}
-    for key, _, number, _ in seen:
-        if number > 0:
-            assert number == order.get(key, 0) + 1, f"order of key {key} is lost"
-            order[key] = number
-    seen_windows = visible_windows(output)
-    assert len(seen_windows) == len(set(seen_windows)), "a window is visible twice"
-    assert set(seen_windows) <= set(windows), "a window is visible that no clean run makes"
-    if whole:
-        assert sorted(seen) == running
-        assert sorted(seen_windows) == windows
+class Chain:
+    """One job that is started again and again."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.directory = directory
+        self.seed = seed
+        events = write_input(directory / "input", seed, RECORDS)
+        self.running, self.windows = expected_running(events), expected_windows(events)
+        self.starts = 0
+
+    def start(self, crash: str = "", kill_after: float | None = None, *, slow: bool = True) -> Run:
+        """Start the job; it is killed, or reaches its end."""
+        self.starts += 1
+        command = [
+            sys.executable,
+            str(JOB),
+            str(self.directory / "input"),
+            str(self.directory / "output"),
+            str(self.directory / "checkpoints"),
+            str(BYTES_PER_EPOCH if slow else 0),
+            "local[2]",
+        ]
+        run = run_once(
+            command,
+            directory=self.directory / "runs" / f"{self.starts}-{crash.replace(':', '-')}",
+            crash=crash,
+            kill_after=kill_after,
+            deadline=DEADLINE,
+        )
+        assert run.killed or run.exit_code == 0, f"{self}, start {self.starts}:\n{run.output}"
+        self.check(whole=not run.killed)
+        return run
+
+    def check(self, *, whole: bool) -> None:
+        """What a reader sees now is right, and at the end complete."""
+        output = self.directory / "output"
+        seen = visible_running(output)
+        assert len(seen) == len(set(seen)), f"{self}: a row is visible twice"
+        assert set(seen) <= set(self.running), f"{self}: a row no clean run makes is visible"
+        last: dict[str, int] = {}
+        for key, _, number, _ in seen:
+            if number > 0:
+                assert number == last.get(key, 0) + 1, f"{self}: the order of {key} is lost"
+                last[key] = number
+        windows = visible_windows(output)
+        assert len(windows) == len(set(windows)), f"{self}: a window is visible twice"
+        assert set(windows) <= set(self.windows), f"{self}: a wrong window is visible"
+        if whole:
+            assert sorted(seen) == self.running, f"{self}: rows are lost"
+            assert sorted(windows) == self.windows, f"{self}: windows are lost"
+            orphans = [path for path in output.rglob("*") if ".pending" in str(path)]
+            assert not orphans, f"{self}: output that no manifest names is left"
+
+    def __str__(self) -> str:
+        return f"seed {self.seed} in {self.directory}"
 
 
+def _kill_at(chain: Chain, points: list[str], chance: random.Random) -> None:
+    for point in points:
+        passing = 1 if point in FIRST else chance.choice([1, 1, 2])
+        run = chain.start(f"{point}:{passing}")
+        assert run.killed, f"{chain}: crash point {point} was not reached\n{run.output}"
+
+
+def _kill_at_random(chain: Chain, kills: int, chance: random.Random) -> None:
+    """Kill at moments spread over a run's life: the first run tells how long that is."""
+    alive = 8.0
+    for _ in range(kills):
+        started = time.monotonic()
+        run = chain.start(kill_after=chance.uniform(0.4 * alive, 1.6 * alive))
+        if not run.killed:
+            return
+        alive = max(alive, 0.7 * (time.monotonic() - started))
+
+
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_crash_point(seed: int, tmp_path: Path) -> None:
+def test_every_crash_point_and_random_moments(seed: int, tmp_path: Path) -> None:
+    print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")  # noqa: T201 - shown on failure
     chance = random.Random(seed)
-    events = write_input(tmp_path / "input", seed, RECORDS)
-    running, windows = expected_running(events), expected_windows(events)
-    # Splits are logged when they are discovered, by the first run.
-    first = ["splits.log.before", "splits.log.after"]
-    points = sorted(set(CRASH_POINTS) - set(first))
+    chain = Chain(tmp_path, seed)
+    points = sorted(set(CRASH_POINTS) - set(FIRST))
     chance.shuffle(points)
     if seed != SEEDS[0]:
-        # Every point is reached with the first seed, and at least twenty with each.
-        points = points[: 20 - len(first)]
-    output = tmp_path / "output"
-    never_reached = []
-    for number, point in enumerate(first + points):
-        passing = 1 if point in first else chance.choice([1, 1, 2])
-        report = _run(tmp_path, f"{number}-{point}", f"{point}:{passing}", BYTES_PER_EPOCH)
-        if not report.killed:
-            never_reached.append(point)
-        _check_visible(output, running, windows, whole=False)
-    report = _run(tmp_path, "last", "", 0)
-    assert report.exit_code == 0, report.output
-    _check_visible(output, running, windows, whole=True)
-    assert not list(output.rglob(".pending*/**/*.*")), "orphans are left"
-    assert not never_reached
+        # The first seed passes all of them, every seed at least twenty.
+        points = points[: LEAST_POINTS - len(FIRST)]
+    _kill_at(chain, FIRST + points, chance)
+    _kill_at_random(chain, RANDOM_KILLS, chance)
+    assert chain.start(slow=False).exit_code == 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_moments(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed * 7919)
-    events = write_input(tmp_path / "input", seed, RECORDS)
-    running, windows = expected_running(events), expected_windows(events)
-    for number in range(3):
-        moment = chance.uniform(4.0, 14.0)
-        _run(tmp_path, f"{number}", "", BYTES_PER_EPOCH, kill_after=moment)
-        _check_visible(tmp_path / "output", running, windows, whole=False)
-    report = _run(tmp_path, "last", "", 0)
-    assert report.exit_code == 0, report.output
-    _check_visible(tmp_path / "output", running, windows, whole=True)
-
-
-def _run(
-    tmp_path: Path,
-    name: str,
-    crash: str,
-    bytes_per_epoch: int,
-    kill_after: float | None = None,
-) -> Run:
-    """One start; killed or, if the crash point is not reached, to the end."""
-    command = [
-        sys.executable,
-        str(JOB),
-        str(tmp_path / "input"),
-        str(tmp_path / "output"),
-        str(tmp_path / "checkpoints"),
-        str(bytes_per_epoch),
-        "local[2]",
-    ]
-    return run_once(
-        command,
-        directory=tmp_path / "runs" / name,
-        crash=crash,
-        kill_after=kill_after,
-    )
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_soak(tmp_path: Path) -> None:
+    seconds = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
+    deadline = time.monotonic() + seconds
+    seed = int(time.time())
+    kills = 0
+    while time.monotonic() < deadline:
+        seed += 1
+        chance = random.Random(seed)
+        chain = Chain(tmp_path / str(seed), seed)
+        points = sorted(set(CRASH_POINTS) - set(FIRST))
+        chance.shuffle(points)
+        _kill_at(chain, points[: chance.randrange(1, 8)], chance)
+        _kill_at_random(chain, 3, chance)
+        chain.start(slow=False)
+        kills += chain.starts - 1
+        print(f"seed {seed}: {chain.starts - 1} kills, nothing lost, nothing twice")  # noqa: T201
+    print(f"{kills} kills without a failure: below {3 / max(kills, 1):.4f} a kill at 95 %")  # noqa: T201
