@@ -10,6 +10,7 @@ Read next: ``datastream/keyed_stream.py``, ``graph/transformation.py``.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from millstream.common.functions import (
@@ -339,7 +340,8 @@ class DataStream(NamedOperator):
         if limit is None:
             return records
         with records:
-            return [record for record, _ in zip(records, range(limit), strict=False)]
+            # Not zip(): it would wait for one record more than wanted.
+            return list(itertools.islice(records, limit))
 
     # -- how it is built -------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql import functions
 
 from millstream.common.pickling import loads
 from millstream.crash_points import crash_point
-from millstream.errors import CheckpointError
+from millstream.errors import CheckpointError, JobError
 from millstream.runtime.epoch import make_plan
 from millstream.runtime.frames import FRAME_DDL
 from millstream.runtime.planner import initial_offset
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from millstream.runtime.planner import Offset, SourcePlanner
 
 __all__ = ["EpochDriver", "EpochSettings", "spark_source_frame"]
+
+#: Characters of an error that Spark is told; the driver has the error itself.
+_SHOWN_TO_SPARK: Final = 500
 
 
 class EpochSettings:
@@ -111,7 +114,11 @@ class EpochDriver:
             self._run(rows, epoch)
         except BaseException as error:
             self.error = error
-            raise
+            # Short: Spark looks for an interruption in this text with a regular expression that
+            # overflows the stack of its thread on the hundreds of lines of a task's error.
+            kind = f"{type(error).__module__}.{type(error).__qualname__}"
+            message = f"{kind}: {str(error)[:_SHOWN_TO_SPARK]}"
+            raise JobError(message) from None
 
     def _run(self, rows: DataFrame, epoch: int) -> None:
         started = time.monotonic()

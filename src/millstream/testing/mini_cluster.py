@@ -25,6 +25,7 @@ from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common.pickling import loads
+from millstream.crash_points import crash_point
 from millstream.runtime.epoch import make_plan
 from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
@@ -111,6 +112,7 @@ class MiniCluster:
         if stop == start:
             return False
         epoch = cast("int", stop["epoch"])
+        crash_point("epoch.start.before")
         plan = make_plan(
             epoch=epoch,
             assignments=self.planner.assignments(start, stop),
