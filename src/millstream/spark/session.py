@@ -28,6 +28,7 @@ _LOCAL_OPTIONS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "millstream.spark.worker_daemon",
     "spark.log.level": "ERROR",
 }
 
