@@ -43,7 +43,7 @@ soak: $(VENV)/ready ## kill tests at random moments for SOAK_SECONDS (600)
 	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -s
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
-	$(BIN)/python bench/run.py
+	$(BIN)/python -m bench
 
 clean: ## remove what make made
 	rm -rf $(VENV) build dist demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 OUTSIDE = 1
 
 
-def named(record: Any) -> Any:  # noqa: ANN401
+def named(record: Any) -> Any:
     """With a docstring."""
     return record.origin
 
 
 class Selector:
-    def get_key(self, value: Any) -> Any:  # noqa: ANN401
+    def get_key(self, value: Any) -> Any:
         return value["key"]
 
-    def of_self(self, value: Any) -> Any:  # noqa: ANN401
+    def of_self(self, value: Any) -> Any:
         return self.other
 
     @staticmethod
-    def static(value: Any) -> Any:  # noqa: ANN401
+    def static(value: Any) -> Any:
         return value.x
 
     other = 1

@@ -40,12 +40,12 @@ class Collected:
 
 
 class ByAttribute(TimestampAssigner):
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:  # noqa: ANN401
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         return value.ts  # type: ignore[no-any-return]
 
 
 class OneLater(TimestampAssigner):
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:  # noqa: ANN401
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         return record_timestamp + 1
 
 
@@ -53,7 +53,7 @@ class Punctuated(WatermarkGenerator):
     def __init__(self) -> None:
         self.seen = 0
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:  # noqa: ANN401
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         self.seen += 1
         if event == "mark":
             output.emit_watermark(event_timestamp)

@@ -35,7 +35,7 @@ def page() -> Iterator[Any]:
     del sys.modules[module.__name__]
 
 
-def test_source(page: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module made here
+def test_source(page: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "readings.db")
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE readings (sensor TEXT, value REAL)")
@@ -48,7 +48,7 @@ def test_source(page: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module m
     assert batch.values == rows[10:12]
 
 
-def test_sink(page: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module made here
+def test_sink(page: Any, tmp_path: Path) -> None:
     path = tmp_path / "results.db"
 
     def read() -> list[tuple[str]]:

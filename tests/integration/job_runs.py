@@ -128,10 +128,10 @@ class EveryRecord(WatermarkGenerator):
     def __init__(self, bound: int) -> None:
         self.bound = bound
 
-    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:  # noqa: ANN401
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
         output.emit_watermark(event_timestamp - self.bound - 1)
 
-    def on_periodic_emit(self, output: Any) -> None:  # noqa: ANN401
+    def on_periodic_emit(self, output: Any) -> None:
         pass
 
 

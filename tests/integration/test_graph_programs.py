@@ -264,7 +264,7 @@ def plain_answer(step: Step, streams: list[list[Stamped]]) -> list[list[Stamped]
     return [records]  # union, and the ways to go
 
 
-def _modulo(key: Any, count: int) -> int:  # noqa: ANN401 - a partitioner of the user
+def _modulo(key: Any, count: int) -> int:
     return int(key % count)
 
 

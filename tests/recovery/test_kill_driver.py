@@ -123,7 +123,7 @@ def _kill_at_random(chain: Chain, kills: int, chance: random.Random) -> None:
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_crash_point(seed: int, tmp_path: Path) -> None:
-    print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")  # noqa: T201 - shown on failure
+    print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
     chance = random.Random(seed)
     chain = Chain(tmp_path, seed, "mini")
     points = sorted(set(CRASH_POINTS) - set(FIRST))
@@ -136,7 +136,7 @@ def test_every_crash_point(seed: int, tmp_path: Path) -> None:
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", SEEDS[:1])
 def test_every_crash_point_and_random_moments_on_spark(seed: int, tmp_path: Path) -> None:
-    print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")  # noqa: T201 - shown on failure
+    print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
     chance = random.Random(seed)
     chain = Chain(tmp_path, seed, "local[2]")
     points = sorted(set(CRASH_POINTS) - set(FIRST))
@@ -163,5 +163,5 @@ def test_soak(tmp_path: Path) -> None:
         _kill_at_random(chain, 3, chance)
         chain.start(slow=False)
         kills += chain.starts - 1
-        print(f"seed {seed}: {chain.starts - 1} kills, nothing lost, nothing twice")  # noqa: T201
-    print(f"{kills} kills without a failure: below {3 / max(kills, 1):.4f} a kill at 95 %")  # noqa: T201
+        print(f"seed {seed}: {chain.starts - 1} kills, nothing lost, nothing twice")
+    print(f"{kills} kills without a failure: below {3 / max(kills, 1):.4f} a kill at 95 %")

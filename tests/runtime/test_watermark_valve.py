@@ -50,7 +50,11 @@ def test_finished_channel_holds_nothing_back() -> None:
     assert valve.finished(*B) is None
 
 
-@given(st.lists(st.tuples(st.sampled_from(["w", "i", "a", "f"]), st.integers(0, 3), st.integers(0, 99))))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["w", "i", "a", "f"]), st.integers(0, 3), st.integers(0, 99))
+    )
+)
 def test_never_backwards_and_never_past_the_slowest_active(
     events: list[tuple[str, int, int]],
 ) -> None:

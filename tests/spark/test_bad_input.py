@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -82,19 +83,24 @@ def test_nothing_is_written_by_a_program_that_cannot_run(
         FileSource.csv(str(missing))  # a schema cannot be inferred either
 
     configuration = Configuration()
-    with pytest.raises(ConfigurationError, match="parallelism.default"):
+    with pytest.raises(ConfigurationError, match=r"parallelism\.default"):
         configuration.set_string("paralelism.default", "2")
-    with pytest.raises(ConfigurationError, match="state.backend.type is 'roxdb'"):
-        env = durable()
-        env.get_configuration().set_string("state.backend.type", "roxdb")
-        env.from_collection([1], Types.LONG()).map(lambda v: Row(v, 0.0), SCHEMA).sink_to(sink)
-        env.execute("job")
+    env = durable()
+    env.from_collection([1], Types.LONG()).map(lambda v: Row(v, 0.0), SCHEMA).sink_to(sink)
+    with pytest.raises(ConfigurationError, match=r"state\.backend\.type is 'roxdb'"):
+        _execute_with(env, "state.backend.type", "roxdb")
 
     with pytest.raises(ProgramError):
         durable().execute("nothing in it")
 
     assert not out.exists()
     assert not checkpoints.exists()
+
+
+def _execute_with(env: StreamExecutionEnvironment, key: str, value: str) -> None:
+    """It may be refused when it is set or when the job is submitted."""
+    env.get_configuration().set_string(key, value)
+    env.execute("job")
 
 
 def _bad_file(directory: Path, kind: str) -> Path:
@@ -203,7 +209,7 @@ def test_checkpoint_directory_that_cannot_be_used(
     assert states
     for path in states:
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    _forget_local_copies(tmp_path / "local")
+    shutil.rmtree(tmp_path / "local", ignore_errors=True)
     (directory / "b.json").write_text(text)
     env = durable().set_restart_strategy(RestartStrategies.fixed_delay_restart(5, 10))
     _counting(env, out, directory)
@@ -213,18 +219,13 @@ def test_checkpoint_directory_that_cannot_be_used(
     assert contents(out) == output
 
 
-def _forget_local_copies(root: Path) -> None:
-    import shutil
-
-    shutil.rmtree(root, ignore_errors=True)
-
-
 def test_a_value_that_does_not_fit_its_type(make: Make) -> None:
-    def wrong(value: Any) -> Any:  # noqa: ANN401 - any record
+    def wrong(value: Any) -> Any:
         return str(value)
 
     env = make(1)
-    env.from_collection([1, 2], Types.LONG()).map(wrong, Types.LONG()).name("typed").print()
+    typed = env.from_collection([1, 2], Types.LONG()).map(wrong, Types.LONG()).name("typed")
+    typed.rebalance().print()  # within a chain, values are handed over unchecked
     with pytest.raises(ProgramError) as caught:
         env.execute()
     assert "'1'" in str(caught.value)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import pytest
 
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Types
 from millstream.datastream import MapFunction, RestartStrategies
 from millstream.errors import FencedError, JobError, MillstreamError, UserFunctionError
@@ -49,7 +53,7 @@ def job() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("place", ["first", "second"])
-def test_killed_worker(make: Make, job: Any, tmp_path: Path, place: str) -> None:  # noqa: ANN401 - a module
+def test_killed_worker(make: Make, job: Any, tmp_path: Path, place: str) -> None:
     env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
     flag = tmp_path / "flag"
@@ -59,7 +63,7 @@ def test_killed_worker(make: Make, job: Any, tmp_path: Path, place: str) -> None
     assert job.problem(tmp_path / "output") is None
 
 
-def test_killed_worker_without_restart(make: Make, job: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module
+def test_killed_worker_without_restart(make: Make, job: Any, tmp_path: Path) -> None:
     """The job fails with a readable error; a second start finishes it."""
     settings = {"execution.checkpointing.dir": str(tmp_path / "checkpoints")}
     for attempt in range(2):
@@ -96,7 +100,7 @@ def test_killed_executors(tmp_path: Path) -> None:
 
 def test_second_driver_fences_the_first(
     make: Make,
-    job: Any,  # noqa: ANN401 - a module
+    job: Any,
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
@@ -113,7 +117,7 @@ def test_second_driver_fences_the_first(
 
             def half_done() -> bool:
                 assert first.poll() is None, log_path.read_text()
-                return len(job.rows(output)) == job.NUMBERS // 2
+                return bool(len(job.rows(output)) == job.NUMBERS // 2)
 
             eventually(half_done, "the first half by the first driver")
             env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
@@ -133,16 +137,49 @@ def test_second_driver_fences_the_first(
             _end(first)
     assert first.returncode == 1
     text = log_path.read_text()
-    assert FencedError.__name__ in text.splitlines()[-1] or FencedError.__name__ in text, text
+    assert f"{FencedError.__name__}: " in text, text
     assert job.problem(output) is None
+
+
+class WaitAndFail(MapFunction):
+    """Waits in a task until the test has done what it wants meanwhile, and fails."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def map(self, value: int) -> int:
+        (self.directory / "waiting").touch()
+        limit = time.monotonic() + LONGEST
+        while not (self.directory / "go").exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        message = "failed while another run took over"
+        raise ValueError(message)
+
+
+def test_a_fenced_run_does_not_start_again(
+    make: Make,
+    job: Any,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    """Else it would fence the newer run in turn, and so on."""
+    env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 10))
+    job.add_job(env, tmp_path / "output", first=WaitAndFail(tmp_path))
+    client = env.execute_async("counting")
+    eventually((tmp_path / "waiting").exists, "a task to run")
+    newer = ManifestLog(LocalStorage(tmp_path / "checkpoints", fsync=False))
+    assert newer.open_generation() == 2
+    (tmp_path / "go").touch()
+    with pytest.raises(FencedError, match="does not start again after: operator 'Map'"):
+        client.get_job_execution_result()
+    assert not newer.is_fenced()
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
     """End the program's process group, which is its own."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
@@ -165,7 +202,7 @@ class Failing(MapFunction):
         return value
 
 
-def test_fixed_delay_restarts(make: Make, job: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a module
+def test_fixed_delay_restarts(make: Make, job: Any, tmp_path: Path) -> None:
     env = make(2).set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
     failing = Failing(tmp_path / "failures", 2, alike=False)
     job.add_job(env, tmp_path / "output", second=failing)
@@ -186,9 +223,9 @@ def test_fixed_delay_restarts(make: Make, job: Any, tmp_path: Path) -> None:  # 
 )
 def test_restarts_end(
     make: Make,
-    job: Any,  # noqa: ANN401 - a module
+    job: Any,
     tmp_path: Path,
-    strategy: Any,  # noqa: ANN401 - a restart strategy
+    strategy: Any,
     alike: bool,
     failures: int,
 ) -> None:
@@ -207,7 +244,7 @@ def test_restarts_end(
     assert f"ValueError: {wanted}" in message
 
 
-def explode(value: Any) -> Any:  # noqa: ANN401 - any record
+def explode(value: Any) -> Any:
     message = "boom"
     raise KeyError(message)
 

@@ -10,8 +10,7 @@ import sys
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +30,7 @@ from millstream.datastream.connectors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -104,7 +104,7 @@ def test_oracle_files_numbers_and_generator(make: Make, tmp_path: Path) -> None:
         united.append(stream.map(lambda value, name=name: (name, value)))
     found = defaultdict(list)
     with united[0].union(*united[1:]).execute_and_collect() as records:  # type: ignore[union-attr]
-        for name, value in records:
+        for name, value in cast("Iterator[tuple[str, Any]]", records):
             found[name].append(value)
     assert sorted((r.id, r.name) for r in found["csv"]) == rows
     assert sorted((r.id, r.name) for r in found["json"]) == rows
@@ -154,7 +154,7 @@ def test_oracle_from_spark(make: Make, spark: SparkSession, tmp_path: Path) -> N
     env = make(2)
     stream = env.from_spark(frame).union(env.from_spark(more, name="more"))
     assert str(stream.get_type()) == str(SCHEMA)
-    parity = stream.key_by(lambda row: row.id % 2, Types.LONG()).map(lambda row: tuple(row))
+    parity = stream.key_by(lambda row: row.id % 2, Types.LONG()).map(tuple)
     wanted = [*rows, *((n + 100, name.upper()) for n, name in rows if n % 2 == 0)]
     found = parity.execute_and_collect(limit=len(wanted))
     assert sorted(found) == sorted(wanted)  # type: ignore[type-var]
@@ -237,7 +237,7 @@ def test_print(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(text for _, _, text in others) == [f"({i}, 't')" for i in range(4)]
 
 
-PROGRAM = '''
+PROGRAM = """
 from dataclasses import dataclass
 from enum import Enum
 
@@ -285,11 +285,12 @@ if __name__ == "__main__":
     typed = items.map(discount)
     assert typed.get_type() == Types.DATACLASS(Item), typed.get_type()
     totals = typed.key_by(lambda item: Colour[item.colour]).process(Sum())
-    with totals.map(lambda pair: pair).rebalance().filter(lambda _: True).execute_and_collect() as found:
+    totals = totals.map(lambda pair: pair).rebalance().filter(lambda _: True)
+    with totals.execute_and_collect() as found:
         for colour, total in sorted(found, key=lambda pair: (pair[0].name, pair[1].count)):
             assert type(total) is Total, type(total)
             print(colour, total)
-'''
+"""
 
 
 @pytest.mark.usefixtures("spark")  # which sets PYTHONPATH

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -75,18 +75,15 @@ def collect(streams: Iterable[DataStream]) -> dict[str, list[Any]]:
     first, *others = streams
     found: dict[str, list[Any]] = defaultdict(list)
     with first.union(*others).execute_and_collect() as records:  # type: ignore[union-attr]
-        for name, value in records:
+        for name, value in cast("Iterator[tuple[str, Any]]", records):
             found[name].append(value)
     return found
 
 
 class Double(MapFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
-        assert 0 <= runtime_context.get_index_of_this_subtask()
-        assert (
-            runtime_context.get_index_of_this_subtask()
-            < runtime_context.get_number_of_parallel_subtasks()
-        )
+        parallelism = runtime_context.get_number_of_parallel_subtasks()
+        assert runtime_context.get_index_of_this_subtask() in range(parallelism)
         self.factor = 2
 
     def map(self, value: Any) -> int:
@@ -287,15 +284,15 @@ class SumOfValues(AggregateFunction):
         return a + b
 
 
-class WithWindow(ProcessWindowFunction):
+class WithWindow(ProcessWindowFunction[Any, Any, str, TimeWindow]):
     def process(
-        self, key: str, context: ProcessWindowFunction.Context, elements: Iterable[Any]
+        self, key: str, context: Any, elements: Iterable[Any]
     ) -> Iterator[tuple[str, int, Any]]:
         values = [getattr(element, "value", element) for element in elements]
         yield key, context.window().start, sum(values)
 
 
-class Applied(WindowFunction):
+class Applied(WindowFunction[Any, Any, str, TimeWindow]):
     def apply(self, key: str, window: TimeWindow, inputs: Iterable[Any]) -> Iterator[Any]:
         yield key, window.start, sum(event.value for event in inputs)
 
@@ -378,8 +375,8 @@ def test_oracle_time_and_state(make: Make, parallelism: int, typed: bool, backen
     keyed = events.key_by(lambda event: event.key)
     tumbling = TumblingEventTimeWindows.of(Duration.of_seconds(4))
     sliding = SlidingEventTimeWindows.of(Duration.of_seconds(6), Duration.of_seconds(2))
-    aggregated = keyed.window(tumbling).side_output_late_data(LATE).aggregate(
-        SumOfValues(), WithWindow()
+    aggregated = (
+        keyed.window(tumbling).side_output_late_data(LATE).aggregate(SumOfValues(), WithWindow())
     )
     lenient = keyed.window(tumbling).allowed_lateness(3_600_000)
     branches = [

@@ -28,7 +28,7 @@ from millstream.state.rescale import chunk_key_groups
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from conftest import World
+    from tests.state.conftest import World
 
 MAX_PARALLELISM = 128
 SETTINGS = settings(
@@ -168,7 +168,7 @@ class Model:
         subtask: Subtask,
         name: str,
         number: int,
-        argument: Any,  # noqa: ANN401
+        argument: Any,
     ) -> None:
         if name == "update":
             subtask.value.update(argument)

@@ -15,7 +15,7 @@ from millstream.state.store import StateHandle
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import World
+    from tests.state.conftest import World
 
 EVERYTHING = (b"", b"\xff" * 8)
 

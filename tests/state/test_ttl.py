@@ -16,7 +16,7 @@ from millstream.state.descriptors import (
 from millstream.state.keyed import KeyedState
 
 if TYPE_CHECKING:
-    from conftest import World
+    from tests.state.conftest import World
 
 
 class Average:

@@ -294,6 +294,14 @@ class Coordinator:
         self._finish_commit()
         return True
 
+    def is_fenced(self) -> bool:
+        """Whether a newer run has taken the job over.
+
+        Asked after a failure: two runs side by side disturb each other in Spark's logs before
+        either publishes, and a run that then started again would fence the newer one in turn.
+        """
+        return self._opened and self._log.is_fenced()
+
     def close(self) -> None:
         """Close the committers.  Nothing is committed or dropped."""
         for committer in self._committers.values():

@@ -163,6 +163,11 @@ class ManifestLog:
         if self._storage.exists(self.name(version)):
             self._require_own(version, b"")
 
+    def is_fenced(self) -> bool:
+        """Whether a newer run has opened the log."""
+        newest = self._newest()
+        return newest is not None and newest.generation > self.generation
+
     def latest(self) -> Manifest | None:
         """The newest manifest; None if there is none.
 

@@ -81,7 +81,7 @@ class RestartStrategy(ABC):
             Seconds to wait before the job is run again; None: it has failed for good.
         """
 
-    def on_progress(self) -> None:  # noqa: B027 - most strategies need not know
+    def on_progress(self) -> None:
         """An epoch was published."""
 
 

@@ -190,10 +190,10 @@ class RuntimeContext(KeyedStateStore):
 class Function(ABC):  # noqa: B024 - open and close are optional
     """The base of all function classes."""
 
-    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 - optional
+    def open(self, runtime_context: RuntimeContext) -> None:
         """Prepare: get state handles, load models.  Called once per instance, before records."""
 
-    def close(self) -> None:  # noqa: B027 - optional
+    def close(self) -> None:
         """Let go of what ``open`` took.  Called once, also after a failure."""
 
 

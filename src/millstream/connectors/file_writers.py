@@ -60,7 +60,7 @@ class BulkWriter(ABC):
     def finish(self) -> None:
         """Write what is left; the stream is closed by the caller."""
 
-    def abandon(self) -> None:  # noqa: B027 - most writers hold nothing
+    def abandon(self) -> None:
         """The file is not wanted any more: let go of what is held, before the stream is closed."""
 
 

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
     from millstream.runtime.batch import Batch
 
-__all__ = ["Committable", "CommitRequest", "Committer", "DeliveryGuarantee", "Sink", "SinkWriter", "WriterContext"]
+__all__ = [
+    "CommitRequest",
+    "Committable",
+    "Committer",
+    "DeliveryGuarantee",
+    "Sink",
+    "SinkWriter",
+    "WriterContext",
+]
 
 #: What a writer hands to the committer: any picklable value (dicts of plain values age best).
 Committable = object

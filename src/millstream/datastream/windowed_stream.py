@@ -34,7 +34,7 @@ from millstream.runtime.operators import (
     ReduceSpec,
     WindowFactory,
 )
-from millstream.runtime.windows import WindowAssigner
+from millstream.runtime.windows import FixedEventTimeWindows, WindowAssigner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,7 +201,10 @@ class WindowedStream:
             self.get_input_type(), self._stream.get_key_type(), named
         )
         combiner = None
-        if self._late_tag is None:
+        assigner = self._assigner
+        # Late records that fall between windows must be counted, which partials cannot tell.
+        gaps = isinstance(assigner, FixedEventTimeWindows) and assigner.slide > assigner.size
+        if self._late_tag is None and not gaps:
             combiner = CombinerFactory(self._assigner, named, self._stream.key_selector)
         return self._evaluated(BuiltInSpec(named), chosen, {}, combiner)
 

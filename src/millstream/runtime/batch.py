@@ -114,9 +114,7 @@ class Batch:
 
     def with_timestamps(self, timestamps: list[int] | NDArray[np.int64] | None) -> Batch:
         """The same records with other timestamps."""
-        return Batch(
-            self.type_info, values=self._values, arrow=self._arrow, timestamps=timestamps
-        )
+        return Batch(self.type_info, values=self._values, arrow=self._arrow, timestamps=timestamps)
 
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Batch:
         """The records at ``indices``, in that order."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from millstream.errors import TypeMismatchError
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.frames import (
     FINISHED,
@@ -58,6 +59,8 @@ class ExchangeWriter:
         self._edge = edge
         #: Id of the node that emits here.
         self.source_node = edge.source
+        #: What that node is called in messages.
+        self.producer = f"operator {edge.source}"
         self._stage = stage
         self._parallelism = parallelism
         self._partitioner = partitioner
@@ -165,7 +168,11 @@ class ExchangeWriter:
             return
         for subtask, pending in enumerate(self._pending):
             for run in _same_schema(pending):
-                kind, payload = encode_batch(concatenate(run))
+                try:
+                    kind, payload = encode_batch(concatenate(run))
+                except TypeMismatchError as error:
+                    message = f"output of {self.producer}: {error}"
+                    raise TypeMismatchError(message) from error
                 self._add(subtask, kind, payload)
             pending.clear()
         self._pending_records = 0

@@ -133,13 +133,13 @@ class Operator(ABC):
         self.context = context
         self.output = output
 
-    def open(self) -> None:  # noqa: B027 - optional
+    def open(self) -> None:
         """Open user functions; called once per instance."""
 
-    def close(self) -> None:  # noqa: B027 - optional
+    def close(self) -> None:
         """Close user functions; called once per instance, also after a failure."""
 
-    def begin_epoch(self, epoch: EpochContext) -> None:  # noqa: B027 - optional
+    def begin_epoch(self, epoch: EpochContext) -> None:
         """Start an epoch on the restored state.  Processing-time timers that are due fire here."""
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Operator(ABC):
         """All inputs became idle, or one is active again."""
         self.output.emit_idle(idle)
 
-    def end_input(self) -> None:  # noqa: B027 - optional
+    def end_input(self) -> None:
         """All inputs of a bounded job are over (after the maximum watermark)."""
 
     def end_epoch(self) -> OperatorSnapshot:

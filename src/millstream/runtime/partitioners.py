@@ -80,9 +80,7 @@ class _HashPartitioner:
                 return groups * self._parallelism // self._max_parallelism
         known = self._known.get
         keys = list(map(self._selector, batch.values))
-        chosen = [
-            known(key, -1) if type(key) is int or type(key) is str else -1 for key in keys
-        ]
+        chosen = [known(key, -1) if type(key) is int or type(key) is str else -1 for key in keys]
         if -1 in chosen:
             self._fill(keys, chosen)
         return np.asarray(chosen, dtype=np.int64)

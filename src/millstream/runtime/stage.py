@@ -161,6 +161,8 @@ class StageInstance:
             combiner.setup(self._context(target), NodeOutput())
         level = self._levels[edge.target]
         writer = ExchangeWriter(edge, level, target.parallelism, partitioner, self.outbox, combiner)
+        source = self.graph.nodes[edge.source]
+        writer.producer = f"operator {source.name!r} ({source.location})"
         self.writers.append(writer)
         return writer
 

@@ -90,9 +90,7 @@ def submit(
 class _Job:
     """What is fixed when a job is submitted."""
 
-    def __init__(
-        self, graph: JobGraph, session: SparkSession, frames: list[DataFrame]
-    ) -> None:
+    def __init__(self, graph: JobGraph, session: SparkSession, frames: list[DataFrame]) -> None:
         self.graph = graph
         self.session = session
         self.frames = frames
@@ -260,6 +258,14 @@ class _Run:
                 source.start()
                 started.append(source)
             return self._run_query(coordinator, cancelled)
+        except Exception as error:
+            if not isinstance(error, FencedError) and coordinator.is_fenced():
+                message = (
+                    f"a newer run has taken job {job.graph.job_name!r} over, so this one does not "
+                    f"start again after: {original_error(error)}"
+                )
+                raise FencedError(message) from error
+            raise
         finally:
             for source in started:
                 source.stop()

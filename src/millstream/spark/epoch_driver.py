@@ -24,6 +24,7 @@ from millstream.errors import CheckpointError, JobError
 from millstream.runtime.epoch import make_plan
 from millstream.runtime.frames import FRAME_DDL
 from millstream.runtime.planner import initial_offset
+from millstream.spark.errors import original_error
 from millstream.spark.stage_function import SPARK_SOURCE_DDL, PackSparkRows, StageFunction
 
 if TYPE_CHECKING:
@@ -112,12 +113,13 @@ class EpochDriver:
         """The body of ``foreachBatch``."""
         try:
             self._run(rows, epoch)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - told to Spark in short form
             self.error = error
             # Short: Spark looks for an interruption in this text with a regular expression that
             # overflows the stack of its thread on the hundreds of lines of a task's error.
-            kind = f"{type(error).__module__}.{type(error).__qualname__}"
-            message = f"{kind}: {str(error)[:_SHOWN_TO_SPARK]}"
+            cause = original_error(error)
+            kind = f"{type(cause).__module__}.{type(cause).__qualname__}"
+            message = f"{kind}: {str(cause)[:_SHOWN_TO_SPARK]}"
             raise JobError(message) from None
 
     def _run(self, rows: DataFrame, epoch: int) -> None:
@@ -180,9 +182,7 @@ class EpochDriver:
 
     # -- planning ------------------------------------------------------------------------------
 
-    def _plan(
-        self, epoch: int, start: Offset, stop: Offset, last: Manifest | None
-    ) -> EpochPlan:
+    def _plan(self, epoch: int, start: Offset, stop: Offset, last: Manifest | None) -> EpochPlan:
         settings = self._settings
         return make_plan(
             epoch=epoch,

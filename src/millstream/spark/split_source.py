@@ -52,9 +52,7 @@ class OffsetServer:
         self._stopped = threading.Event()
         #: The error that planning raised; the driver prefers it to what Spark makes of it.
         self.error: Exception | None = None
-        self._thread = threading.Thread(
-            target=self._serve, name="millstream-offsets", daemon=True
-        )
+        self._thread = threading.Thread(target=self._serve, name="millstream-offsets", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:

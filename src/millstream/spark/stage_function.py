@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["SPARK_SOURCE_DDL", "PackSparkRows", "StageFunction"]
 
 #: Rows of a Spark source on their way to stage 0.
-SPARK_SOURCE_DDL: Final = (
-    "source int, subtask int, partition int, sequence bigint, payload binary"
-)
+SPARK_SOURCE_DDL: Final = "source int, subtask int, partition int, sequence bigint, payload binary"
 _SPARK_SOURCE_SCHEMA: Final = pa.schema(
     [
         ("source", pa.int32()),

@@ -1,6 +1,6 @@
 """Keyed process and reduce: state, timers, epoch cuts, errors; and against plain Python."""
 
-# ruff: noqa: ANN401 - user functions take and give records of any type
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 """The operators on the real backends: the same output as on the harness's own store."""
-# ruff: noqa: ANN401 - records are of any type
+
 
 from __future__ import annotations
 

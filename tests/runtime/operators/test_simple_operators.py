@@ -1,6 +1,6 @@
 """Map, filter, flat map, process, map_batches: values, timestamps, side outputs, errors."""
 
-# ruff: noqa: ANN401 - user functions take and give records of any type
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,5 @@
 """Timestamps and watermarks in mid-stream."""
-# ruff: noqa: ANN401 - events are of any type
+
 
 from __future__ import annotations
 

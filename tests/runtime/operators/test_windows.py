@@ -5,7 +5,7 @@ work on batches.  They must agree for any order of records, any watermarks, and 
 epochs, with the instance swapped at the cut.
 """
 
-# ruff: noqa: ANN401 - user functions take and give records of any type
+
 from __future__ import annotations
 
 from collections import Counter as Bag

@@ -110,11 +110,13 @@ class BuiltInWindowOperator(FunctionOperator):
             return
         self.records_in += len(batch)
         check_timestamps(self, batch.timestamp_array)
-        if self._late_tag is not None:
+        # Late records are told apart here where they are wanted themselves, and where they may fall
+        # between windows: partials know only records that are in one.
+        if self._late_tag is not None or self._assigner.slide > self._assigner.size:
             late = np.flatnonzero(self._is_over(self._assigner.last_starts(batch.timestamp_array)))
             if len(late):
                 horizon = self._clock.watermark - self._lateness
-                drop_late(self, batch, late, horizon, self._late_tag)
+                self.late_dropped += drop_late(self, batch, late, horizon, self._late_tag)
                 batch = batch.take(np.setdiff1d(np.arange(len(batch)), late))
         if len(batch):
             for raw in self._partials.raw(batch, self.context):

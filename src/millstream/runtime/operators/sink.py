@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from millstream.connectors.sink import WriterContext
 from millstream.crash_points import crash_point
-from millstream.errors import MillstreamError, SinkError
+from millstream.errors import MillstreamError, SinkError, TypeMismatchError
 from millstream.runtime.operator import Operator, OperatorSnapshot
 from millstream.runtime.user_code import private_copy
 
@@ -120,6 +120,9 @@ class SinkOperator(Operator):
                 writer.close()
 
     def _wrapped(self, error: Exception, doing: str) -> MillstreamError:
+        if isinstance(error, TypeMismatchError):
+            message = f"input of sink {self.context.name!r} ({self.context.location}): {error}"
+            return TypeMismatchError(message)
         if isinstance(error, MillstreamError):
             return error
         epoch = self._epoch.epoch if self._epoch is not None else "?"
