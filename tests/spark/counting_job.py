@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -176,6 +177,7 @@ def wait(directory: Path) -> None:
 
 def executors(directory: Path) -> None:
     """Two jobs on a cluster of two executors, each of which loses one."""
+    import pyspark
     from pyspark.sql import SparkSession
 
     from millstream.spark.java import use_java
@@ -203,6 +205,9 @@ def executors(directory: Path) -> None:
     add_job(second, two / "output", second=KillExecutor(33, directory / "second"))
     second.execute("counting")
     print("second:", problem(two / "output"), (directory / "second").exists(), flush=True)
+    work = Path(pyspark.__file__).parent / "work" / session.sparkContext.applicationId
+    session.stop()
+    shutil.rmtree(work, ignore_errors=True)  # the logs of the executors
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from millstream.datastream.connectors import (
     SocketTextStreamSource,
     StreamFormat,
 )
+from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -235,6 +237,26 @@ def test_print(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     others = [line.partition("> ") for line in lines if not line.startswith("rows")]
     assert {prefix for prefix, _, _ in others} <= {"1", "2"}
     assert sorted(text for _, _, text in others) == [f"({i}, 't')" for i in range(4)]
+
+
+@pytest.mark.parametrize("directory", [False, True])
+def test_python_files(make: Make, tmp_path: Path, directory: bool) -> None:
+    name = f"shipped_{directory}".lower()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / f"{name}.py").write_text("def treble(value):\n    return 3 * value\n")
+
+    def use(value: int) -> object:
+        return importlib.import_module(name).treble(value)
+
+    env = make(1)
+    env.add_python_file(str(tmp_path / "code" / ("" if directory else f"{name}.py")))
+    with env.from_collection([1, 2]).map(use).execute_and_collect() as found:  # type: ignore[union-attr]
+        assert list(found) == [3, 6]
+
+    env = make(1).add_python_file(str(tmp_path / "missing.py"))
+    env.from_collection([1]).print()
+    with pytest.raises(ConfigurationError, match=r"python\.files: there is no file.*missing"):
+        env.execute()
 
 
 PROGRAM = """

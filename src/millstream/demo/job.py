@@ -313,7 +313,7 @@ def build(
     columns = ParquetColumnarRowInputFormat(FLIGHT_TYPE, batch_size=_BATCH)
     source = FileSource.for_bulk_file_format(columns, str(inputs / "flights")).build()
     # A first epoch of this many flights; the next ones adapt to the target duration.
-    source.initial_limit = 4096
+    source.initial_limit = 8192
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(
         Duration.of_millis(OUT_OF_ORDERNESS_MS)
     ).with_timestamp_assigner(lambda flight, _: flight.scheduled)

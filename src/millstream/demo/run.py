@@ -42,7 +42,7 @@ _RECORDS_PER_SECOND: Final = 10_000
 _PARALLELISM: Final = 2
 #: Short epochs: there is more to see, and more that could go wrong.
 _OPTIONS: Final = {
-    "millstream.epoch.target-duration": "300 ms",
+    "millstream.epoch.target-duration": "1 s",
     "millstream.progress": "on",
 }
 _POLL_SECONDS: Final = 0.2

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
 from millstream.common import options
+from millstream.errors import ConfigurationError
 from millstream.spark.java import use_java
 
 if TYPE_CHECKING:
@@ -51,11 +55,37 @@ STREAMING_OPTIONS: Final = {
 def get_session(configuration: Configuration) -> SparkSession:
     """The active session, or a new one on ``local[*]`` (or the configured master).
 
-    Workers run the Python of the driver unless ``PYSPARK_PYTHON`` says otherwise.
+    Workers run the Python of the driver unless ``python.executable`` (of a new session) or
+    ``PYSPARK_PYTHON`` says otherwise.
+
+    Raises:
+        ConfigurationError: there is no Java, or an entry of ``python.files`` does not exist.
     """
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    files = _python_files(configuration)
+    session = SparkSession.getActiveSession() or _start_session(configuration)
+    for path in files:
+        if path.is_dir():
+            # What lies in a directory is importable, as in PyFlink.
+            archive = Path(tempfile.mkdtemp(prefix="millstream-python-")) / path.name
+            path = Path(shutil.make_archive(str(archive), "zip", path))  # noqa: PLW2901
+        session.sparkContext.addPyFile(str(path))
+    return session
+
+
+def _python_files(configuration: Configuration) -> list[Path]:
+    entries = configuration.get(options.PYTHON_FILES).split(",")
+    files = [Path(entry.strip()) for entry in entries if entry.strip()]
+    for path in files:
+        if not path.exists():
+            message = f"{options.PYTHON_FILES.key}: there is no file or directory {str(path)!r}"
+            raise ConfigurationError(message)
+    return files
+
+
+def _start_session(configuration: Configuration) -> SparkSession:
+    executable = configuration.get(options.PYTHON_EXECUTABLE)
+    if executable:
+        os.environ["PYSPARK_PYTHON"] = executable
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     use_java()

@@ -1,6 +1,5 @@
 """Keyed process and reduce: state, timers, epoch cuts, errors; and against plain Python."""
 
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,6 +1,5 @@
 """The operators on the real backends: the same output as on the harness's own store."""
 
-
 from __future__ import annotations
 
 import random

@@ -1,6 +1,5 @@
 """Map, filter, flat map, process, map_batches: values, timestamps, side outputs, errors."""
 
-
 from __future__ import annotations
 
 from typing import Any

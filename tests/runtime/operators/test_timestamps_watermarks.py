@@ -1,6 +1,5 @@
 """Timestamps and watermarks in mid-stream."""
 
-
 from __future__ import annotations
 
 from typing import Any

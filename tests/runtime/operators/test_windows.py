@@ -5,7 +5,6 @@ work on batches.  They must agree for any order of records, any watermarks, and 
 epochs, with the instance swapped at the cut.
 """
 
-
 from __future__ import annotations
 
 from collections import Counter as Bag
