@@ -79,6 +79,10 @@ class StageFunction:
         finished = False
         try:
             yield from task.run(rows)
+            # A worker whose input is not read to its end is thrown away by Spark, and the next
+            # epoch would wait for a new one to start.
+            for _ in rows:
+                pass
             finished = True
         finally:
             if finished:
