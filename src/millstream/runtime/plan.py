@@ -41,7 +41,6 @@ class SplitAssignment:
     #: The split ends at ``stop``.
     finished: bool = False
     idle: bool = False
-    was_idle: bool = False
     #: Operator uid -> (watermark, pickled state) of the per-channel operators of stage 0.
     operators: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
 

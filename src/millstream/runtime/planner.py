@@ -353,7 +353,6 @@ class SourcePlanner:
                     channel=-1,
                     finished=final,
                     idle=number in after.idle,
-                    was_idle=number in before.idle,
                 )
             )
         return made

@@ -19,6 +19,7 @@ from millstream.runtime.frames import Outbox
 from millstream.runtime.operator import OperatorContext
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.partitioners import create_partitioner
+from millstream.runtime.time_origin import time_origins
 
 if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
@@ -106,6 +107,8 @@ class StageInstance:
         self.level = level
         self.subtask = subtask
         self.outbox = Outbox()
+        self.edges = {edge.id: edge for edge in graph.edges}
+        self.origins = time_origins(graph)
         stage = next(stage for stage in graph.stages if stage.level == level)
         self._levels = {node: s.level for s in graph.stages for node in s.nodes}
         #: Nodes of this stage that have an instance in this subtask, inputs first.

@@ -45,7 +45,7 @@ from millstream.runtime.frames import (
     decode_long,
 )
 from millstream.runtime.operator import EpochContext, OperatorSnapshot
-from millstream.runtime.time_origin import is_per_channel, time_origins
+from millstream.runtime.time_origin import is_per_channel
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
 
@@ -87,8 +87,8 @@ class Task:
         self._splits: list[SplitState] = []
         self._consumed: list[tuple[int, int, str]] = []
         self._started = time.monotonic()
-        self._edges = {edge.id: edge for edge in instance.graph.edges}
-        self._origins = time_origins(instance.graph)
+        self._edges = instance.edges
+        self._origins = instance.origins
         #: (channel, stage-0 node) -> the watermark at the end of the split.
         self._reached: dict[tuple[int, int], int] = {}
 
