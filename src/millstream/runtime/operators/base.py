@@ -127,6 +127,10 @@ class Collector:
         values.append(value)
         timestamps.append(timestamp)
 
+    def stamp(self, timestamp: int) -> None:
+        """Give ``timestamp`` to the values that have none yet."""
+        self.timestamps.extend([timestamp] * (len(self.values) - len(self.timestamps)))
+
     def flush(self) -> None:
         """Emit what was collected since the last flush."""
         operator = self._operator

@@ -16,8 +16,9 @@ Read next: ``runtime/operators/window_clock.py``, ``runtime/operators/window_acc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from millstream.runtime.operators.window_accumulators import MISSING, WindowAccu
 from millstream.runtime.operators.window_clock import WindowClock
 from millstream.runtime.operators.window_logic import make_logic
 from millstream.runtime.operators.window_specs import BuiltInSpec, WindowSpec
-from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.runtime.user_code import user_error
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.serializers import dumps, loads
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["WindowFactory", "WindowOperator", "check_timestamps", "drop_late"]
+
+#: Keys of a window that are evaluated before results are sent on.
+_KEYS_AT_ONCE: Final = 8192
 
 
 class WindowOperator(KeyedOperator):
@@ -155,6 +159,10 @@ class WindowOperator(KeyedOperator):
             self._logic.add_all(accumulators, keys, iterator)
         except Exception as error:
             position -= length_hint(iterator) + 1
+            if position < 0:  # none was taken yet
+                raise user_error(
+                    self.context, error, doing="making an accumulator for a window"
+                ) from error
             raise self._failed(error, values[position], keys[position]) from error
 
     def _add_and_fire(
@@ -179,26 +187,12 @@ class WindowOperator(KeyedOperator):
 
     def _fire(self, window: int, content: Iterable[tuple[Any, Any]]) -> None:
         """Evaluate the window for each (key, accumulator or list)."""
-        collector, logic = self._collector, self._logic
         time_window = self._assigner.window_of_end(window)
-        key: object = NO_RECORD
-        try:
-            if logic.plain:
-                results = logic.results(content)
-                collector.values.extend(results)
-                missing = len(collector.values) - len(collector.timestamps)
-                collector.timestamps.extend([window] * missing)
-                return
-            for key, accumulated in content:
-                result = logic.evaluate(key, time_window, accumulated)
-                if result is not None:
-                    collector.collect(result, window)
-                if len(collector.values) >= LONGEST_BATCH:
-                    collector.flush()
-        except Exception as error:
-            raise user_error(
-                self.context, error, doing=f"evaluating {time_window}", key=key
-            ) from error
+        rest = iter(content)
+        while some := list(islice(rest, _KEYS_AT_ONCE)):
+            self._logic.evaluate_all(some, time_window, self._collector)
+            if len(self._collector.values) >= LONGEST_BATCH:
+                self._collector.flush()
 
     def _clean_up(self, window: int) -> None:
         if self._logic.clears:

@@ -19,9 +19,18 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from millstream.runtime.operators.window_clock import ACCUMULATOR_INDEX, TimeSection
-from millstream.state.key_codec import cache_key, decode_key, encode_key, uncache_key
-from millstream.state.key_groups import key_group_of_cache_key
+from millstream.state.key_codec import (
+    INT,
+    INT_TAG,
+    cache_key,
+    decode_key,
+    encode_key,
+    uncache_key,
+)
+from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
@@ -35,6 +44,7 @@ __all__ = ["MISSING", "WindowAccumulators"]
 MISSING: Final = object()
 
 _REST: Final = struct.Struct(">HI")
+_INT_REST: Final = struct.Struct(">HIBq")
 _SEQUENCE: Final = struct.Struct(">QI")
 _KEY_AT: Final = 11 + _REST.size
 
@@ -73,7 +83,7 @@ class WindowAccumulators:
         missing = [key for key in set(keys) if key not in cached]
         if not missing:
             return
-        names = [self._name(window, key) for key in missing]
+        names = self._names(window, missing)
         for key, stored in zip(missing, self._store.get_many(names), strict=True):
             if stored is not None:
                 cached[key] = loads(stored)
@@ -82,6 +92,9 @@ class WindowAccumulators:
         """Yield key and accumulator (or list) of every key of the window."""
         cached = self._windows.get(window, {})
         if window not in self._stored:
+            if bytes not in set(map(type, cached)):  # the keys themselves
+                yield from cached.items()
+                return
             for key, accumulator in cached.items():
                 yield uncache_key(key), accumulator
         elif self._lists:
@@ -117,16 +130,10 @@ class WindowAccumulators:
     def flush(self) -> None:
         """Write what this epoch has in memory."""
         for window, cached in self._windows.items():
-            if self._lists:
-                sequence = self._sequence
-                puts = [
-                    (self._list_prefix(window, key) + sequence, dumps(elements))
-                    for key, elements in cached.items()
-                ]
-            else:
-                puts = [(self._name(window, key), dumps(acc)) for key, acc in cached.items()]
-            if puts:
-                self._store.write(puts)
+            if cached:
+                suffix = self._sequence if self._lists else b""
+                names = self._names(window, list(cached), suffix)
+                self._store.write(zip(names, map(dumps, cached.values()), strict=True))
         self._windows = {}
 
     def _name(self, window: int, key: CacheKey) -> bytes:
@@ -135,6 +142,22 @@ class WindowAccumulators:
         return self._section.prefix(window) + _REST.pack(group, len(encoded)) + encoded
 
     _list_prefix = _name
+
+    def _names(self, window: int, keys: list[CacheKey], suffix: bytes = b"") -> list[bytes]:
+        """``_name`` of many keys at once."""
+        if set(map(type, keys)) == {int}:
+            try:
+                numbers = np.array(keys, dtype=np.int64)
+            except OverflowError:
+                pass
+            else:
+                groups = key_groups_of_ints(numbers, self._max_parallelism).tolist()
+                prefix, pack, size = self._section.prefix(window), _INT_REST.pack, INT.size
+                return [
+                    prefix + pack(group, size, INT_TAG, key) + suffix
+                    for group, key in zip(groups, keys, strict=True)
+                ]
+        return [self._name(window, key) + suffix for key in keys]
 
     def _scan(self, window: int) -> Iterator[tuple[bytes, bytes]]:
         """Encoded key and value of every entry of the window."""

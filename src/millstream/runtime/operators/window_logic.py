@@ -10,11 +10,10 @@ Read next: ``runtime/operators/window_state.py``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from millstream.common.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
+from millstream.common.output_tag import OutputTag
 from millstream.errors import ProgramError
 from millstream.runtime.function_context import StateAccess
 from millstream.runtime.operators.window_accumulators import MISSING
@@ -25,11 +24,12 @@ from millstream.runtime.operators.window_specs import (
     ReduceSpec,
 )
 from millstream.runtime.operators.window_state import WindowStateStore
-from millstream.runtime.user_code import bound_method
+from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from millstream.runtime.operators.base import Collector
     from millstream.runtime.operators.window import WindowOperator
     from millstream.runtime.operators.window_specs import WindowSpec
     from millstream.runtime.windows import TimeWindow
@@ -84,14 +84,41 @@ class _Evaluation:
         ):
             self.clear = function.clear
 
-    def evaluate(self, key: Any, window: TimeWindow, elements: Iterable[Any]) -> Any:  # noqa: ANN401
-        if not self._process:
-            return self._call(key, window, elements)
-        self._operator.keyed_state.set_current_key(key)
-        self._context.current_window = window
-        result = self._call(key, self._context, elements)
-        # A generator looks at the context while it runs: it must end before the next key.
-        return list(result) if isinstance(result, Iterator) else result
+    def evaluate_all(
+        self,
+        content: Iterable[tuple[Any, Any]],
+        window: TimeWindow,
+        finish: Callable[[Any], Any] | None,
+        collector: Collector,
+    ) -> None:
+        """Evaluate the window for each key; ``finish`` makes the one element of an accumulator."""
+        call, context, is_process = self._call, self._context, self._process
+        set_key = self._operator.keyed_state.set_current_key
+        timestamp = window.max_timestamp()
+        append = collector.values.append
+        context.current_window = window
+        key: object = NO_RECORD
+        try:
+            for key, accumulated in content:
+                elements = accumulated if finish is None else [finish(accumulated)]
+                if is_process:
+                    set_key(key)
+                    result = call(key, context, elements)
+                else:
+                    result = call(key, window, elements)
+                if result is None:
+                    continue
+                # A generator looks at the context while it runs: it ends before the next key.
+                for item in result:  # as Collector.collect, in place: this is a hot loop
+                    if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
+                        collector.side(item, timestamp)
+                    else:
+                        append(item)
+        except Exception as error:
+            raise user_error(
+                self._operator.context, error, doing=f"evaluating {window}", key=key
+            ) from error
+        collector.stamp(timestamp)
 
     def run_clear(self, key: Any, window: TimeWindow) -> None:  # noqa: ANN401 - the user's key
         if self.clear is not None:
@@ -106,15 +133,13 @@ class WindowLogic(ABC):
     #: Whether the state is the list of elements.
     lists = False
 
-    def __init__(self, functions: list[object], evaluation: _Evaluation | None) -> None:
+    def __init__(
+        self, operator: WindowOperator, functions: list[object], evaluation: _Evaluation | None
+    ) -> None:
         """Take what is to be opened, and the window function if there is one."""
         self.functions = functions
+        self._operator = operator
         self._evaluation = evaluation
-
-    @property
-    def plain(self) -> bool:
-        """Whether there is one result per key and no window function."""
-        return self._evaluation is None
 
     @property
     def clears(self) -> bool:
@@ -131,16 +156,28 @@ class WindowLogic(ABC):
         """Return the result of an accumulator."""
         return accumulated
 
-    def results(self, content: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
-        """Return one result per key, where there is no window function."""
-        finish = self.finish
-        return starmap(lambda _key, accumulated: finish(accumulated), content)
+    def evaluate_all(
+        self, content: Iterable[tuple[Any, Any]], window: TimeWindow, collector: Collector
+    ) -> None:
+        """Collect the results of a window for each key and accumulator (or list).
 
-    def evaluate(self, key: Any, window: TimeWindow, accumulated: Any) -> Any:  # noqa: ANN401
-        """Call the window function."""
-        assert self._evaluation is not None  # noqa: S101 - the caller looks at plain
-        elements = accumulated if self.lists else [self.finish(accumulated)]
-        return self._evaluation.evaluate(key, window, elements)
+        Raises:
+            UserFunctionError: the user's code raised; names key and window.
+        """
+        if self._evaluation is not None:
+            finish = None if self.lists else self.finish
+            self._evaluation.evaluate_all(content, window, finish, collector)
+            return
+        finish, append = self.finish, collector.values.append
+        key: object = NO_RECORD
+        try:
+            for key, accumulated in content:  # noqa: B007 - the error names it
+                append(finish(accumulated))
+        except Exception as error:
+            raise user_error(
+                self._operator.context, error, doing=f"evaluating {window}", key=key
+            ) from error
+        collector.stamp(window.max_timestamp())
 
     def clear(self, key: Any, window: TimeWindow) -> None:  # noqa: ANN401 - the user's key
         """Call the window function's ``clear``."""
@@ -150,7 +187,7 @@ class WindowLogic(ABC):
 
 class _Reducing(WindowLogic):
     def __init__(self, spec: ReduceSpec, operator: WindowOperator) -> None:
-        super().__init__(*_with_window_function(spec, operator))
+        super().__init__(operator, *_with_window_function(spec, operator))
         self._reduce = bound_method(spec.function, "reduce")
 
     def add_all(
@@ -164,7 +201,7 @@ class _Reducing(WindowLogic):
 
 class _Aggregating(WindowLogic):
     def __init__(self, spec: AggregateSpec, operator: WindowOperator) -> None:
-        super().__init__(*_with_window_function(spec, operator))
+        super().__init__(operator, *_with_window_function(spec, operator))
         self._create = spec.function.create_accumulator
         self._add = spec.function.add
         self._get_result = spec.function.get_result
@@ -172,10 +209,11 @@ class _Aggregating(WindowLogic):
     def add_all(
         self, accumulators: dict[CacheKey, Any], keys: list[CacheKey], values: Iterator[Any]
     ) -> None:
-        get, add, create = accumulators.get, self._add, self._create
+        create, add = self._create, self._add
+        for key in set(keys).difference(accumulators):
+            accumulators[key] = create()
         for key, value in zip(keys, values, strict=False):
-            so_far = get(key, MISSING)
-            accumulators[key] = add(value, create() if so_far is MISSING else so_far)
+            accumulators[key] = add(value, accumulators[key])
 
     def finish(self, accumulated: Any) -> Any:  # noqa: ANN401 - the user's accumulator
         return self._get_result(accumulated)
@@ -208,7 +246,8 @@ def make_logic(spec: WindowSpec, operator: WindowOperator) -> WindowLogic:
         return _Aggregating(spec, operator)
     if isinstance(spec, (ApplySpec, ProcessSpec)):
         process = isinstance(spec, ProcessSpec)
-        return _Collecting([spec.function], _Evaluation(spec.function, operator, process=process))
+        evaluation = _Evaluation(spec.function, operator, process=process)
+        return _Collecting(operator, [spec.function], evaluation)
     message = f"unknown kind of window function: {type(spec).__name__}"
     raise ProgramError(message)
 
