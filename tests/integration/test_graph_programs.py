@@ -1,4 +1,4 @@
-"""Random graphs: several sources and splits, many exchanges, unions, side outputs, diamonds.
+"""Random graphs: several sources and splits, many exchanges, unions, two inputs, side outputs.
 
 Each operator is a function from a bag of stamped records to another, on Spark's side and in the
 plain answer, and nothing in it depends on the order of records; watermarks are held back far
@@ -28,7 +28,9 @@ from tests.integration.job_runs import (
 
 from millstream.common import Types
 from millstream.datastream import (
+    CoFlatMapFunction,
     DataStream,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     OutputTag,
     ProcessFunction,
@@ -91,7 +93,10 @@ class Program:
 STATELESS = ["map", "filter", "flat_map", "process"]
 ROUTED = ["rebalance", "rescale", "shuffle", "global_", "broadcast", "custom"]
 KEYED = ["window", "count", "timers"]
-KINDS = [*STATELESS, *ROUTED, *KEYED, *KEYED, "union", "union", "assign", "side"]
+#: Each reads two streams, which may be one and the same.
+CONNECTED = ["co_flat_map", "co_timers"]
+SEVERAL = ["union", "union", *CONNECTED, *CONNECTED]
+KINDS = [*STATELESS, *ROUTED, *KEYED, *KEYED, *SEVERAL, "assign", "side"]
 
 
 @st.composite
@@ -127,7 +132,9 @@ def programs(draw: st.DrawFn) -> Program:
         kind = draw(st.sampled_from(KINDS))
         # Rather a late stream than an early one, so that graphs become deep.
         index = st.integers(0, streams - 1) | st.just(streams - 1)
-        read = draw(st.lists(index, min_size=2, max_size=3)) if kind == "union" else [draw(index)]
+        most = 3 if kind == "union" else 2
+        count = draw(st.integers(2, most)) if kind in SEVERAL else 1
+        read = [draw(index) for _ in range(count)]
         parallelism = draw(st.sampled_from([None, None, None, 1, 2, 3]))
         if kind == "broadcast":  # the number of copies must not depend on the schedule
             parallelism = draw(st.integers(1, 3))
@@ -210,6 +217,40 @@ class Buckets(KeyedProcessFunction):
         self.sums.remove(timestamp)
 
 
+class TellApart(CoFlatMapFunction):
+    """Records of the second input are negative, and those that divide by 5 come twice."""
+
+    def flat_map1(self, value: Record) -> list[Record]:
+        return [value]
+
+    def flat_map2(self, value: Record) -> list[Record]:
+        negative = (value[0], -value[1], value[2])
+        return [negative, negative] if value[1] % 5 == 0 else [negative]
+
+
+class Balance(KeyedCoProcessFunction):
+    """As Buckets; what comes in on the second input is taken off."""
+
+    def __init__(self, size: int) -> None:
+        self.sums = Buckets(size)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.sums.open(runtime_context)
+
+    def process_element1(self, value: Record, ctx: KeyedCoProcessFunction.Context) -> None:
+        self.sums.process_element(value, ctx)
+
+    def process_element2(self, value: Record, ctx: KeyedCoProcessFunction.Context) -> None:
+        self.sums.process_element((value[0], -value[1], value[2]), ctx)
+
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterator[Any]:
+        return self.sums.on_timer(timestamp, ctx)
+
+
+def negated(records: list[Stamped]) -> list[Stamped]:
+    return [((record[0], -record[1], record[2]), stamp) for record, stamp in records]
+
+
 def bucket_answer(step: Step, records: list[Stamped]) -> list[Stamped]:
     sums: dict[tuple[int, int], int] = defaultdict(int)
     for record, stamp in records:
@@ -230,7 +271,16 @@ def window_answer(
         yield key, start, start + step.size, members
 
 
-def plain_answer(step: Step, streams: list[list[Stamped]]) -> list[list[Stamped]]:
+def connected_answer(step: Step, first: list[Stamped], second: list[Stamped]) -> list[Stamped]:
+    if step.kind == "co_timers":
+        return bucket_answer(step, [*first, *negated(second)])
+    twice = [each for each in second if each[0][1] % 5 == 0]
+    return [*first, *negated(second), *negated(twice)]
+
+
+def plain_answer(  # noqa: PLR0911 - one return per kind
+    step: Step, streams: list[list[Stamped]]
+) -> list[list[Stamped]]:
     """The streams that a step adds."""
     records = [each for index in step.inputs for each in streams[index]]
     stateless: dict[str, Callable[[Record, int], list[Stamped]]] = {
@@ -257,6 +307,8 @@ def plain_answer(step: Step, streams: list[list[Stamped]]) -> list[list[Stamped]
         return [[((key, len(found), end), end - 1) for key, _, end, found in counted]]
     if step.kind == "timers":
         return [bucket_answer(step, records)]
+    if step.kind in CONNECTED:
+        return [connected_answer(step, *(streams[index] for index in step.inputs))]
     if step.kind == "side":
         even = [each for each in records if each[0][1] % 2 == 0]
         odd = [each for each in records if each[0][1] % 2 == 1 or each[0][1] % 4 == 0]
@@ -306,6 +358,11 @@ def built(  # noqa: C901, PLR0912 - one branch per kind
         made = rows.map(lambda row: (row[0], row[3], row[2]), kind)
     elif step.kind == "timers":
         made = keyed.process(Buckets(step.size), kind)
+    elif step.kind == "co_flat_map":
+        made = stream.connect(streams[step.inputs[1]]).flat_map(TellApart(), kind)
+    elif step.kind == "co_timers":
+        other = streams[step.inputs[1]].key_by(lambda record: record[0] % keys)
+        made = keyed.connect(other).process(Balance(step.size), kind)
     else:
         made = routed(step, stream).filter(lambda _: True)
     if step.parallelism is not None:

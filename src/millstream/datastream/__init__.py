@@ -11,14 +11,19 @@ from millstream.common.output_tag import OutputTag
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode, RuntimeExecutionMode
 from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.connected_streams import ConnectedStreams
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.data_stream_sink import DataStreamSink
 from millstream.datastream.environment import StreamExecutionEnvironment
 from millstream.datastream.functions import (
     AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -49,6 +54,10 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointingMode",
     "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "FilterFunction",
@@ -58,6 +67,7 @@ __all__ = [
     "JobExecutionResult",
     "JobStatus",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",

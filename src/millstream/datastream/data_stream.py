@@ -61,17 +61,29 @@ if TYPE_CHECKING:
     from millstream.common.output_tag import OutputTag
     from millstream.common.typeinfo import TypeInformation
     from millstream.common.watermark_strategy import WatermarkStrategy
+    from millstream.datastream.connected_streams import ConnectedStreams
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.windowed_stream import WindowedStream
     from millstream.graph.transformation import Transformation
     from millstream.runtime.operator import OperatorFactory
 
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream", "WindowedStream"]
+__all__ = [
+    "CloseableIterator",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+    "WindowedStream",
+]
 
 
 def __getattr__(name: str) -> object:
-    """KeyedStream and WindowedStream, which have modules of their own, under PyFlink's path."""
+    """Streams of other kinds, which have modules of their own, under PyFlink's path."""
+    if name == "ConnectedStreams":
+        from millstream.datastream.connected_streams import ConnectedStreams
+
+        return ConnectedStreams
     if name == "KeyedStream":
         from millstream.datastream.keyed_stream import KeyedStream
 
@@ -241,6 +253,17 @@ class DataStream(NamedOperator):
             members=[stream._transformation for stream in members],  # noqa: SLF001 - the same class
         )
         return DataStream(self._environment, union)
+
+    def connect(self, ds: DataStream) -> ConnectedStreams:
+        """This stream and another, of any type, as the two inputs of one operator.
+
+        Raises:
+            ProgramError: the streams belong to two environments, or both are keyed and their keys
+                can never be equal.
+        """
+        from millstream.datastream.connected_streams import ConnectedStreams
+
+        return ConnectedStreams(self, ds)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """The records that this operator sends to a side output.

@@ -1,12 +1,19 @@
 """The functions users write, under PyFlink's import path.
 
-What it is: re-exports.  What it is not: where they are written: ``common/functions.py``.
+What it is: re-exports.  What it is not: where they are written: ``common/functions.py`` and, for
+two inputs, ``common/co_functions.py``.
 
 Read next: ``common/functions.py``.
 """
 
 from __future__ import annotations
 
+from millstream.common.co_functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
 from millstream.common.functions import (
     AggregateFunction,
     FilterFunction,
@@ -28,10 +35,14 @@ from millstream.common.functions import (
 
 __all__ = [
     "AggregateFunction",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",
     "MapFunction",

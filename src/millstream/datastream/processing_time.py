@@ -14,7 +14,8 @@ import inspect
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
-from millstream.common.functions import Function, KeyedProcessFunction
+from millstream.common import co_functions
+from millstream.common.functions import Function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,8 @@ __all__ = ["may_use_processing_time_timers"]
 
 _PROCESSING = "register_processing_time_timer"
 _EVENT = "register_event_time_timer"
+#: Where the base classes are, whose methods use no timers.
+_OURS = frozenset({Function.__module__, co_functions.__name__})
 
 
 def may_use_processing_time_timers(function: object) -> bool:
@@ -32,7 +35,7 @@ def may_use_processing_time_timers(function: object) -> bool:
     nowhere processing-time timers.
     """
     own = getattr(type(function), "on_timer", None)
-    if own is None or own is KeyedProcessFunction.on_timer:
+    if own is None or own.__module__ in _OURS:
         return False
     names = set(_names(type(function)))
     return _PROCESSING in names or _EVENT not in names
@@ -42,7 +45,7 @@ def _names(function_class: type) -> Iterator[str]:
     """Every name that the code of the class, and functions it calls by name, mention."""
     seen: set[CodeType] = set()
     for owner in function_class.__mro__:
-        if owner is object or owner.__module__ == Function.__module__:
+        if owner is object or owner.__module__ in _OURS:
             continue
         for member in vars(owner).values():
             method = inspect.unwrap(member) if callable(member) else member

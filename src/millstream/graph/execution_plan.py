@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.graph.model import JobGraph, StreamNode
+    from millstream.graph.model import JobGraph, StreamEdge, StreamNode
 
 __all__ = ["execution_plan"]
 
@@ -39,8 +39,18 @@ def _node(job_graph: JobGraph, node: StreamNode) -> dict[str, object]:
     inputs = job_graph.inputs(node.id)
     if inputs:
         described["predecessors"] = [
-            {"id": edge.source, "ship_strategy": edge.partitioning.name, "side": "second"}
+            {
+                "id": edge.source,
+                "ship_strategy": edge.partitioning.name,
+                "side": _side(edge, inputs),
+            }
             | ({"side_output": edge.tag} if edge.tag is not None else {})
             for edge in inputs
         ]
     return described
+
+
+def _side(edge: StreamEdge, inputs: list[StreamEdge]) -> str:
+    """Flink's word for the input that an edge leads to; of a single input it says "second" too."""
+    two = any(each.input_index for each in inputs)
+    return "first" if two and edge.input_index == 0 else "second"

@@ -41,7 +41,11 @@ def _lines(job_graph: JobGraph) -> Iterator[str]:
         for number in stage.nodes:
             node = job_graph.nodes[number]
             yield f"  {_title(node):<{width}}  {node.location}".rstrip()
-            yield from (f"        <- {_source(job_graph, e)}" for e in job_graph.inputs(number))
+            inputs = job_graph.inputs(number)
+            numbered = any(edge.input_index for edge in inputs)
+            for edge in inputs:
+                which = f"input {edge.input_index + 1} " if numbered else ""
+                yield f"        {which}<- {_source(job_graph, edge)}"
             yield f"        uid {node.uid}"
             if node.kind != "sink":
                 yield f"        type {_short(str(node.output_type))}"

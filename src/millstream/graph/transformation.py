@@ -1,8 +1,8 @@
 """Transformations: what each call on a stream leaves behind.
 
 What it is: the program as the user wrote it, a graph of plain objects that point to their inputs.
-Some become operators (``Source``, ``OneInput``, ``Sink``), others only say how records travel
-between operators (``Union``, ``Partition``, ``SideOutput``).
+Some become operators (``Source``, ``OneInput``, ``TwoInput``, ``Sink``), others only say how
+records travel between operators (``Union``, ``Partition``, ``SideOutput``).
 
 What it is not: the StreamGraph.  ``graph/translate.py`` makes that, when the program is submitted.
 
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 __all__ = [
     "DEAD_LETTER_TAG",
     "OneInputTransformation",
+    "OperatorTransformation",
     "PartitionTransformation",
     "PhysicalTransformation",
     "SideOutputTransformation",
     "SinkTransformation",
     "SourceTransformation",
     "Transformation",
+    "TwoInputTransformation",
     "UnionTransformation",
 ]
 
@@ -87,21 +89,43 @@ class SourceTransformation(PhysicalTransformation):
 
 
 @dataclass(eq=False, kw_only=True)
-class OneInputTransformation(PhysicalTransformation):
-    """An operator with one input (which may be a union)."""
+class OperatorTransformation(PhysicalTransformation):
+    """An operator that is neither a source nor a sink."""
 
-    input: Transformation
     factory: OperatorFactory
-    #: Makes the operator that pre-aggregates before a HASH exchange, where there is one.
-    combiner: OperatorFactory | None = None
     #: The user code in ``factory``, by what to call it in messages: checked before shipping.
     user_code: dict[str, object] = field(default_factory=dict)
     needs_processing_time: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class OneInputTransformation(OperatorTransformation):
+    """An operator with one input (which may be a union)."""
+
+    input: Transformation
+    #: Makes the operator that pre-aggregates before a HASH exchange, where there is one.
+    combiner: OperatorFactory | None = None
 
     @property
     def inputs(self) -> list[Transformation]:
         """The one input."""
         return [self.input]
+
+
+@dataclass(eq=False, kw_only=True)
+class TwoInputTransformation(OperatorTransformation):
+    """An operator that tells its two inputs apart (each of which may be a union).
+
+    They may be the same transformation: then every record comes in twice.
+    """
+
+    input1: Transformation
+    input2: Transformation
+
+    @property
+    def inputs(self) -> list[Transformation]:
+        """The two inputs; the place in this list is ``StreamEdge.input_index``."""
+        return [self.input1, self.input2]
 
 
 @dataclass(eq=False, kw_only=True)

@@ -29,11 +29,13 @@ from millstream.graph.pickling import check_picklable
 from millstream.graph.stages import cut_stages
 from millstream.graph.transformation import (
     OneInputTransformation,
+    OperatorTransformation,
     PartitionTransformation,
     PhysicalTransformation,
     SideOutputTransformation,
     SinkTransformation,
     SourceTransformation,
+    TwoInputTransformation,
     UnionTransformation,
 )
 
@@ -61,6 +63,8 @@ class _Route:
     partitioning: Partitioning | None = None
     key_selector: Callable[[object], object] | None = None
     partitioner: Callable[[object, int], int] | None = None
+    #: Which input of the reader it leads to.
+    input_index: int = 0
 
 
 def translate(
@@ -156,7 +160,7 @@ def _check_picklable(ordered: Sequence[Transformation]) -> None:
         elif isinstance(each, SinkTransformation):
             code = {"sink": each.sink}
             name = each.name
-        elif isinstance(each, OneInputTransformation):
+        elif isinstance(each, OperatorTransformation):
             code = {**each.user_code, "operator": each.factory}
             name = each.name
         else:
@@ -172,7 +176,14 @@ def _after(partition: PartitionTransformation) -> str:
 
 
 def _routes_into(each: PhysicalTransformation) -> list[_Route]:
-    return [route for transformation in each.inputs for route in _resolve(transformation)]
+    """All ways into an operator; several may lead to one input (a union)."""
+    if not isinstance(each, TwoInputTransformation):
+        return [route for transformation in each.inputs for route in _resolve(transformation)]
+    return [
+        replace(route, input_index=index)
+        for index, transformation in enumerate(each.inputs)
+        for route in _resolve(transformation)
+    ]
 
 
 def _resolve(each: Transformation) -> list[_Route]:
@@ -234,7 +245,7 @@ def _node(
     elif isinstance(each, SinkTransformation):
         node.sink = each.sink
         node.factory = each.factory
-    elif isinstance(each, OneInputTransformation):
+    elif isinstance(each, OperatorTransformation):
         node.factory = each.factory
         node.needs_processing_time = each.needs_processing_time
     return node
@@ -271,7 +282,7 @@ def _edge(
         id=number,
         source=source.id,
         target=target.id,
-        input_index=0,
+        input_index=route.input_index,
         partitioning=partitioning,
         tag=route.tag,
         type_info=route.type_info,
@@ -346,7 +357,8 @@ def _place(each: PhysicalTransformation, routes: Sequence[_Route], uids: dict[in
     parts = [_KINDS.get(type(each), "operator"), each.kind_name]
     for route in routes:
         way = route.partitioning.value if route.partitioning else "default"
-        parts.append(f"{uids[route.origin.id]}/{route.tag or ''}/{way}")
+        second = "/second" if route.input_index else ""
+        parts.append(f"{uids[route.origin.id]}/{route.tag or ''}/{way}{second}")
     return "\n".join(parts)
 
 

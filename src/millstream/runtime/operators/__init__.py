@@ -10,6 +10,7 @@ Read next: ``runtime/operators/map.py``, then ``runtime/operators/keyed_process.
 
 from __future__ import annotations
 
+from millstream.runtime.operators.co_process import CoProcessFactory, KeyedCoProcessFactory
 from millstream.runtime.operators.combiner import CombinerFactory
 from millstream.runtime.operators.filter import FilterFactory
 from millstream.runtime.operators.flat_map import FlatMapFactory
@@ -34,10 +35,12 @@ __all__ = [
     "AggregateSpec",
     "ApplySpec",
     "BuiltInSpec",
+    "CoProcessFactory",
     "CombinerFactory",
     "FilterFactory",
     "FlatMapFactory",
     "KeyedAggregateFactory",
+    "KeyedCoProcessFactory",
     "KeyedProcessFactory",
     "KeyedReduceFactory",
     "MapBatchesFactory",

@@ -59,10 +59,13 @@ class _Context(KeyedProcessFunction.OnTimerContext):
 class KeyedProcessOperator(KeyedOperator):
     """Applies a KeyedProcessFunction, or a callable of (value, context), to every record."""
 
+    #: The method of the function that gets the records.
+    method: ClassVar[str] = "process_element"
+
     def __init__(self, function: Any, key_selector: Any) -> None:  # noqa: ANN401 - user code
         """Take the user's function and key selector."""
         super().__init__(function, key_selector)
-        self._process = bound_method(self.function, "process_element")
+        self._process = bound_method(self.function, self.method)
         self._on_timer = getattr(self.function, "on_timer", None)
         self._collector = Collector(self, self.emit)
 

@@ -46,10 +46,13 @@ class _Context(ProcessFunction.Context):
 class ProcessOperator(FunctionOperator):
     """Applies a ProcessFunction, or a callable of (value, context), to every record."""
 
+    #: The method of the function that gets the records.
+    method: ClassVar[str] = "process_element"
+
     def __init__(self, function: Any) -> None:  # noqa: ANN401 - ProcessFunction or callable
         """Take the user's function."""
         super().__init__(function)
-        self._process = bound_method(self.function, "process_element")
+        self._process = bound_method(self.function, self.method)
         self._clock = Clock()
         self._collector = Collector(self, self.emit)
 
