@@ -38,6 +38,9 @@ class Collected:
     def mark_idle(self) -> None:
         pass
 
+    def current_processing_time(self) -> int:
+        return 0
+
 
 class ByAttribute(TimestampAssigner):
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:

@@ -11,6 +11,7 @@ import pytest
 import millstream.datastream
 from millstream.common.configuration import Configuration
 from millstream.common.types import Types
+from millstream.common.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
 from millstream.connectors.blackhole import BlackholeSink
 from millstream.datastream import (
     CheckpointingMode,
@@ -20,7 +21,7 @@ from millstream.datastream import (
     StreamExecutionEnvironment,
 )
 from millstream.datastream.context import capture_job_graphs, execution_context
-from millstream.datastream.spark_schema import type_of_spark
+from millstream.datastream.spark_schema import strategy_of_spark, type_of_spark
 from millstream.errors import ConfigurationError, ProgramError
 
 if TYPE_CHECKING:
@@ -173,6 +174,25 @@ def test_what_is_no_source_is_refused() -> None:
         environment().from_source([1, 2], None, "list")  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="needs a streaming DataFrame"):
         environment().from_spark([1, 2])
+
+
+def test_watermark_of_a_spark_dataframe_is_preserved() -> None:
+    def schema(**metadata: object) -> dict[str, object]:
+        fields = [{"name": "at", "type": "timestamp", "nullable": True, "metadata": metadata}]
+        return {"type": "struct", "fields": fields}
+
+    delayed = schema(**{"spark.watermarkDelayMs": 5000})
+    preserving = WatermarkStrategy.preserve()
+    made = strategy_of_spark(delayed, preserving.with_idleness(10))
+    assert vars(made.create_generator())["max_out_of_orderness"] == 5000
+    assert isinstance(made.timestamp_assigner, FieldTimestampAssigner)
+    assert (made.timestamp_assigner.field, made.idle_timeout) == ("at", 10)
+    own = WatermarkStrategy.for_monotonous_timestamps()
+    assert strategy_of_spark(delayed, own) is own
+    with pytest.raises(ProgramError, match="withWatermark"):
+        strategy_of_spark(schema(), preserving)
+    with pytest.raises(ProgramError, match="does not wait"):
+        strategy_of_spark(delayed, own.with_watermark_alignment("group", 5))
 
 
 def test_types_of_spark_columns() -> None:

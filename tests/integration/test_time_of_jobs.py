@@ -7,6 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.integration.job_runs import (
     Schedule,
     SplitsSource,
@@ -14,7 +16,9 @@ from tests.integration.job_runs import (
     collected,
     environment,
     event_time,
+    examples,
     run_schedule,
+    temporary_directory,
 )
 
 from millstream.common import WatermarkStrategy
@@ -31,6 +35,7 @@ from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sources import EPOCH, WATERMARK, At, ScriptedSource
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
@@ -182,6 +187,107 @@ def test_idle_split_does_not_hold_time_back_and_returns(
     last = epochs_with("30 3")
     assert ("a", 40, [41, 43, 45, 47, 49, 101]) in last
     assert len(last) == len({where for _, where, _ in last}), "a window fired twice"
+
+
+class Settable:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(0, 60)), max_size=14),
+    st.integers(1, 2),
+    st.randoms(use_true_random=False),
+)
+@examples(10)
+def test_time_is_the_least_of_the_active_splits_and_never_goes_back(
+    steps: list[tuple[int, int, int]], parallelism: int, chance: random.Random
+) -> None:
+    timeout = 50
+    splits = [[("a", at, chance.randrange(200)) for at in range(60)] for _ in range(3)]
+    strategy = event_time(0, punctuated=False).with_idleness(timeout)
+    with temporary_directory() as directory:
+        clock, count = Settable(), [1, 1, 1]
+        available = directory / "available"
+        available.write_text("1 1 1")
+        reached = -(2**63)
+        for split, more, wait in [*steps, (0, 1, 100), (1, 1, 0), (0, 1, 60)]:
+            count[split] += more
+            available.write_text(" ".join(map(str, count)))
+            clock.now += wait
+            env = environment(parallelism)
+            stream = env.from_source(GrowingSource(splits, available), strategy, "splits")
+            collect(stream.key_by(lambda each: each[0]).reduce(lambda _, new: new), directory)
+            running = MiniCluster(
+                env.get_job_graph("time"), directory / "checkpoint", clock=clock, tick_interval=40
+            )
+            running.run(2)
+            manifest = running.coordinator.last
+            assert manifest is not None
+            (states,) = manifest.splits.values()
+            active = [state.watermark for state in states.values() if not state.idle]
+            everything = [state.watermark for state in states.values()]
+            combined = min(active) if active else max(everything)
+            (behind,) = (
+                {ack.watermark for ack in acks}
+                for uid, acks in manifest.operators.items()
+                if "sink" in uid
+            )
+            assert behind == {max(reached, combined)}
+            reached = max(reached, combined)
+
+
+# -- what sources know themselves ------------------------------------------------------------------
+
+
+def test_preserved_watermarks_of_a_source_and_through_mid_stream(tmp_path: Path) -> None:
+    script = [At(("a", 1, 0), 1), At(("a", 2, 0), 12), WATERMARK(10), EPOCH]
+    script += [At(("a", 3, 0), 5), At(("a", 4, 0), 13), WATERMARK(MAX_TIME)]
+    env = environment(2)
+    stream = env.from_source(ScriptedSource(script), WatermarkStrategy.preserve(), "own")
+    shuffled = stream.rebalance().map(lambda record: record)
+    collect(
+        gathered(shuffled.assign_timestamps_and_watermarks(WatermarkStrategy.preserve())),
+        tmp_path,
+    )
+    running = cluster(env, tmp_path)
+    running.run(1)
+    assert collected(tmp_path) == [("a", 0, [1])]
+    running.run(1)
+    # What says the maximum is the end of the input, not the source.
+    assert sorted(collected(tmp_path)) == [("a", 0, [1]), ("a", 10, [2, 4])]
+    assert running.coordinator.last is not None
+    assert not running.coordinator.last.final
+
+
+def test_ingestion_time_moves_while_nothing_comes(tmp_path: Path) -> None:
+    available, clock = tmp_path / "available", Settable()
+    available.write_text("2")
+    source = GrowingSource([[("a", at, 0) for at in range(5)]], available)
+    env = environment(2)
+    stream = env.from_source(source, WatermarkStrategy.for_ingestion_time(), "ingested")
+    collect(gathered(stream, 100), tmp_path)
+    graph = env.get_job_graph("time")
+    assert any(node.needs_processing_time for node in graph.nodes.values())
+    running = MiniCluster(graph, tmp_path / "checkpoint", clock=clock, tick_interval=40)
+    clock.now = 1010
+    running.run()
+    assert collected(tmp_path) == []
+    available.write_text("3")
+    clock.now = 1099
+    running.run()
+    assert collected(tmp_path) == []
+    clock.now = 1100
+    running.run(1)
+    assert collected(tmp_path) == []
+    clock.now = 1140
+    running.run()
+    assert collected(tmp_path) == [("a", 1000, [0, 1, 2])]
 
 
 # -- several inputs --------------------------------------------------------------------------------

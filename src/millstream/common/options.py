@@ -171,6 +171,10 @@ def _attempts(value: object) -> str:
     return text
 
 
+def _duration_if_any(value: object) -> int | None:
+    return None if value is None or value == "" else parse_duration(value)
+
+
 CHECKPOINTING_INTERVAL: Final = ConfigOption(
     "execution.checkpointing.interval",
     parse_duration,
@@ -242,9 +246,10 @@ JOB_NAME: Final = ConfigOption(
 )
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval",
-    parse_duration,
-    200,
-    "accepted; watermarks are made behind every batch of records",
+    _duration_if_any,
+    None,
+    "time between two periodic watermarks of a split, which are then made at the end of an epoch; "
+    "0: none; not set: behind every batch of records",
     minimum=0,
 )
 RUNTIME_MODE: Final = ConfigOption(

@@ -16,6 +16,7 @@ import datetime as dt
 import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -36,6 +37,7 @@ __all__ = [
     "BoundedOutOfOrdernessWatermarks",
     "FieldTimestampAssigner",
     "NoWatermarks",
+    "TimeOrigin",
     "TimestampAssigner",
     "WatermarkAlignment",
     "WatermarkGenerator",
@@ -66,7 +68,7 @@ class TimestampAssigner(ABC):
 
 
 class FieldTimestampAssigner(TimestampAssigner):
-    """Takes the event time from a field: milliseconds, or a dt."""
+    """Takes the event time from a field: milliseconds, or a datetime."""
 
     def __init__(self, field: str | int) -> None:
         """Take the name or the index of the field."""
@@ -96,7 +98,17 @@ class WatermarkOutput(Protocol):
         """Say that no record with a timestamp of up to ``watermark`` milliseconds will follow."""
 
     def mark_idle(self) -> None:
-        """Say that nothing comes for now and others should not wait; a watermark ends it."""
+        """Say that nothing comes for now and others should not wait.
+
+        A watermark that is higher than all before it ends it, and so do records.
+        """
+
+    def current_processing_time(self) -> int:
+        """The time of the clock in milliseconds.
+
+        It stands still within an epoch and is the same when the epoch is replayed; a generator
+        that looks at the clock asks here, not ``time.time()``.
+        """
 
 
 class WatermarkGenerator(ABC):
@@ -117,7 +129,12 @@ class WatermarkGenerator(ABC):
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Called behind every batch of records; may emit a watermark."""
+        """Called now and then; may emit a watermark.
+
+        When: behind every batch of records, and at the end of an epoch without any; or as
+        ``with_periodic_emit`` or ``pipeline.auto-watermark-interval`` say.  Not while the split
+        is idle for lack of records.
+        """
 
 
 class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
@@ -175,6 +192,17 @@ class NoWatermarks(WatermarkGenerator):
         """Nothing to do."""
 
 
+class TimeOrigin(Enum):
+    """Where the timestamps and watermarks of a stream come from."""
+
+    #: An assigner (or the source's timestamps) and a generator.
+    GENERATED = "generated"
+    #: The source or what is upstream: both are taken as they are.
+    PRESERVED = "preserved"
+    #: The clock when the records are read.
+    INGESTED = "ingested"
+
+
 @dataclass(frozen=True)
 class WatermarkAlignment:
     """How far a source may run ahead of others of its group, in event time."""
@@ -199,6 +227,12 @@ class WatermarkStrategy:
     #: Milliseconds without records after which a split is idle; None: never.
     idle_timeout: int | None = None
     alignment: WatermarkAlignment | None = None
+    origin: TimeOrigin = TimeOrigin.GENERATED
+    #: Records between two periodic watermarks of a split; None: not counted.
+    emit_every: int | None = None
+    #: Milliseconds of processing time between two periodic watermarks of a split; None: that of
+    #: ``pipeline.auto-watermark-interval``.
+    emit_interval: int | None = None
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
@@ -228,6 +262,27 @@ class WatermarkStrategy:
     def for_generator(supplier: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
         """For an own generator: ``supplier`` (a class, say) makes a new one at each call."""
         return WatermarkStrategy(supplier)
+
+    @staticmethod
+    def for_ingestion_time() -> WatermarkStrategy:
+        """For event times that are the time at which a record is read.
+
+        The clock is that of the epoch (``processing_time``), so that all records of an epoch have
+        one timestamp, a replay of the epoch gives the same ones, and no record is ever late.
+        Event time goes on while nothing comes.
+        """
+        return WatermarkStrategy(NoWatermarks, origin=TimeOrigin.INGESTED)
+
+    @staticmethod
+    def preserve() -> WatermarkStrategy:
+        """For streams that have timestamps and watermarks already: both are taken as they are.
+
+        At a source they are what the source itself says (``SourceBatch.timestamps`` and
+        ``watermark``); at ``env.from_spark`` the column and the delay of the DataFrame's
+        ``withWatermark``; in mid-stream those from upstream.  With a timestamp assigner only the
+        watermarks are taken over.
+        """
+        return WatermarkStrategy(NoWatermarks, origin=TimeOrigin.PRESERVED)
 
     def with_timestamp_assigner(self, timestamp_assigner: AssignerLike) -> WatermarkStrategy:
         """The same strategy with event times from an assigner.
@@ -260,19 +315,72 @@ class WatermarkStrategy:
             raise ProgramError(message)
         return dataclasses.replace(self, idle_timeout=timeout)
 
+    def with_periodic_emit(
+        self, *, every: int | None = None, interval: DurationLike | None = None
+    ) -> WatermarkStrategy:
+        """The same strategy, whose generator is asked for watermarks less (or more) often.
+
+        Args:
+            every: after so many records of a split, counted over batches and epochs; the
+                watermark takes effect exactly there.
+            interval: at the end of each epoch that begins at least this long (a Duration, or
+                milliseconds of processing time) after the epoch of the last time, also when no
+                record came.  It wins over ``pipeline.auto-watermark-interval``.
+
+        Raises:
+            ProgramError: both or none are given, or it is not positive.
+        """
+        if (every is None) == (interval is None):
+            message = "with_periodic_emit() takes either every= (records) or interval= (time)"
+            raise ProgramError(message)
+        length = None if interval is None else milliseconds_of(interval)
+        for what, given in (("every", every), ("interval", length)):
+            if given is not None and given <= 0:
+                message = f"with_periodic_emit({what}=...) must be positive; it is {given}"
+                raise ProgramError(message)
+        return dataclasses.replace(self, emit_every=every, emit_interval=length)
+
     def with_watermark_alignment(
         self,
         watermark_group: str,
         max_allowed_watermark_drift: DurationLike,
         update_interval: DurationLike = 1000,
     ) -> WatermarkStrategy:
-        """The same strategy, whose source waits when it is too far ahead of its group."""
-        alignment = WatermarkAlignment(
-            watermark_group,
-            milliseconds_of(max_allowed_watermark_drift),
-            milliseconds_of(update_interval),
-        )
+        """The same strategy, whose source waits when it is too far ahead of its group.
+
+        A split whose watermark is more than the drift ahead of the slowest split of all sources
+        of the group is not read until the others have come closer.  Idle splits and sources that
+        are over are left out.
+
+        Args:
+            watermark_group: sources with the same name wait for each other.
+            max_allowed_watermark_drift: a Duration, or milliseconds of event time.
+            update_interval: how long a comparison may be used; it is made again sooner when
+                nothing else can be read.
+
+        Raises:
+            ProgramError: the group has no name, or a length of time is negative.
+        """
+        drift = milliseconds_of(max_allowed_watermark_drift)
+        interval = milliseconds_of(update_interval)
+        if not watermark_group:
+            message = "with_watermark_alignment() needs the name of a group"
+            raise ProgramError(message)
+        for what, given in (("drift", drift), ("update interval", interval)):
+            if given < 0:
+                message = f"the {what} of an alignment must not be negative; it is {given} ms"
+                raise ProgramError(message)
+        alignment = WatermarkAlignment(watermark_group, drift, interval)
         return dataclasses.replace(self, alignment=alignment)
+
+    @property
+    def needs_ticks(self) -> bool:
+        """Whether watermarks may have to be made while no record comes."""
+        return (
+            self.idle_timeout is not None
+            or self.emit_interval is not None
+            or self.origin is TimeOrigin.INGESTED
+        )
 
     def create_generator(self) -> WatermarkGenerator:
         """A new generator, for one split."""

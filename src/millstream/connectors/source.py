@@ -52,6 +52,9 @@ class SourceBatch:
     values: list[object] | None = None
     #: Timestamps that the source itself knows, in milliseconds, if it does.
     timestamps: list[int] | None = None
+    #: What the source itself knows of time behind these records: none with a timestamp of up to
+    #: so many milliseconds will follow in the split.  ``WatermarkStrategy.preserve`` takes it.
+    watermark: int | None = None
     #: Dead letters: what could not be parsed, as (place such as "file:line", raw text, error).
     dead_letters: list[tuple[str, str, str]] = field(default_factory=list)
 

@@ -196,13 +196,24 @@ class DataStream(NamedOperator):
         return self._operator("MapBatches", MapBatchesFactory(func), chosen, {"function": func})
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
-        """Give records new timestamps and the stream new watermarks."""
+        """Give records new timestamps and the stream new watermarks.
+
+        Raises:
+            ProgramError: the strategy aligns sources, but here is none.
+        """
+        if watermark_strategy.alignment is not None:
+            message = (
+                "with_watermark_alignment() makes sources wait for each other, and "
+                "assign_timestamps_and_watermarks() is behind them; give the strategy to "
+                "from_source()"
+            )
+            raise ProgramError(message)
         return self._operator(
             "Timestamps/Watermarks",
             TimestampsWatermarksFactory(watermark_strategy),
             self.get_type(),
             {"watermark strategy": watermark_strategy},
-            needs_processing_time=watermark_strategy.idle_timeout is not None,
+            needs_processing_time=watermark_strategy.needs_ticks,
         )
 
     # -- keys, unions, side outputs --------------------------------------------------------

@@ -220,12 +220,14 @@ class StreamExecutionEnvironment:
 
         Args:
             dataframe: ``spark.readStream...``; its rows become Rows.
-            watermark_strategy: timestamps and watermarks.
+            watermark_strategy: timestamps and watermarks.  ``WatermarkStrategy.preserve()`` takes
+                the column and the delay that the DataFrame's ``withWatermark`` named.
             name: shown in plans, metrics and messages.
             type_info: the type of the records, by default made from the DataFrame's schema.
 
         Raises:
-            ProgramError: it is not a streaming DataFrame.
+            ProgramError: it is not a streaming DataFrame; the strategy is to preserve the
+                watermark of one that has none, or aligns sources, for Spark does not wait.
         """
         schema = getattr(dataframe, "schema", None)
         if schema is None or not getattr(dataframe, "isStreaming", False):
@@ -237,6 +239,10 @@ class StreamExecutionEnvironment:
             from millstream.datastream.spark_schema import type_of_spark
 
             type_info = type_of_spark(schema.jsonValue())
+        if watermark_strategy is not None:
+            from millstream.datastream.spark_schema import strategy_of_spark
+
+            watermark_strategy = strategy_of_spark(schema.jsonValue(), watermark_strategy)
         self._spark_dataframes.append(dataframe)
         return self._read(
             f"Source: {name}",

@@ -254,7 +254,7 @@ def _node(
 def _keeps_time(source: SourceTransformation) -> bool:
     """Whether the watermarks of a source may change while no record comes."""
     strategy = source.watermark_strategy
-    return strategy is not None and strategy.idle_timeout is not None
+    return strategy is not None and strategy.needs_ticks
 
 
 def _edge(

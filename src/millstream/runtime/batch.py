@@ -116,6 +116,18 @@ class Batch:
         """The same records with other timestamps."""
         return Batch(self.type_info, values=self._values, arrow=self._arrow, timestamps=timestamps)
 
+    def slice(self, start: int, stop: int) -> Batch:
+        """The records ``[start, stop)``; itself if these are all."""
+        if start <= 0 and stop >= len(self):
+            return self
+        stamps = self._timestamps
+        timestamps = None if stamps is None else stamps[start:stop]
+        if self._arrow is not None:
+            values = None if self._values is None else self._values[start:stop]
+            part = self._arrow.slice(start, stop - start)
+            return Batch(self.type_info, values=values, arrow=part, timestamps=timestamps)
+        return Batch(self.type_info, values=self.values[start:stop], timestamps=timestamps)
+
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Batch:
         """The records at ``indices``, in that order."""
         positions = np.asarray(indices, dtype=np.int64)

@@ -57,6 +57,8 @@ def make_plan(
 
 def _restore_split(assignment: SplitAssignment, last: Manifest) -> None:
     state = last.splits.get(assignment.source_uid, {}).get(assignment.split.id)
+    if state is not None:
+        assignment.was_idle = state.idle
     if state is not None and state.generator is not None:
         assignment.operators = cast("dict[str, tuple[int, bytes | None]]", loads(state.generator))
 

@@ -87,6 +87,12 @@ class EpochContext:
     #: What the operator returned as ``OperatorSnapshot.operator_state`` at the previous epoch's
     #: end in this subtask (None at first).  A value of any picklable type.
     operator_state: object | None
+    #: The same of all subtasks of the previous epoch, if there was another number of them; it is
+    #: up to the operator what it takes of them.
+    rescaled_states: list[object] = field(default_factory=list)
+    #: What the planner knows of a source split: whether it is idle.  None where it does not know
+    #: (a Spark DataFrame, an operator that is no source).
+    source_idle: bool | None = None
     job_id: str = ""
     #: Of the run that the attempt belongs to.
     generation: int = 0

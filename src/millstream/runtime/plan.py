@@ -40,9 +40,20 @@ class SplitAssignment:
     channel: int
     #: The split ends at ``stop``.
     finished: bool = False
-    idle: bool = False
+    #: Whether the planner takes it for idle; None: it cannot know (a Spark DataFrame).
+    idle: bool | None = False
+    #: Whether its channels were idle at the end of the previous epoch.
+    was_idle: bool = False
     #: Operator uid -> (watermark, pickled state) of the per-channel operators of stage 0.
     operators: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
+
+    @property
+    def starts_idle(self) -> bool:
+        """Whether its channels begin the epoch as idle ones.
+
+        Not if it is known that records come: what others say must not move time past them.
+        """
+        return bool(self.idle) or (self.was_idle and self.start == self.stop)
 
     def watermark(self, uids: Iterable[str]) -> int:
         """The least watermark that the per-channel operators ``uids`` had reached."""
@@ -113,6 +124,13 @@ class EpochPlan:
         if restore is None or len(restore.operator_states) != parallelism:
             return None
         return restore.operator_states[subtask]
+
+    def rescaled_states(self, uid: str, parallelism: int) -> list[bytes]:
+        """What all old subtasks left in the manifest, after a change of parallelism."""
+        restore = self.operators.get(uid)
+        if restore is None or len(restore.operator_states) == parallelism:
+            return []
+        return [state for state in restore.operator_states if state is not None]
 
     def handles(self, uid: str) -> list[StateHandle]:
         """Where the keyed state of an operator lies."""

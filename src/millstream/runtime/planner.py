@@ -20,17 +20,21 @@ Read next: ``spark/epoch_driver.py``.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.connectors.source import Boundedness, Split
+from millstream.runtime.alignment import AlignedSplit, Aligner
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 from millstream.runtime.rate import EpochSizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from millstream.checkpoint.model import SplitState
+    from millstream.common.watermark_strategy import WatermarkAlignment
     from millstream.connectors.source import Source
     from millstream.graph.model import JobGraph
     from millstream.runtime.split_log import SplitLog
@@ -92,10 +96,15 @@ class PlannedSource:
     parallelism: int
     #: Milliseconds without data after which a split is idle; None: never.
     idleness: int | None = None
+    #: With which other sources it keeps step; None: with none.
+    alignment: WatermarkAlignment | None = None
     splits: list[Split] = field(default_factory=list)
     sizer: EpochSizer | None = None
-    #: Split number -> (position, monotonic milliseconds when it was reached).
+    #: Split number -> (position, milliseconds of the clock when it was reached).
     last_data: dict[int, tuple[int, float]] = field(default_factory=dict)
+    #: Numbers of the splits that had more to read than the last planned epoch takes, because
+    #: they are ahead of their group or because the epoch is full: they are not idle.
+    waiting: set[int] = field(default_factory=set)
 
 
 def plan_sources(graph: JobGraph) -> list[PlannedSource]:
@@ -105,7 +114,10 @@ def plan_sources(graph: JobGraph) -> list[PlannedSource]:
         if node.kind == "source":
             strategy = node.watermark_strategy
             idleness = None if strategy is None else strategy.idle_timeout
-            planned.append(PlannedSource(node.uid, node.source, node.parallelism, idleness))
+            alignment = None if strategy is None else strategy.alignment
+            planned.append(
+                PlannedSource(node.uid, node.source, node.parallelism, idleness, alignment)
+            )
     return planned
 
 
@@ -117,6 +129,8 @@ class SourcePlanner:
         log: where discovered splits are kept.
         tick_interval: milliseconds between epochs without data, None for no ticks.
         clock: milliseconds since 1970.
+        min_pause: milliseconds from the end of an epoch to the planning of the next.
+        wait_seconds: how long a question for the next offset may wait for data.
     """
 
     def __init__(
@@ -127,12 +141,19 @@ class SourcePlanner:
         target_seconds: float,
         tick_interval: int | None,
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
+        min_pause: int = 0,
+        wait_seconds: float = _WAIT_SECONDS,
     ) -> None:
         self._sources = sources
         self._log = log
         self._tick_interval = tick_interval
         self._clock = clock
         self._last_tick = 0
+        self._min_pause = min_pause / 1000
+        self._wait_seconds = wait_seconds
+        #: Monotonic seconds.
+        self._epoch_ended = -math.inf
+        self._aligner = Aligner()
         for planned in sources:
             if planned.source is not None:
                 planned.sizer = EpochSizer(planned.source.initial_limit, target_seconds)
@@ -145,25 +166,34 @@ class SourcePlanner:
 
         Waits a short time for data, so that Spark does not ask in a busy loop.
         """
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline = time.monotonic() + self._wait_seconds
         while True:
-            offset = self._plan(start)
-            if offset is not None:
-                return offset
+            if self.remaining_pause() <= 0:
+                offset = self._plan(start)
+                if offset is not None:
+                    return offset
             if time.monotonic() >= deadline:
                 return start
             time.sleep(_POLL_SECONDS)
+
+    def remaining_pause(self) -> float:
+        """Seconds until the next epoch may begin (``execution.checkpointing.min-pause``)."""
+        return max(0.0, self._epoch_ended + self._min_pause - time.monotonic())
 
     def _plan(self, start: Offset) -> Offset | None:
         if start["final"]:
             return None
         now = self._clock()
+        if any(planned.alignment is not None for planned in self._sources):
+            self._aligner.compare(self._aligned(start), now)
+            if not self._can_read_or_need_not(start):
+                self._aligner.compare(self._aligned(start), now, again=True)
         positions: dict[str, object] = {}
         changed = False
         over = bool(self._sources)
         for planned in self._sources:
             position = _Position.of(start, planned.uid)
-            changed |= self._advance(planned, position)
+            changed |= self._advance(planned, position, now)
             over = over and self._is_over(planned, position)
             positions[planned.uid] = position.to_json()
         ticking = self._tick_interval is not None and now - self._last_tick >= self._tick_interval
@@ -178,7 +208,46 @@ class SourcePlanner:
             "sources": positions,
         }
 
-    def _advance(self, planned: PlannedSource, position: _Position) -> bool:
+    def _aligned(self, start: Offset) -> list[AlignedSplit]:
+        """The splits that are compared: begun, not over, not idle."""
+        found = []
+        for planned in self._sources:
+            source, alignment = planned.source, planned.alignment
+            if source is None or alignment is None:
+                continue
+            position = _Position.of(start, planned.uid)
+            for number, at in position.at.items():
+                split = planned.splits[number]
+                over = source.is_final(split) and at >= source.end_offset(split)
+                if not over and number not in position.idle:
+                    found.append(AlignedSplit(planned.uid, split.id, alignment))
+        return found
+
+    def _can_read_or_need_not(self, start: Offset) -> bool:
+        """Whether no split is held back, or some source has something to read nevertheless."""
+        held = False
+        for planned in self._sources:
+            source = planned.source
+            if source is None:
+                continue
+            position = _Position.of(start, planned.uid)
+            for number in range(position.done, len(planned.splits)):
+                split = planned.splits[number]
+                at = position.at.get(number, source.start_offset(split))
+                if at < source.end_offset(split):
+                    if not self._is_held(planned, position, number):
+                        return True
+                    held = True
+        return not held
+
+    def _is_held(self, planned: PlannedSource, position: _Position, number: int) -> bool:
+        """Whether a split waits for others of its group."""
+        if planned.alignment is None or number not in position.at or number in position.idle:
+            return False
+        split = planned.splits[number]
+        return self._aligner.holds(planned.alignment.group, planned.uid, split.id)
+
+    def _advance(self, planned: PlannedSource, position: _Position, now: int) -> bool:
         """Move one source's position forward; True if an epoch is worth running for it."""
         source, sizer = planned.source, planned.sizer
         if source is None or sizer is None:
@@ -187,7 +256,10 @@ class SourcePlanner:
         position.known = len(planned.splits)
         moved, backlog, read = False, False, 0
         began = set(position.at)
-        turn = self._in_turn(planned, position)
+        unfinished = self._in_turn(planned, position)
+        held = {number for number in unfinished if self._is_held(planned, position, number)}
+        planned.waiting = held
+        turn = [number for number in unfinished if number not in held]
         growing = sum(not source.is_final(planned.splits[number]) for number in turn)
         # So many are read side by side, each up to its share, whatever the others take: as many
         # as there are subtasks, and every split that grows.  The rest of the limit goes to more.
@@ -206,7 +278,9 @@ class SourcePlanner:
             stop = at
             if at < end:
                 stop = source.next_stop(split, at, allowance, end) if allowance > 0 else at
-                backlog |= stop < end
+                if stop < end:
+                    backlog = True
+                    planned.waiting.add(number)
             # A split that has begun keeps its channel; an empty one is done at once.
             if stop > at or number in began or source.is_final(split):
                 position.at[number] = stop
@@ -216,7 +290,7 @@ class SourcePlanner:
                 taken += 1
         sizer.planned(read, backlog=backlog)
         self._retire(planned, position)
-        changed_idle = self._mark_idle(planned, position)
+        changed_idle = self._mark_idle(planned, position, now)
         return moved or changed_idle
 
     @staticmethod
@@ -247,15 +321,15 @@ class SourcePlanner:
             position.idle.discard(position.done)
             position.done += 1
 
-    def _mark_idle(self, planned: PlannedSource, position: _Position) -> bool:
+    @staticmethod
+    def _mark_idle(planned: PlannedSource, position: _Position, now: int) -> bool:
         """Splits without data for the idle time; True if a status changed."""
         if planned.idleness is None:
             return False
-        now = time.monotonic() * 1000
         before = set(position.idle)
         for number, at in position.at.items():
             reached, since = planned.last_data.get(number, (None, now))
-            if reached != at:
+            if reached != at or number in planned.waiting:
                 since = now
                 planned.last_data[number] = (at, since)
             if now - since >= planned.idleness:
@@ -283,8 +357,17 @@ class SourcePlanner:
             if planned.sizer is not None:
                 planned.sizer.limit = limit
 
+    def observe(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
+        """Tell the splits of the last checkpoint: at the start of a run and after each epoch.
+
+        Args:
+            splits: source uid -> split id -> state, as in the manifest.
+        """
+        self._aligner.observe(splits)
+
     def epoch_finished(self, seconds: float) -> None:
         """Tell how long the epoch took, so that the next one can be sized."""
+        self._epoch_ended = time.monotonic()
         for planned in self._sources:
             if planned.sizer is not None:
                 planned.sizer.finished(seconds)
@@ -367,7 +450,7 @@ class SourcePlanner:
 
 def _spark_splits(planned: PlannedSource) -> list[SplitAssignment]:
     return [
-        SplitAssignment(planned.uid, Split(f"spark-{subtask}"), subtask, 0, 0, -1)
+        SplitAssignment(planned.uid, Split(f"spark-{subtask}"), subtask, 0, 0, -1, idle=None)
         for subtask in range(planned.parallelism)
     ]
 

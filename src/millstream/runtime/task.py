@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 
 from millstream.checkpoint.model import OperatorAck, SplitState, TaskAck
 from millstream.common.pickling import dumps, loads
+from millstream.common.watermark_strategy import TimeOrigin
 from millstream.crash_points import crash_point
 from millstream.errors import SourceError
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
@@ -193,6 +194,7 @@ class Task:
             store=store,
             watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
             operator_state=None if pickled is None else loads(pickled),
+            rescaled_states=[loads(s) for s in plan.rescaled_states(node.uid, node.parallelism)],
             job_id=plan.job_id,
             generation=plan.generation,
             final=plan.final,
@@ -223,7 +225,7 @@ class Task:
         for assignment in self._plan.assignments:
             origins = self._origins[assignment.source_uid].get(edge.source)
             if origins is not None:
-                start = (assignment.watermark(origins), assignment.idle)
+                start = (assignment.watermark(origins), assignment.starts_idle)
                 channels[edge.id, assignment.channel] = start
         return channels
 
@@ -259,12 +261,13 @@ class Task:
             watermark = assignment.watermark(reached[stage_node.id])
             instance.watermarks[stage_node.id] = watermark
             instance.outputs[stage_node.id].watermark = watermark
+            instance.outputs[stage_node.id].idle = assignment.starts_idle
             if len(instance.graph.inputs(stage_node.id)) > 1:
                 channels = self._channels_of_split(stage_node, assignment)
                 instance.valves[stage_node.id] = WatermarkValve(watermark, channels)
         for writer in writers:
             start = assignment.watermark(reached[writer.source_node])
-            writer.switch_channel(assignment.channel, start)
+            writer.switch_channel(assignment.channel, start, idle=assignment.starts_idle)
         for stage_node in reversed(here):
             if is_per_channel(stage_node):
                 context = self._split_context(stage_node, assignment)
@@ -289,8 +292,12 @@ class Task:
         )
         if read.dead_letters:
             self._feed_dead_letters(node, read)
+        head = self._instance.operators[node.id]
         if len(batch):
-            self._instance.operators[node.id].process_batch(batch)
+            head.process_batch(batch)
+        if read.watermark is not None and _preserves_time(node):
+            # The maximum says that the input ends; that is for the runtime to say.
+            head.process_watermark(min(read.watermark, MAX_TIMESTAMP - 1))
         return len(batch)
 
     def _feed_dead_letters(self, node: StreamNode, read: SourceBatch) -> None:
@@ -320,6 +327,7 @@ class Task:
             store=None,
             watermark=watermark,
             operator_state=None if pickled is None else loads(pickled),
+            source_idle=assignment.idle if node.kind == "source" else None,
             job_id=self._plan.job_id,
             generation=self._plan.generation,
             final=self._plan.final,
@@ -334,6 +342,8 @@ class Task:
                 pickled = None if state is None else dumps(state)
                 states[node.uid] = (self._instance.outputs[node.id].watermark, pickled)
             self._reached[assignment.channel, node.id] = self._instance.outputs[node.id].watermark
+        source = next(node for node in here if node.uid == assignment.source_uid)
+        head = self._instance.outputs[source.id]
         if assignment.is_end_of_input:
             return
         self._splits.append(
@@ -343,7 +353,7 @@ class Task:
                 position=assignment.stop,
                 finished=assignment.finished,
                 watermark=states[assignment.source_uid][0],
-                idle=assignment.idle,
+                idle=head.idle,
                 generator=dumps(states),
                 records=records,
             )
@@ -458,3 +468,8 @@ class Task:
             peak_memory=usage.ru_maxrss * 1024,
         )
         self._instance.outbox.add(ACKNOWLEDGEMENT_STAGE, 0, -1, ACK, dumps(ack))
+
+
+def _preserves_time(node: StreamNode) -> bool:
+    strategy = node.watermark_strategy
+    return strategy is not None and strategy.origin is TimeOrigin.PRESERVED

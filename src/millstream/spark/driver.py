@@ -314,6 +314,7 @@ class _Run:
             SplitLog(job.storage),
             target_seconds=max(target, self._interval() / 1000),
             tick_interval=interval if needs_ticks else None,
+            min_pause=configuration.get(options.CHECKPOINTING_MIN_PAUSE),
         )
 
     def _settings(self) -> EpochSettings:

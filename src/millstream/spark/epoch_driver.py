@@ -89,6 +89,8 @@ class EpochDriver:
         self._settings = settings
         self._on_epoch = on_epoch
         last = coordinator.last
+        if last is not None:
+            planner.observe(last.splits)
         #: The offset up to which everything is read, or is being read by the current epoch.
         self.position: Offset = initial_offset() if last is None else last.offsets
         self._planned: Offset | None = None
@@ -147,6 +149,7 @@ class EpochDriver:
         )
         seconds = time.monotonic() - started
         self._planner.epoch_finished(seconds)
+        self._planner.observe(manifest.splits)
         self._on_epoch(manifest, acks, seconds)
 
     def _offset_of(self, epoch: int) -> Offset:

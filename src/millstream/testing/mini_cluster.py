@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -34,7 +35,7 @@ from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.graph.model import JobGraph
@@ -55,6 +56,9 @@ class MiniCluster:
         limit: units of source offset per epoch; a function of the epoch for random cuts.
         seed: shuffles the order in which tasks run and which of them forget their instance.
         state_backend: "hashmap" or "rocksdb".
+        clock: processing time in milliseconds; the system's if None.
+        tick_interval: milliseconds of ``clock`` after which an epoch runs though no data came;
+            None: never.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class MiniCluster:
         limits: Iterable[int] = (),
         seed: int = 0,
         state_backend: str = "hashmap",
+        clock: Callable[[], int] | None = None,
+        tick_interval: int | None = None,
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="millstream-mini-"))
         self._graph = graph
@@ -85,8 +91,16 @@ class MiniCluster:
         self.coordinator.open()
         self.coordinator.recover()
         self.planner = SourcePlanner(
-            plan_sources(graph), SplitLog(self.storage), target_seconds=1.0, tick_interval=None
+            plan_sources(graph),
+            SplitLog(self.storage),
+            target_seconds=1.0,
+            tick_interval=tick_interval,
+            clock=clock or (lambda: time.time_ns() // 1_000_000),
+            # Waiting brings nothing where the test moves the clock.
+            wait_seconds=0.25 if clock is None else 0.0,
         )
+        if self.coordinator.last is not None:
+            self.planner.observe(self.coordinator.last.splits)
 
     def run(self, max_epochs: int = 10_000) -> Manifest | None:
         """Run epochs until the bounded job is over, or ``max_epochs`` more are done."""
@@ -127,7 +141,7 @@ class MiniCluster:
             fsync=False,
         )
         acks = self._run_tasks(plan)
-        self.coordinator.complete_epoch(
+        manifest = self.coordinator.complete_epoch(
             epoch=epoch,
             acks=acks,
             expected={
@@ -141,6 +155,7 @@ class MiniCluster:
             final=plan.final,
             started=0,
         )
+        self.planner.observe(manifest.splits)
         return True
 
     def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:

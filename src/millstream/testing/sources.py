@@ -3,7 +3,8 @@
 What it is: ``ScriptedSource([1, 2, WATERMARK(5), EPOCH, 3, CRASH, 4])``: records, and between them
 what else should happen there.
 
-- ``WATERMARK(t)``: event time advances to t (ms); take the strategy from ``watermark_strategy()``.
+- ``WATERMARK(t)``: event time advances to t (ms); take the strategy from ``watermark_strategy()``,
+  or ``WatermarkStrategy.preserve()``.
 - ``EPOCH``: the epoch ends here.
 - ``CRASH``: the first read that passes this place raises SourceError; later ones go on.
 - ``KILL``: the same, but the worker process kills itself with SIGKILL.
@@ -139,6 +140,8 @@ class ScriptedSource(Source):
             else:
                 yield from self._batch(values, stamps)
                 values, stamps = [], []
+                if isinstance(item, WATERMARK):
+                    yield SourceBatch(values=[], watermark=item.timestamp)
                 self._pass(position, item)
         yield from self._batch(values, stamps)
 

@@ -1,11 +1,15 @@
-"""The timestamps-and-watermarks operator: ``assign_timestamps_and_watermarks`` in mid-stream.
+"""The timestamps-and-watermarks operator: the head of every source, and in mid-stream.
 
 What it is: gives each record its event time and makes watermarks of what passes, by the user's
-strategy.  The generator's attributes are its checkpointed state.
+strategy.  A source runs one per split.  The generator's attributes are its checkpointed state.
 
-What it is not: what runs at sources; the task runs their generators per split.
+What it is not: where watermarks of several channels are merged (``runtime/exchange.py``).
 
-Watermarks from upstream are not passed on, except the maximum that ends a bounded input.
+Watermarks from upstream are not passed on, except by ``WatermarkStrategy.preserve`` and the
+maximum that ends a bounded input.
+
+After a change of parallelism every subtask in mid-stream goes on with the generator that was
+furthest behind: it may be late, never early.
 
 Read next: ``common/watermark_strategy.py``.
 """
@@ -13,36 +17,65 @@ Read next: ``common/watermark_strategy.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, cast
 
 import numpy as np
 
+from millstream.common import options
+from millstream.common.watermark_strategy import TimeOrigin
 from millstream.errors import MillstreamError
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.operator import Operator, OperatorSnapshot
 from millstream.runtime.user_code import NO_RECORD, user_error
-from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
-    from millstream.runtime.operator import EpochContext
+    from millstream.runtime.operator import EpochContext, OperatorContext, Output
 
 __all__ = ["TimestampsWatermarksFactory", "TimestampsWatermarksOperator"]
+
+_MAKING: Final = "making watermarks of"
+
+
+class _GeneratorState(TypedDict):
+    """What a checkpoint keeps."""
+
+    #: Attributes of the generator.
+    attributes: dict[str, Any]
+    #: The last watermark emitted, and the status.
+    emitted: int
+    idle: bool
+    #: Milliseconds of processing time: when the last record came, and the last periodic watermark
+    #: was made (None: not yet).
+    last_active: int
+    last_emit: int | None
+    #: Records since the last periodic watermark.
+    since_emit: int
 
 
 class _Watermarks:
     """Takes what a generator emits; keeps the highest."""
 
-    def __init__(self) -> None:
-        self.highest = MIN_TIMESTAMP
+    __slots__ = ("_now", "highest", "idle")
+
+    def __init__(self, highest: int, now: int) -> None:
+        self.highest = highest
         self.idle = False
+        self._now = now
 
     def emit_watermark(self, watermark: int) -> None:
-        self.highest = max(self.highest, watermark)
-        self.idle = False
+        # As in Flink, a watermark that says nothing new does not end idleness.
+        if watermark > self.highest:
+            self.highest = watermark
+            self.idle = False
 
     def mark_idle(self) -> None:
         self.idle = True
+
+    def current_processing_time(self) -> int:
+        return self._now
 
 
 class TimestampsWatermarksOperator(Operator):
@@ -51,33 +84,86 @@ class TimestampsWatermarksOperator(Operator):
     def __init__(self, strategy: WatermarkStrategy) -> None:
         """Take the user's strategy."""
         self._strategy = strategy
-        self._watermarks = _Watermarks()
-        self._emitted = MIN_TIMESTAMP
-        self._idle = False
-        self._last_active = 0
+        self._preserves = strategy.origin is TimeOrigin.PRESERVED
+        self._ingests = strategy.origin is TimeOrigin.INGESTED
+        self._every = strategy.emit_every
+        self._interval = strategy.emit_interval
+        self._source_idle: bool | None = None
         self._now = 0
         self._records = 0
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Take the surroundings, and the interval from the configuration."""
+        super().setup(context, output)
+        if self._interval is None and self._every is None:
+            self._interval = context.configuration.get(options.AUTO_WATERMARK_INTERVAL)
 
     def begin_epoch(self, epoch: EpochContext) -> None:
         """Restore the generator."""
         self._generator: WatermarkGenerator = self._strategy.create_generator()
-        self._watermarks = _Watermarks()
-        self._emitted, self._idle, self._last_active = MIN_TIMESTAMP, False, epoch.processing_time
         self._now = epoch.processing_time
-        if epoch.operator_state is not None:
-            attributes, self._emitted, self._idle, self._last_active = loads(epoch.operator_state)  # type: ignore[arg-type]
-            self._generator.__dict__.update(attributes)
-        self._watermarks.highest = self._emitted
+        self._source_idle = epoch.source_idle
         self._records = 0
+        state = self._restored(epoch)
+        self._generator.__dict__.update(state["attributes"])
+        self._emitted = state["emitted"]
+        self._idle = state["idle"]
+        self._last_active = state["last_active"]
+        self._last_emit = state["last_emit"]
+        self._since_emit = state["since_emit"]
+        self._watermarks = _Watermarks(self._emitted, self._now)
+        if self._ingests:
+            # Records of this epoch have its time, so all earlier ones are complete.
+            self._watermarks.emit_watermark(self._now - 1)
+            self._advance()
+
+    def _restored(self, epoch: EpochContext) -> _GeneratorState:
+        if epoch.operator_state is not None:
+            return cast("_GeneratorState", epoch.operator_state)
+        old = [cast("_GeneratorState", state) for state in epoch.rescaled_states]
+        if not old:
+            return _GeneratorState(
+                attributes={},
+                emitted=MIN_TIMESTAMP,
+                idle=False,
+                last_active=self._now,
+                last_emit=None,
+                since_emit=0,
+            )
+        active = [state for state in old if not state["idle"]]
+        slowest = min(active or old, key=lambda state: state["emitted"])
+        last_active = max(state["last_active"] for state in old)
+        return {**slowest, "idle": not active, "last_active": last_active}
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Give records their timestamps; emit them and the watermark behind them."""
+        """Give records their timestamps; emit them and the watermarks that belong between them."""
         del input_index
         count = len(batch)
         if not count:
             return
         self._records += count
         self._last_active = self._now
+        stamped = self._stamped(batch)
+        if self._idle:
+            self._idle = False
+            self.output.emit_idle(False)  # noqa: FBT003 - as in the contract
+        for piece in self._pieces(stamped):
+            if self._strategy.origin is not TimeOrigin.GENERATED:
+                self.output.emit(piece)
+            elif getattr(self._generator, "vectorised", False):
+                self.output.emit(piece)
+                cast("Any", self._generator).on_batch(piece.timestamp_array)
+            else:
+                self._event_by_event(piece)
+            if self._since_emit == self._every:
+                self._since_emit = 0
+                self._emit_periodically()
+        if self._every is None and self._interval is None:
+            self._emit_periodically()
+
+    def _stamped(self, batch: Batch) -> Batch:
+        if self._ingests:
+            return batch.with_timestamps(np.full(len(batch), self._now, dtype=np.int64))
         try:
             timestamps = np.asarray(self._strategy.extract_timestamps(batch), dtype=np.int64)
         except MillstreamError:
@@ -87,82 +173,118 @@ class TimestampsWatermarksOperator(Operator):
             raise user_error(
                 self.context, error, record, doing="taking the timestamp of"
             ) from error
-        if self._idle:
-            self._idle = False
-            self.output.emit_idle(False)  # noqa: FBT003 - as in the contract
-        stamped = batch.with_timestamps(timestamps)
-        generator: Any = self._generator
-        if getattr(generator, "vectorised", False):
-            self.output.emit(stamped)
-            generator.on_batch(timestamps)
-            self._watermarks.emit_watermark(generator.current_watermark())
-        else:
-            self._event_by_event(stamped)
-        self._advance()
+        return batch.with_timestamps(timestamps)
+
+    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+        """The batch, cut where a watermark is due because of the number of records."""
+        if self._every is None:
+            yield batch
+            return
+        start = 0
+        while start < len(batch):
+            stop = min(len(batch), start + self._every - self._since_emit)
+            self._since_emit += stop - start
+            yield batch.slice(start, stop)
+            start = stop
 
     def process_watermark(self, watermark: int) -> None:
-        """Pass on only the maximum, which ends the input."""
-        if watermark == MAX_TIMESTAMP and self._emitted != MAX_TIMESTAMP:
-            self._emitted = MAX_TIMESTAMP
-            self.output.emit_watermark(MAX_TIMESTAMP)
+        """Pass on the maximum, which ends the input; any if they are preserved."""
+        if watermark > self._emitted and (self._preserves or watermark == MAX_TIMESTAMP):
+            self._watermarks.emit_watermark(watermark)
+            self._advance()
 
     def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - as in the contract
         """Idleness of the input is the idleness of the output, until records come."""
-        if idle != self._idle:
+        if idle or self._idle:  # idleness is said again: channels may have begun as active ones
             self._idle = idle
             self.output.emit_idle(idle)
 
     def end_epoch(self) -> OperatorSnapshot:
-        """Note idleness, and vote with the generator's attributes."""
-        self._check_idleness()
-        state = dumps(
-            (dict(self._generator.__dict__), self._emitted, self._idle, self._last_active)
+        """Note idleness or make what is due, and vote with the generator's attributes."""
+        if self._is_silent():
+            self._idle = True
+        elif self._is_due():
+            self._last_emit = self._now
+            self._emit_periodically()
+        if self._idle and not self._records:
+            # Said again in every such epoch: the channels of stage 0 may begin as active ones.
+            self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
+        state = _GeneratorState(
+            attributes=dict(self._generator.__dict__),
+            emitted=self._emitted,
+            idle=self._idle,
+            last_active=self._last_active,
+            last_emit=self._last_emit,
+            since_emit=self._since_emit,
         )
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
         return OperatorSnapshot(operator_state=state, metrics=metrics)
 
     def _event_by_event(self, batch: Batch) -> None:
-        """Emit the batch in pieces, cut where the generator emits a watermark."""
-        generator, watermarks = self._generator, self._watermarks
-        emitted_upto = 0
-        value: object = NO_RECORD
-        try:
-            stamps = batch.timestamp_list
-            for position, (value, stamp) in enumerate(zip(batch.values, stamps, strict=True)):
+        """Emit the batch in pieces, cut where the generator emits a watermark or becomes idle."""
+        generator, watermarks, emitted = self._generator, self._watermarks, self._emitted
+        start = 0
+        stamps = batch.timestamp_list
+        for position, (value, stamp) in enumerate(zip(batch.values, stamps, strict=True)):
+            try:
                 generator.on_event(value, stamp, watermarks)
-                if watermarks.highest > self._emitted:
-                    self.output.emit(batch.take(range(emitted_upto, position + 1)))
-                    emitted_upto = position + 1
-                    self._advance()
-            value = NO_RECORD
-            if emitted_upto < len(batch):
-                rest = batch if not emitted_upto else batch.take(range(emitted_upto, len(batch)))
-                self.output.emit(rest)
-            generator.on_periodic_emit(watermarks)
-        except Exception as error:
-            doing = "making watermarks of"
-            raise user_error(self.context, error, value, doing=doing) from error
+            except Exception as error:
+                raise user_error(self.context, error, value, doing=_MAKING) from error
+            if watermarks.highest > emitted or watermarks.idle:
+                self.output.emit(batch.slice(start, position + 1))
+                start = position + 1
+                self._advance()
+                emitted = self._emitted
+                watermarks.idle = False
+        if start < len(batch):
+            self.output.emit(batch.slice(start, len(batch)))
+
+    def _emit_periodically(self) -> None:
+        generator: Any = self._generator
+        if getattr(generator, "vectorised", False):
+            self._watermarks.emit_watermark(generator.current_watermark())
+        else:
+            try:
+                generator.on_periodic_emit(self._watermarks)
+            except Exception as error:
+                raise user_error(self.context, error, NO_RECORD, doing=_MAKING) from error
+        self._advance()
 
     def _advance(self) -> None:
+        """Send on what the generator has said."""
         if self._watermarks.highest > self._emitted:
+            if self._idle:
+                self._idle = False
+                self.output.emit_idle(False)  # noqa: FBT003 - as in the contract
             self._emitted = self._watermarks.highest
             self.output.emit_watermark(self._emitted)
         if self._watermarks.idle and not self._idle:
             self._idle = True
             self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
 
-    def _check_idleness(self) -> None:
+    def _is_due(self) -> bool:
+        """Whether a periodic watermark is due at the end of this epoch."""
+        if self._every is not None:
+            return False
+        if self._interval is None:
+            return not self._records  # else it was made behind the last batch
+        if self._interval == 0:
+            return False  # as in Flink: no periodic watermarks
+        return self._last_emit is None or self._now - self._last_emit >= self._interval
+
+    def _is_silent(self) -> bool:
         """At the end of an epoch: nothing came for longer than the strategy's timeout.
 
         Not at its start: what comes in this very epoch must not be overtaken by the time of other
-        channels.  It is said again in every such epoch, because the channels of stage 0 begin
-        each epoch as active.
+        channels.  Of a source split the planner knows it, which also knows whether there is
+        something that was not read for other reasons.
         """
         timeout = self._strategy.idle_timeout
-        if timeout is None or self._records or self._now - self._last_active < timeout:
-            return
-        self._idle = True
-        self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
+        if timeout is None or self._records:
+            return False
+        if self._source_idle is not None:
+            return self._source_idle
+        return self._now - self._last_active >= timeout
 
     def _culprit(self, batch: Batch) -> object:
         """The record whose timestamp cannot be taken."""
