@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.runtime.windows import TimeWindow
+    from millstream.runtime.windows import Window
     from millstream.state.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
     "Counter",
     "FilterFunction",
     "FlatMapFunction",
@@ -49,6 +50,7 @@ __all__ = [
     "MapFunction",
     "MetricGroup",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
@@ -61,9 +63,9 @@ __all__ = [
 KEY = TypeVar("KEY")
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")
-W = TypeVar("W", bound="TimeWindow")
+W = TypeVar("W", bound="Window")
 #: A letter of its own for the nested class, as mypy wants it.
-W2 = TypeVar("W2", bound="TimeWindow")
+W2 = TypeVar("W2", bound="Window")
 
 
 class TimeDomain(Enum):
@@ -383,6 +385,30 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     @abstractmethod
     def process(
         self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
+    ) -> Iterable[OUT]:
+        """Yield or return the records to emit."""
+
+    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
+        """Clear ``window_state``; called when the window is purged."""
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Evaluates a window of a stream without keys over all its elements."""
+
+    @abstractmethod
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yield or return the records to emit."""
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Evaluates a window of a stream without keys, with time and state at hand."""
+
+    #: What ``process`` is given beside the elements; state is that of the one subtask.
+    Context = ProcessWindowFunction.Context
+
+    @abstractmethod
+    def process(
+        self, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
     ) -> Iterable[OUT]:
         """Yield or return the records to emit."""
 

@@ -11,7 +11,7 @@ Read next: ``datastream/keyed_stream.py``, ``graph/transformation.py``.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.common.functions import (
     FilterFunction,
@@ -61,12 +61,14 @@ if TYPE_CHECKING:
     from millstream.common.output_tag import OutputTag
     from millstream.common.typeinfo import TypeInformation
     from millstream.common.watermark_strategy import WatermarkStrategy
+    from millstream.datastream.all_windowed_stream import AllWindowedStream
     from millstream.datastream.connected_streams import ConnectedStreams
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.windowed_stream import WindowedStream
     from millstream.graph.transformation import Transformation
     from millstream.runtime.operator import OperatorFactory
+    from millstream.runtime.windows import WindowAssigner
 
 __all__ = [
     "CloseableIterator",
@@ -237,6 +239,28 @@ class DataStream(NamedOperator):
         selector = as_key_selector(key_selector, self.get_type())
         partition = self._partition(Partitioning.HASH, key_selector=selector)
         return KeyedStream(self._environment, partition, selector, key_type)
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Gather all records in windows, in one subtask."""
+        from millstream.datastream.all_windowed_stream import AllWindowedStream
+
+        return AllWindowedStream(self, window_assigner)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Gather every ``size`` records in a window, in one subtask; only full windows fire.
+
+        Args:
+            size: records per window.
+            slide: a window begins every so many records; 0: when the last one is full.
+        """
+        from millstream.runtime.window_assigners import (
+            CountSlidingWindowAssigner,
+            CountTumblingWindowAssigner,
+        )
+
+        if slide == 0:
+            return self.window_all(CountTumblingWindowAssigner.of(size))
+        return self.window_all(CountSlidingWindowAssigner.of(size, slide))
 
     def union(self, *streams: DataStream) -> DataStream:
         """This stream and others of the same type as one; records keep their order per stream.

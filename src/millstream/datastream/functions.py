@@ -16,6 +16,7 @@ from millstream.common.co_functions import (
 )
 from millstream.common.functions import (
     AggregateFunction,
+    AllWindowFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
@@ -24,6 +25,7 @@ from millstream.common.functions import (
     KeySelector,
     MapFunction,
     Partitioner,
+    ProcessAllWindowFunction,
     ProcessFunction,
     ProcessWindowFunction,
     ReduceFunction,
@@ -35,6 +37,7 @@ from millstream.common.functions import (
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
@@ -47,6 +50,7 @@ __all__ = [
     "KeyedStateStore",
     "MapFunction",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessWindowFunction",
     "ReduceFunction",

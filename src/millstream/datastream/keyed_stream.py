@@ -8,7 +8,7 @@ Read next: ``datastream/windowed_stream.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.common.functions import (
     FilterFunction,
@@ -34,6 +34,10 @@ from millstream.runtime.operators import (
     KeyedAggregateFactory,
     KeyedProcessFactory,
     KeyedReduceFactory,
+)
+from millstream.runtime.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
 )
 
 if TYPE_CHECKING:
@@ -151,9 +155,20 @@ class KeyedStream(DataStream):
         """Per key the record with the greatest value of a field; of equals, the first."""
         return self._aggregate("max_by", position_to_max_by)
 
-    def window(self, window_assigner: WindowAssigner) -> WindowedStream:
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         """Gather the records of each key in windows."""
         return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Gather every ``size`` records of a key in a window; only full windows fire.
+
+        Args:
+            size: records per window.
+            slide: a window begins every so many records; 0: when the last one is full.
+        """
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner.of(size))
+        return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
 
     @property
     def key_selector(self) -> Callable[[object], object]:

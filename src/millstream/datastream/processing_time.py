@@ -1,6 +1,6 @@
-"""Whether a process function may use processing-time timers.
+"""Whether a process function or a window may use processing-time timers.
 
-What it is: a look at the bytecode of a function class, when the program is built.  A job whose
+What it is: a look at the bytecode of a function or trigger, when the program is built.  A job whose
 functions use none gets no ticks, that is, no epochs while there is no data.
 
 What it is not: exact.  In doubt the answer is yes, which costs empty epochs but loses no timer.
@@ -16,11 +16,17 @@ from typing import TYPE_CHECKING
 
 from millstream.common import co_functions
 from millstream.common.functions import Function
+from millstream.runtime.triggers import Trigger
+from millstream.runtime.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    GlobalWindows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["may_use_processing_time_timers"]
+__all__ = ["may_use_processing_time_timers", "windows_need_processing_time"]
 
 _PROCESSING = "register_processing_time_timer"
 _EVENT = "register_event_time_timer"
@@ -39,6 +45,24 @@ def may_use_processing_time_timers(function: object) -> bool:
         return False
     names = set(_names(type(function)))
     return _PROCESSING in names or _EVENT not in names
+
+
+def windows_need_processing_time(assigner: object, trigger: object) -> bool:
+    """Whether ticks of processing time are needed for windows with this assigner and trigger."""
+    endless = isinstance(
+        assigner, GlobalWindows | CountTumblingWindowAssigner | CountSlidingWindowAssigner
+    )
+    if not endless and not assigner.is_event_time():  # type: ignore[attr-defined] # an assigner
+        return True
+    waiting = [trigger]
+    while waiting:
+        each = waiting.pop()
+        if _PROCESSING in set(_names(type(each))):
+            return True
+        waiting.extend(
+            inner for inner in getattr(each, "__dict__", {}).values() if isinstance(inner, Trigger)
+        )
+    return False
 
 
 def _names(function_class: type) -> Iterator[str]:

@@ -3,10 +3,10 @@
 What it is: what ``KeyedStream.window`` returns; one of ``reduce``, ``aggregate``, ``apply`` and
 ``process`` makes a stream of it again.
 
-What it is not: the windows themselves (``runtime/windows.py``) or their state
-(``runtime/operators/window.py``).
+What it is not: the windows themselves (``runtime/windows.py``) or their state.  Which operator
+runs them is decided in ``runtime/operators/window.py`` (``WindowFactory``).
 
-Read next: ``runtime/operators/window.py``.
+Read next: ``datastream/all_windowed_stream.py``, ``runtime/operators/window.py``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from millstream.common.functions import (
 )
 from millstream.common.time import milliseconds_of
 from millstream.datastream.built_in_types import built_in_output_type
+from millstream.datastream.processing_time import windows_need_processing_time
 from millstream.datastream.type_choice import choose_output_type, method_of, require
 from millstream.errors import ProgramError
 from millstream.runtime.aggregates import BuiltInAggregate, named_aggregates
+from millstream.runtime.evictors import Evictor
 from millstream.runtime.operators import (
     AggregateSpec,
     ApplySpec,
@@ -34,7 +36,12 @@ from millstream.runtime.operators import (
     ReduceSpec,
     WindowFactory,
 )
-from millstream.runtime.windows import FixedEventTimeWindows, WindowAssigner
+from millstream.runtime.triggers import Trigger
+from millstream.runtime.windows import (
+    FixedEventTimeWindows,
+    MergingWindowAssigner,
+    WindowAssigner,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,17 +65,56 @@ __all__ = ["WindowedStream"]
 class WindowedStream:
     """A keyed stream with a window assigner."""
 
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner) -> None:
-        """Made by ``KeyedStream.window``."""
+    def __init__(
+        self,
+        keyed_stream: KeyedStream,
+        window_assigner: WindowAssigner[Any, Any],
+        *,
+        non_parallel: bool = False,
+    ) -> None:
+        """Made by ``KeyedStream.window``; ``non_parallel`` by ``DataStream.window_all``."""
         require_assigner(window_assigner)
         self._stream = keyed_stream
         self._assigner = window_assigner
         self._allowed_lateness = 0
         self._late_tag: OutputTag | None = None
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
+        self._non_parallel = non_parallel
 
     def get_input_type(self) -> TypeInformation:
         """The type of the records that go into the windows."""
         return self._stream.get_type()
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """Say when windows fire, instead of by the assigner's default trigger.
+
+        Raises:
+            ProgramError: it is no Trigger, or windows may merge and it cannot.
+        """
+        given: object = trigger  # what it really is, a type checker notwithstanding
+        if not isinstance(given, Trigger):
+            message = f"trigger() needs a Trigger such as CountTrigger.of(10), not {given!r}"
+            raise ProgramError(message)
+        self._check_merging(trigger)
+        self._trigger = trigger
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Remove elements before or after the window function sees them.
+
+        All elements of the windows are kept then, and reduce and aggregate functions computed anew
+        at every firing.
+
+        Raises:
+            ProgramError: it is no Evictor.
+        """
+        given: object = evictor
+        if not isinstance(given, Evictor):
+            message = f"evictor() needs an Evictor such as CountEvictor.of(10), not {given!r}"
+            raise ProgramError(message)
+        self._evictor = evictor
+        return self
 
     def allowed_lateness(self, time_ms: DurationLike) -> Self:
         """Keep windows that long after the watermark has passed them; late records fire again.
@@ -143,6 +189,14 @@ class WindowedStream:
             return self._built_in(aggregate_function, window_function, output_type)
         del accumulator_type
         require(aggregate_function, (AggregateFunction,), "aggregate", plain=False)
+        if isinstance(self._assigner, MergingWindowAssigner) and (
+            type(aggregate_function).merge is AggregateFunction.merge
+        ):
+            message = (
+                f"{type(aggregate_function).__name__} has no merge(acc_a, acc_b), which windows of "
+                f"{_describe(self._assigner)} need: they may be merged"
+            )
+            raise ProgramError(message)
         names = ("window_function", "accumulator_type", "output_type")
         given: dict[str, Any] = dict(zip(names, more, strict=False))
         window_function = window_function or given.get("window_function")
@@ -196,6 +250,14 @@ class WindowedStream:
         if window_function is not None:
             message = "built-in aggregates take no window_function; map() their result instead"
             raise ProgramError(message)
+        general = self._trigger is not None or self._evictor is not None
+        fixed = isinstance(self._assigner, FixedEventTimeWindows) and not general
+        if not fixed:
+            message = (
+                "built-in aggregates need event-time windows with the default trigger and no "
+                "evictor; use an AggregateFunction with these"
+            )
+            raise ProgramError(message)
         named = named_aggregates(aggregates)
         chosen = output_type or built_in_output_type(
             self.get_input_type(), self._stream.get_key_type(), named
@@ -204,7 +266,7 @@ class WindowedStream:
         assigner = self._assigner
         # Late records that fall between windows must be counted, which partials cannot tell.
         gaps = isinstance(assigner, FixedEventTimeWindows) and assigner.slide > assigner.size
-        if self._late_tag is None and not gaps:
+        if fixed and self._late_tag is None and not gaps:
             combiner = CombinerFactory(self._assigner, named, self._stream.key_selector)
         return self._evaluated(BuiltInSpec(named), chosen, {}, combiner)
 
@@ -215,27 +277,46 @@ class WindowedStream:
         user_code: dict[str, object],
         combiner: OperatorFactory | None = None,
     ) -> DataStream:
+        trigger = self._trigger
+        if trigger is None:
+            trigger = self._assigner.get_default_trigger(self._stream.get_execution_environment())
+            self._check_merging(trigger)
         factory = WindowFactory(
             self._assigner,
             spec,
             self._stream.key_selector,
             allowed_lateness=self._allowed_lateness,
             late_tag=None if self._late_tag is None else self._late_tag.tag_id,
+            trigger=trigger,
+            evictor=self._evictor,
         )
         side_types = {}
         if self._late_tag is not None:
             late_type = self._late_tag.type_info or self.get_input_type()
             side_types[self._late_tag.tag_id] = late_type
-        return self._stream._operator(  # noqa: SLF001 - streams of one package build each other
+        code = {**user_code, "window assigner": self._assigner, "trigger": trigger}
+        if self._evictor is not None:
+            code["evictor"] = self._evictor
+        stream = self._stream._operator(  # noqa: SLF001 - streams of one package build each other
             f"Window({_describe(self._assigner)})",
             factory,
             output_type,
-            {**user_code, "window assigner": self._assigner},
+            code,
             kind_name="Window",
             combiner=combiner,
-            needs_processing_time=not self._assigner.is_event_time(),
+            needs_processing_time=windows_need_processing_time(self._assigner, trigger),
             side_types=side_types,
         )
+        return stream.force_non_parallel() if self._non_parallel else stream
+
+    def _check_merging(self, trigger: Trigger[Any, Any]) -> None:
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            message = (
+                f"windows of {_describe(self._assigner)} may be merged, which {trigger!r} does not "
+                "support (can_merge() is False); take another trigger, or give it can_merge() and "
+                "on_merge()"
+            )
+            raise ProgramError(message)
 
 
 def require_assigner(assigner: object) -> None:
@@ -254,9 +335,12 @@ def _window_output(given: TypeInformation | None, function: object, method: str)
     return choose_output_type(given, method_of(function, name), unwrap=True)
 
 
-def _describe(assigner: WindowAssigner) -> str:
+def _describe(assigner: WindowAssigner[Any, Any]) -> str:
     """``TumblingEventTimeWindows(3600000)`` or ``SlidingEventTimeWindows(3600000, 60000)``."""
     name = type(assigner).__name__
+    gap = getattr(assigner, "gap", None)
+    if isinstance(gap, int):
+        return f"{name}({gap})"
     size, slide = getattr(assigner, "size", None), getattr(assigner, "slide", None)
     numbers = [number for number in (size, slide if slide != size else None) if number is not None]
     return f"{name}({', '.join(map(str, numbers))})"

@@ -1,10 +1,12 @@
-"""Windows and the assigners that put records into them.
+"""Windows, and what puts records into them.
 
-What it is: time windows, and tumbling and sliding event-time windows with offsets.
+What it is: the kinds of windows, the contract of window assigners, and the assigners of windows
+that all keys share: tumbling and sliding event-time windows with offsets.
 
-What it is not: the state of windows or when they fire: ``runtime/operators/window.py``.
+What it is not: the other assigners (``runtime/window_assigners.py``), the state of windows, or when
+they fire (``runtime/triggers.py``, ``runtime/operators/window.py``).
 
-Read next: ``runtime/operators/window.py``.
+Read next: ``runtime/window_assigners.py``, ``runtime/operators/general_window.py``.
 """
 
 from __future__ import annotations
@@ -12,25 +14,39 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from millstream.common.time import MAX_TIMESTAMP
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from numpy.typing import NDArray
 
+    from millstream.common.functions import RuntimeContext
     from millstream.common.time import Duration, Time
+    from millstream.runtime.triggers import Trigger
 
 __all__ = [
+    "CountWindow",
     "FixedEventTimeWindows",
+    "GlobalWindow",
+    "MergingWindowAssigner",
     "SlidingEventTimeWindows",
     "TimeWindow",
     "TumblingEventTimeWindows",
     "Window",
     "WindowAssigner",
+    "milliseconds",
 ]
+
+T = TypeVar("T")
+W = TypeVar("W", bound="Window")
+#: A letter of its own for the nested class, as mypy wants it.
+W2 = TypeVar("W2", bound="Window")
 
 
 class Window(ABC):
@@ -68,6 +84,24 @@ class TimeWindow(Window):
         """Return the start of the tumbling window that ``timestamp`` falls into."""
         return timestamp - (timestamp - offset) % window_size
 
+    @staticmethod
+    def merge_windows(
+        windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
+    ) -> None:
+        """Tell ``callback`` of every group of windows that overlap or touch."""
+        group: list[TimeWindow] = []
+        merged: TimeWindow | None = None
+        for window in sorted(set(windows)):
+            if merged is not None and merged.intersects(window):
+                merged = merged.cover(window)
+                group.append(window)
+                continue
+            if merged is not None and len(group) > 1:
+                callback.merge(group, merged)
+            group, merged = [window], window
+        if merged is not None and len(group) > 1:
+            callback.merge(group, merged)
+
     def __eq__(self, other: object) -> bool:
         """Windows are equal when start and end are."""
         return isinstance(other, TimeWindow) and self.start == other.start and self.end == other.end
@@ -85,20 +119,127 @@ class TimeWindow(Window):
         return f"TimeWindow(start={self.start}, end={self.end})"
 
 
-class WindowAssigner(ABC):
-    """Says which windows a record belongs to."""
+class GlobalWindow(Window):
+    """The one window that never ends."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def get() -> GlobalWindow:
+        """Return the window."""
+        return GlobalWindow()
+
+    def max_timestamp(self) -> int:
+        """Return the maximum long."""
+        return MAX_TIMESTAMP
+
+    def __eq__(self, other: object) -> bool:
+        """There is only one."""
+        return isinstance(other, GlobalWindow)
+
+    def __hash__(self) -> int:
+        """All alike."""
+        return 0
+
+    def __repr__(self) -> str:
+        """``GlobalWindow``."""
+        return "GlobalWindow"
+
+
+class CountWindow(Window):
+    """The window with this number among the count windows of a key."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: int) -> None:  # noqa: A002 - PyFlink's name
+        """Take the number of the window, from 0."""
+        self.id = id
+
+    def max_timestamp(self) -> int:
+        """Return the maximum long: time does not end the window."""
+        return MAX_TIMESTAMP
+
+    def __eq__(self, other: object) -> bool:
+        """Windows are equal when their numbers are."""
+        return isinstance(other, CountWindow) and self.id == other.id
+
+    def __hash__(self) -> int:
+        """Hash of the number."""
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        """``CountWindow(id=0)``."""
+        return f"CountWindow(id={self.id})"
+
+
+class WindowAssigner(ABC, Generic[T, W]):
+    """Says which windows a record belongs to.
+
+    Contract for assigners that users write (``assign_windows`` may leave out the context):
+      1. The same element, timestamp and state give the same windows.  (nobody)
+      2. Windows have ``__eq__`` and ``__hash__``; those of types other than Millstream's have a
+         serializer (``get_window_serializer``) or can be encoded as a key can.  (runtime)
+      3. ``is_event_time`` is True if windows end by the watermark, False if by the clock.  (nobody)
+    """
+
+    class WindowAssignerContext(ABC):
+        """What ``assign_windows`` is given beside the element.  Not to be kept."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Return the processing time in milliseconds."""
+
+        @abstractmethod
+        def get_runtime_context(self) -> RuntimeContext:
+            """Return the runtime context, with the state of the element's key."""
 
     @abstractmethod
-    def assign_windows(self, element: object, timestamp: int) -> list[TimeWindow]:
+    def assign_windows(
+        self,
+        element: T,
+        timestamp: int,
+        context: WindowAssigner.WindowAssignerContext,
+    ) -> Collection[W]:
         """Return the windows of a record with this timestamp (milliseconds)."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether timestamps are event time."""
+        """Whether windows end by event time, not by processing time."""
+
+    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:  # noqa: ANN401 - PyFlink's
+        """Return the trigger of windows for which the program gives none."""
+        del env
+        from millstream.runtime.triggers import EventTimeTrigger, ProcessingTimeTrigger
+
+        return EventTimeTrigger() if self.is_event_time() else ProcessingTimeTrigger()
+
+    def get_window_serializer(self) -> Any:  # noqa: ANN401 - PyFlink's TypeSerializer
+        """Return what has ``serialize(window, stream)`` and ``deserialize(stream)``.
+
+        None, the default, is right for Millstream's kinds of windows, dataclasses and named tuples.
+        """
+        return None
+
+
+class MergingWindowAssigner(WindowAssigner[T, W]):
+    """An assigner whose windows may be merged."""
+
+    class MergeCallback(ABC, Generic[W2]):
+        """What ``merge_windows`` reports to."""
+
+        @abstractmethod
+        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
+            """Let ``to_be_merged`` become the one window ``merge_result``."""
+
+    @abstractmethod
+    def merge_windows(
+        self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]
+    ) -> None:
+        """Report which of the windows of one key belong together."""
 
 
 @dataclass(frozen=True)
-class FixedEventTimeWindows(WindowAssigner):
+class FixedEventTimeWindows(WindowAssigner[Any, TimeWindow]):
     """Windows of one size that begin every ``slide`` milliseconds, all keys alike.
 
     A window is known by its end alone, which is what the window operators build on.
@@ -125,9 +266,14 @@ class FixedEventTimeWindows(WindowAssigner):
         """Return True."""
         return True
 
-    def assign_windows(self, element: object, timestamp: int) -> list[TimeWindow]:
+    def assign_windows(
+        self,
+        element: object,
+        timestamp: int,
+        context: WindowAssigner.WindowAssignerContext | None = None,
+    ) -> list[TimeWindow]:
         """Return the windows that contain ``timestamp``, the latest first."""
-        del element
+        del element, context
         last = timestamp - (timestamp - self.offset) % self.slide
         starts = range(last, timestamp - self.size, -self.slide)
         return [TimeWindow(start, start + self.size) for start in starts]
@@ -171,7 +317,7 @@ class TumblingEventTimeWindows(FixedEventTimeWindows):
         Raises:
             ConfigurationError: the size is not positive or the offset not smaller than it.
         """
-        return TumblingEventTimeWindows(_milliseconds(size), _milliseconds(offset or 0))
+        return TumblingEventTimeWindows(milliseconds(size), milliseconds(offset or 0))
 
 
 class SlidingEventTimeWindows(FixedEventTimeWindows):
@@ -193,11 +339,16 @@ class SlidingEventTimeWindows(FixedEventTimeWindows):
             ConfigurationError: size or slide is not positive or the offset not below the slide.
         """
         return SlidingEventTimeWindows(
-            _milliseconds(size), _milliseconds(slide), _milliseconds(offset or 0)
+            milliseconds(size), milliseconds(slide), milliseconds(offset or 0)
         )
 
 
-def _milliseconds(time: Time | Duration | int) -> int:
+def milliseconds(time: Time | Duration | int) -> int:
+    """Return a length of time in milliseconds; plain integers are that already.
+
+    Raises:
+        ConfigurationError: it is not a length of time.
+    """
     if isinstance(time, int):
         return time
     to_milliseconds = getattr(time, "to_milliseconds", None)

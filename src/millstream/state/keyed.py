@@ -339,6 +339,10 @@ class KeyedState:
             self._bind(state)
         return state
 
+    def add_state(self, state: _Stored) -> None:
+        """Let an operator's own state be flushed, restored and moved with that of the user."""
+        self._register(state)
+
     def _known(self, descriptor: StateDescriptor) -> State | None:
         """The handle already made under this name.
 

@@ -30,18 +30,21 @@ from millstream.runtime.operators.window_accumulators import MISSING, WindowAccu
 from millstream.runtime.operators.window_clock import WindowClock
 from millstream.runtime.operators.window_logic import make_logic
 from millstream.runtime.operators.window_specs import BuiltInSpec, WindowSpec
+from millstream.runtime.operators.window_state import WindowStateStore
+from millstream.runtime.triggers import EventTimeTrigger
 from millstream.runtime.user_code import user_error
+from millstream.runtime.windows import FixedEventTimeWindows
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from millstream.common.output_tag import OutputTag
     from millstream.runtime.operator import EpochContext, Operator, OperatorSnapshot
-    from millstream.runtime.windows import FixedEventTimeWindows
+    from millstream.runtime.windows import TimeWindow
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["WindowFactory", "WindowOperator", "check_timestamps", "drop_late"]
@@ -93,6 +96,10 @@ class WindowOperator(KeyedOperator):
     def watermark(self) -> int:
         """The operator's event time, in milliseconds."""
         return self._clock.watermark
+
+    def window_state(self, window: TimeWindow) -> WindowStateStore:
+        """Return state of the current key and ``window``."""
+        return WindowStateStore(self.keyed_state, window)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Add all records to their windows."""
@@ -299,7 +306,7 @@ def drop_late(
 
 @dataclass
 class WindowFactory:
-    """Makes window operators, vectorised ones for built-in aggregates."""
+    """Makes window operators: vectorised, fast or general ones, whichever the windows allow."""
 
     assigner: Any
     spec: WindowSpec
@@ -307,20 +314,52 @@ class WindowFactory:
     #: Milliseconds.
     allowed_lateness: int = 0
     late_tag: OutputTag | str | None = None
+    #: None: the assigner's default.
+    trigger: Any = None
+    evictor: Any = None
     keyed: ClassVar[bool] = True
 
     def create(self) -> Operator:
-        """Make a new, unopened instance."""
+        """Make a new, unopened instance.
+
+        This is the place where the kind of window function and the windows choose the operator:
+        one that does less is taken where the windows are all of one size and fire by the watermark,
+        and must then give the same results.
+        """
         tag = getattr(self.late_tag, "tag_id", self.late_tag)
         late_tag = None if tag is None else str(tag)
-        if isinstance(self.spec, BuiltInSpec):
-            from millstream.runtime.operators.builtin_window import (
-                BuiltInWindowOperator,
-            )
-
-            return BuiltInWindowOperator(
+        if not self._is_general:
+            make: Callable[..., Operator] = _fixed_operator(self.spec)
+            return make(
                 self.assigner, self.spec, self.key_selector, self.allowed_lateness, late_tag
             )
-        return WindowOperator(
-            self.assigner, self.spec, self.key_selector, self.allowed_lateness, late_tag
+        from millstream.runtime.operators.general_window import GeneralWindowOperator
+
+        return GeneralWindowOperator(
+            self.assigner,
+            self.spec,
+            self.key_selector,
+            self.trigger,
+            self.evictor,
+            self.allowed_lateness,
+            late_tag,
         )
+
+    @property
+    def _is_general(self) -> bool:
+        """Whether anything but fixed event-time windows with their default trigger is wanted."""
+        trigger = self.trigger or self.assigner.get_default_trigger(None)
+        by_watermark = type(trigger) is EventTimeTrigger
+        fixed = isinstance(self.assigner, FixedEventTimeWindows) and (
+            type(self.assigner).assign_windows is FixedEventTimeWindows.assign_windows
+        )
+        return not (fixed and by_watermark and self.evictor is None)
+
+
+def _fixed_operator(spec: WindowSpec) -> Any:  # noqa: ANN401 - a class of operators
+    """Return the operator of fixed event-time windows for this kind of function."""
+    if isinstance(spec, BuiltInSpec):
+        from millstream.runtime.operators.builtin_window import BuiltInWindowOperator
+
+        return BuiltInWindowOperator
+    return WindowOperator

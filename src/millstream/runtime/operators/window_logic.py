@@ -10,12 +10,13 @@ Read next: ``runtime/operators/window_state.py``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.common.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
 from millstream.common.output_tag import OutputTag
 from millstream.errors import ProgramError
 from millstream.runtime.function_context import StateAccess
+from millstream.runtime.operators.namespaced_state import ABSENT
 from millstream.runtime.operators.window_accumulators import MISSING
 from millstream.runtime.operators.window_specs import (
     AggregateSpec,
@@ -23,30 +24,46 @@ from millstream.runtime.operators.window_specs import (
     ProcessSpec,
     ReduceSpec,
 )
-from millstream.runtime.operators.window_state import WindowStateStore
 from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from millstream.runtime.operator import OperatorContext
     from millstream.runtime.operators.base import Collector
-    from millstream.runtime.operators.window import WindowOperator
     from millstream.runtime.operators.window_specs import WindowSpec
-    from millstream.runtime.windows import TimeWindow
+    from millstream.runtime.windows import Window
     from millstream.state.key_codec import CacheKey
+    from millstream.state.keyed import KeyedState
 
-__all__ = ["WindowContext", "WindowLogic", "make_logic"]
+__all__ = ["WindowContext", "WindowHost", "WindowLogic", "make_logic"]
 
 
-class WindowContext(ProcessWindowFunction.Context["TimeWindow"]):
+class WindowHost(Protocol):
+    """What the context of a window function needs of its operator."""
+
+    context: OperatorContext
+    keyed_state: KeyedState
+    #: Milliseconds.
+    processing_time: int
+
+    @property
+    def watermark(self) -> int:
+        """The operator's event time, in milliseconds."""
+
+    def window_state(self, window: Any) -> KeyedStateStore:  # noqa: ANN401 - a window
+        """Return state of the current key and ``window``."""
+
+
+class WindowContext(ProcessWindowFunction.Context["Window"]):
     """One object reused for all evaluations of an operator."""
 
-    def __init__(self, operator: WindowOperator) -> None:
+    def __init__(self, operator: WindowHost) -> None:
         """Take the time and state of ``operator``."""
         self._operator = operator
-        self.current_window: TimeWindow | None = None
+        self.current_window: Window | None = None
 
-    def window(self) -> TimeWindow:
+    def window(self) -> Window:
         """Return the window that is evaluated."""
         assert self.current_window is not None  # noqa: S101 - set before user code runs
         return self.current_window
@@ -61,7 +78,7 @@ class WindowContext(ProcessWindowFunction.Context["TimeWindow"]):
 
     def window_state(self) -> KeyedStateStore:
         """Return state of this key and window."""
-        return WindowStateStore(self._operator.keyed_state, self.window())
+        return self._operator.window_state(self.window())
 
     def global_state(self) -> KeyedStateStore:
         """Return state of this key over all windows."""
@@ -71,7 +88,7 @@ class WindowContext(ProcessWindowFunction.Context["TimeWindow"]):
 class _Evaluation:
     """A window function: apply or process."""
 
-    def __init__(self, function: Any, operator: WindowOperator, *, process: bool) -> None:  # noqa: ANN401
+    def __init__(self, function: Any, operator: WindowHost, *, process: bool) -> None:  # noqa: ANN401
         self._operator = operator
         self._context = WindowContext(operator)
         self._process = process
@@ -87,7 +104,7 @@ class _Evaluation:
     def evaluate_all(
         self,
         content: Iterable[tuple[Any, Any]],
-        window: TimeWindow,
+        window: Window,
         finish: Callable[[Any], Any] | None,
         collector: Collector,
     ) -> None:
@@ -120,7 +137,14 @@ class _Evaluation:
             ) from error
         collector.stamp(timestamp)
 
-    def run_clear(self, key: Any, window: TimeWindow) -> None:  # noqa: ANN401 - the user's key
+    def evaluate(self, key: Any, window: Window, elements: Iterable[Any]) -> Any:  # noqa: ANN401
+        """Evaluate the window for the current key; the caller uses up what comes at once."""
+        if not self._process:
+            return self._call(key, window, elements)
+        self._context.current_window = window
+        return self._call(key, self._context, elements)
+
+    def run_clear(self, key: Any, window: Window) -> None:  # noqa: ANN401 - the user's key
         if self.clear is not None:
             self._operator.keyed_state.set_current_key(key)
             self._context.current_window = window
@@ -134,12 +158,17 @@ class WindowLogic(ABC):
     lists = False
 
     def __init__(
-        self, operator: WindowOperator, functions: list[object], evaluation: _Evaluation | None
+        self, operator: WindowHost, functions: list[object], evaluation: _Evaluation | None
     ) -> None:
         """Take what is to be opened, and the window function if there is one."""
         self.functions = functions
         self._operator = operator
         self._evaluation = evaluation
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is one result per key and no window function."""
+        return self._evaluation is None
 
     @property
     def clears(self) -> bool:
@@ -152,12 +181,32 @@ class WindowLogic(ABC):
     ) -> None:
         """Add each value to the accumulator of its key."""
 
+    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+        """Return the accumulator ``so_far`` (or ABSENT) with ``value`` added."""
+        message = f"{type(self).__name__} has no accumulator for {value!r} to go into {so_far!r}"
+        raise NotImplementedError(message)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's accumulators
+        """Return two accumulators as one."""
+        message = f"{type(self).__name__} cannot merge {one!r} and {other!r}"
+        raise NotImplementedError(message)
+
     def finish(self, accumulated: Any) -> Any:  # noqa: ANN401 - the user's accumulator
         """Return the result of an accumulator."""
         return accumulated
 
+    def of_nothing(self) -> Any:  # noqa: ANN401 - the user's accumulator
+        """Return the accumulator of no elements, ABSENT if there is no such thing."""
+        return ABSENT
+
+    def evaluate(self, key: Any, window: Window, accumulated: Any) -> Any:  # noqa: ANN401
+        """Call the window function for the current key; returns what it returns."""
+        assert self._evaluation is not None  # noqa: S101 - the caller looks at plain
+        elements = accumulated if self.lists else [self.finish(accumulated)]
+        return self._evaluation.evaluate(key, window, elements)
+
     def evaluate_all(
-        self, content: Iterable[tuple[Any, Any]], window: TimeWindow, collector: Collector
+        self, content: Iterable[tuple[Any, Any]], window: Window, collector: Collector
     ) -> None:
         """Collect the results of a window for each key and accumulator (or list).
 
@@ -179,14 +228,14 @@ class WindowLogic(ABC):
             ) from error
         collector.stamp(window.max_timestamp())
 
-    def clear(self, key: Any, window: TimeWindow) -> None:  # noqa: ANN401 - the user's key
+    def clear(self, key: Any, window: Window) -> None:  # noqa: ANN401 - the user's key
         """Call the window function's ``clear``."""
         assert self._evaluation is not None  # noqa: S101 - the caller looks at clears
         self._evaluation.run_clear(key, window)
 
 
 class _Reducing(WindowLogic):
-    def __init__(self, spec: ReduceSpec, operator: WindowOperator) -> None:
+    def __init__(self, spec: ReduceSpec, operator: WindowHost) -> None:
         super().__init__(operator, *_with_window_function(spec, operator))
         self._reduce = bound_method(spec.function, "reduce")
 
@@ -198,13 +247,20 @@ class _Reducing(WindowLogic):
             so_far = get(key, MISSING)
             accumulators[key] = value if so_far is MISSING else reduce(so_far, value)
 
+    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+        return value if so_far is ABSENT else self._reduce(so_far, value)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's types
+        return self._reduce(one, other)
+
 
 class _Aggregating(WindowLogic):
-    def __init__(self, spec: AggregateSpec, operator: WindowOperator) -> None:
+    def __init__(self, spec: AggregateSpec, operator: WindowHost) -> None:
         super().__init__(operator, *_with_window_function(spec, operator))
         self._create = spec.function.create_accumulator
         self._add = spec.function.add
         self._get_result = spec.function.get_result
+        self._merge = spec.function.merge
 
     def add_all(
         self, accumulators: dict[CacheKey, Any], keys: list[CacheKey], values: Iterator[Any]
@@ -214,6 +270,15 @@ class _Aggregating(WindowLogic):
             accumulators[key] = create()
         for key, value in zip(keys, values, strict=False):
             accumulators[key] = add(value, accumulators[key])
+
+    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+        return self._add(value, self._create() if so_far is ABSENT else so_far)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's accumulators
+        return self._merge(one, other)
+
+    def of_nothing(self) -> Any:  # noqa: ANN401 - the user's accumulator
+        return self._create()
 
     def finish(self, accumulated: Any) -> Any:  # noqa: ANN401 - the user's accumulator
         return self._get_result(accumulated)
@@ -234,7 +299,7 @@ class _Collecting(WindowLogic):
                 elements.append(value)
 
 
-def make_logic(spec: WindowSpec, operator: WindowOperator) -> WindowLogic:
+def make_logic(spec: WindowSpec, operator: WindowHost) -> WindowLogic:
     """Return the logic for a specification.
 
     Raises:
@@ -253,7 +318,7 @@ def make_logic(spec: WindowSpec, operator: WindowOperator) -> WindowLogic:
 
 
 def _with_window_function(
-    spec: ReduceSpec | AggregateSpec, operator: WindowOperator
+    spec: ReduceSpec | AggregateSpec, operator: WindowHost
 ) -> tuple[list[object], _Evaluation | None]:
     function = spec.window_function
     if function is None:

@@ -10,15 +10,23 @@ Read next: ``state/map_state.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.common.functions import KeyedStateStore
-from millstream.state.descriptors import MapStateDescriptor
+from millstream.errors import ProgramError
+from millstream.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
 from millstream.state.handles import (
     AggregatingState,
     ListState,
     MapState,
     ReducingState,
+    State,
     ValueState,
 )
 
@@ -26,17 +34,40 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.runtime.windows import TimeWindow
-    from millstream.state.descriptors import (
-        AggregateFunctionLike,
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        ReducingStateDescriptor,
-        StateDescriptor,
-        ValueStateDescriptor,
-    )
+    from millstream.state.descriptors import AggregateFunctionLike, StateDescriptor
     from millstream.state.keyed import KeyedState
 
-__all__ = ["WindowStateStore"]
+__all__ = ["Entry", "WindowStateStore", "handle_of"]
+
+
+class Entry(Protocol):
+    """Where the handle of one state keeps what it holds; None stands for nothing."""
+
+    def read(self) -> Any:  # noqa: ANN401 - whatever the user keeps
+        """Return what is there."""
+
+    def write(self, value: object) -> None:
+        """Replace what is there."""
+
+
+def handle_of(entry: Entry, descriptor: StateDescriptor) -> State:
+    """Return the handle of the kind that ``descriptor`` describes, on ``entry``.
+
+    Raises:
+        ProgramError: there is no such kind.
+    """
+    if isinstance(descriptor, ValueStateDescriptor):
+        return _Value(entry)
+    if isinstance(descriptor, ListStateDescriptor):
+        return _List(entry)
+    if isinstance(descriptor, MapStateDescriptor):
+        return _Map(entry)
+    if isinstance(descriptor, ReducingStateDescriptor):
+        return _Reducing(entry, descriptor.reduce)
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return _Aggregating(entry, descriptor.get_agg_function())
+    message = f"{descriptor!r} is not a state descriptor"
+    raise ProgramError(message)
 
 
 class WindowStateStore(KeyedStateStore):
@@ -93,7 +124,7 @@ class _Entry:
 
 
 class _Value(ValueState[Any]):
-    def __init__(self, entry: _Entry) -> None:
+    def __init__(self, entry: Entry) -> None:
         self._entry = entry
 
     def value(self) -> Any:  # noqa: ANN401
@@ -107,7 +138,7 @@ class _Value(ValueState[Any]):
 
 
 class _List(ListState[Any]):
-    def __init__(self, entry: _Entry) -> None:
+    def __init__(self, entry: Entry) -> None:
         self._entry = entry
 
     def get(self) -> Iterable[Any]:
@@ -129,7 +160,7 @@ class _List(ListState[Any]):
 class _Map(MapState[Any, Any]):
     """Entries are pairs in a list, so that map keys need not be hashable."""
 
-    def __init__(self, entry: _Entry) -> None:
+    def __init__(self, entry: Entry) -> None:
         self._entry = entry
 
     def items(self) -> list[tuple[Any, Any]]:
@@ -159,7 +190,7 @@ class _Map(MapState[Any, Any]):
 
 
 class _Reducing(ReducingState[Any]):
-    def __init__(self, entry: _Entry, reduce: Any) -> None:  # noqa: ANN401
+    def __init__(self, entry: Entry, reduce: Any) -> None:  # noqa: ANN401
         self._entry = entry
         self._reduce = reduce
 
@@ -175,7 +206,7 @@ class _Reducing(ReducingState[Any]):
 
 
 class _Aggregating(AggregatingState[Any, Any]):
-    def __init__(self, entry: _Entry, function: AggregateFunctionLike) -> None:
+    def __init__(self, entry: Entry, function: AggregateFunctionLike) -> None:
         self._entry = entry
         self._function = function
 

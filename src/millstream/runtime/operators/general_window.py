@@ -1,0 +1,474 @@
+"""The general window operator: any assigner, trigger and evictor, record by record.
+
+What it is: Flink's WindowOperator and EvictingWindowOperator.  An element is added to each of its
+windows that is not late; the trigger, asked after every element and at every timer, says when a
+window is evaluated and purged; a cleanup timer ends the window.  Windows of merging assigners
+(sessions) are merged with what they hold, and the trigger's state and timers with them.
+
+What it is not: the operator of windows that all keys share and that fire by the watermark; these
+are done by ``window.py`` and ``builtin_window.py``, faster and with the same results.
+
+Per batch, the keys are taken and what is stored of their windows is read at once.
+
+Read next: ``runtime/operators/window_contents.py``, ``runtime/operators/merging_windows.py``.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, repeat
+from operator import is_not
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from millstream.errors import ProgramError
+from millstream.runtime.batch import MAX_TIMESTAMP
+from millstream.runtime.evictors import TimestampedValue
+from millstream.runtime.operators.base import LONGEST_BATCH, Collector
+from millstream.runtime.operators.keyed import KeyedOperator
+from millstream.runtime.operators.merging_windows import MergingSets
+from millstream.runtime.operators.namespaced_state import ABSENT, NamespacedStates
+from millstream.runtime.operators.trigger_context import WINDOW_TIMERS, WindowTriggerContext
+from millstream.runtime.operators.window_assignment import Assignment, Place
+from millstream.runtime.operators.window_contents import Accumulators, Elements
+from millstream.runtime.operators.window_logic import make_logic
+from millstream.runtime.triggers import EventTimeTrigger, Trigger, TriggerResult
+from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.runtime.windows import MergingWindowAssigner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from millstream.runtime.batch import Batch
+    from millstream.runtime.operator import EpochContext, OperatorSnapshot
+    from millstream.runtime.operators.merging_windows import StateWindows
+    from millstream.runtime.operators.namespaced_state import Slot
+    from millstream.runtime.operators.window_contents import Contents
+    from millstream.runtime.operators.window_specs import WindowSpec
+    from millstream.state.key_codec import CacheKey
+
+__all__ = ["GeneralWindowOperator"]
+
+#: With more accumulators or elements than this in memory they are written to the store.
+_MOST_IN_MEMORY: Final = 250_000
+#: Elements of up to so many are not read again when a window with an evictor fires again.
+_MOST_REWRITTEN: Final = 10_000
+
+
+class GeneralWindowOperator(KeyedOperator):
+    """Windows of any kind with a user-written function."""
+
+    def __init__(
+        self,
+        assigner: Any,  # noqa: ANN401 - user code
+        spec: WindowSpec,
+        key_selector: Any,  # noqa: ANN401 - user code
+        trigger: Trigger[Any, Any] | None = None,
+        evictor: Any = None,  # noqa: ANN401 - user code
+        allowed_lateness: int = 0,
+        late_tag: str | None = None,
+    ) -> None:
+        """Take what the API collected; the lateness is in milliseconds."""
+        if trigger is None:
+            trigger = assigner.get_default_trigger(None)
+        super().__init__((assigner, spec, trigger, evictor), key_selector)  # copies them
+        self._assigner, spec, self._trigger, self._evictor = self.function
+        self._lateness = allowed_lateness
+        self._late_tag = late_tag
+        self._event_time = bool(self._assigner.is_event_time())
+        self._merging = isinstance(self._assigner, MergingWindowAssigner)
+        self._fires_by_watermark = type(self._trigger) is EventTimeTrigger
+        self._logic = make_logic(spec, self)
+        self._collector = Collector(self, self.emit)
+        self.processing_time = 0
+        self.late_dropped = 0
+        if self._merging and not self._trigger.can_merge():
+            message = (
+                f"the trigger {self._trigger!r} does not support merging, which the windows of "
+                f"{self._assigner!r} need; give can_merge() and on_merge() or take another trigger"
+            )
+            raise ProgramError(message)
+
+    def user_functions(self) -> Iterable[object]:
+        """Return the functions within the spec."""
+        return self._logic.functions
+
+    def open(self) -> None:
+        """Make the states, then open the functions."""
+        keyed = self.keyed_state
+        self._context = WindowTriggerContext(keyed, self.runtime_context.get_metrics_group())
+        self._window_states = NamespacedStates(keyed, "windows.function")
+        self._assignment = Assignment(self._assigner, self._lateness, keyed, self.runtime_context)
+        self._sets = None
+        if self._merging:
+            self._sets = MergingSets(
+                keyed, self._assignment.codec, sessions=self._assignment.merges_sessions
+            )
+            keyed.add_state(self._sets)
+        logic = self._logic
+        self._elements: Elements | None = None
+        self._contents: Contents
+        if logic.lists or self._evictor is not None:
+            self._contents = self._elements = Elements(keyed, timestamps=self._evictor is not None)
+        else:
+            self._contents = Accumulators(keyed, logic.fold, logic.merge)
+        super().open()
+
+    @property
+    def watermark(self) -> int:
+        """The operator's event time, in milliseconds."""
+        return self._context.watermark
+
+    def window_state(self, window: Any) -> NamespacedStates:  # noqa: ANN401 - a window
+        """Return state of the current key and ``window``.
+
+        Raises:
+            ProgramError: windows may be merged, and the state could not be.
+        """
+        if self._merging:
+            message = (
+                f"operator {self.context.name!r} ({self.context.location}): per-window state is "
+                "not allowed when windows may be merged; use global_state()"
+            )
+            raise ProgramError(message)
+        place = self._assignment.place_of(window)
+        self._window_states.slot = (self.keyed_state.cache_key, place.namespace)
+        return self._window_states
+
+    # -- the life of an epoch --------------------------------------------------------------
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Take the restored state; fire the processing-time timers that are due."""
+        super().begin_epoch(epoch)
+        context = self._context
+        context.registered.clear()
+        context.watermark = epoch.watermark
+        self.processing_time = context.processing_time = epoch.processing_time
+        self._assignment.begin_epoch(epoch.processing_time)
+        self._fire_processing_time(epoch.processing_time)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Fire the timers that are due, in order of time, then pass the watermark on."""
+        self._context.watermark = watermark
+        timers = self.keyed_state.timers.advance_event_time(watermark)
+        self._fire(timers, self._trigger.on_event_time, ends=self._event_time)
+        self.output.emit_watermark(watermark)
+
+    def end_input(self) -> None:
+        """In BATCH mode fire the pending processing-time timers; else they are dropped."""
+        if self.context.batch_mode:
+            self._context.is_ending = True
+            self._fire_processing_time(MAX_TIMESTAMP)
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Write the state through."""
+        self._context.registered.clear()
+        return super().end_epoch()
+
+    def take_metrics(self) -> dict[str, int]:
+        """Add the late records."""
+        metrics = super().take_metrics()
+        metrics["numLateRecordsDropped"] = self.late_dropped
+        self.late_dropped = 0
+        return metrics
+
+    def _spill(self) -> None:
+        """Write state to the store if there is much of it in memory."""
+        if self._contents.cached > _MOST_IN_MEMORY:
+            self.keyed_state.flush()
+        if len(self._context.registered) > _MOST_IN_MEMORY:
+            self._context.registered.clear()
+
+    # -- elements --------------------------------------------------------------------------
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Add all records to their windows."""
+        del input_index
+        if not len(batch):
+            return
+        keys = self.extractor.keys(batch, self.context)
+        self.records_in += len(keys)
+        keyed = self.keyed_state
+        keyed.prefetch(keys)
+        self._assignment.check_timestamps(self, batch)
+        assigned = self._assignment.assign(batch, keys, self.context)
+        late: list[int] = []
+        add = self._add_to_fixed if self._sets is None else self._add_to_merging
+        if self._sets is None:
+            self._prefetch(keys, assigned)
+        else:
+            self._prefetch_merging(keys)
+        set_key, watermark, lateness = keyed.set_current_key, self.watermark, self._lateness
+        value: Any = NO_RECORD
+        try:
+            for index, (key, value, timestamp, places) in enumerate(
+                zip(keys, batch.values, batch.timestamp_list, assigned, strict=True)
+            ):
+                set_key(key)
+                if (
+                    not add(keyed.cache_key, value, timestamp, places)
+                    and self._event_time
+                    and timestamp + lateness <= watermark
+                ):
+                    late.append(index)
+        except Exception as error:
+            raise user_error(
+                self.context, error, value, doing="adding to a window the", key=keyed.current_key
+            ) from error
+        self._collector.flush()
+        if late:
+            self._drop(batch, late)
+        self._spill()
+
+    def _drop(self, batch: Batch, late: list[int]) -> None:
+        if self._late_tag is None:
+            self.late_dropped += len(late)
+        else:
+            self.output.emit_side(self._late_tag, batch.take(np.array(late, dtype=np.int64)))
+
+    def _prefetch(self, keys: list[Any], assigned: Sequence[Sequence[Place]]) -> None:
+        shorten = self._assignment.cache_keys(keys)
+        slots = list(
+            {
+                (key, place.namespace)
+                for key, places in zip(shorten, assigned, strict=True)
+                for place in places
+            }
+        )
+        self._contents.prefetch_slots(slots)
+        self._context.states.prefetch_slots(slots)
+
+    def _prefetch_merging(self, keys: list[Any]) -> None:
+        """Read what is stored of the windows in flight, unless a key has very many."""
+        assert self._sets is not None  # noqa: S101 - the caller looks
+        state_slots: list[Slot] = []
+        slots: list[Slot] = []
+        encode = self._assignment.codec.encode
+        for key in set(self._assignment.cache_keys(keys)):
+            windows = self._sets.of(key).windows
+            if len(windows) > LONGEST_BATCH // 1024:
+                continue
+            for window, states in windows.items():
+                slots.append((key, encode(window)))
+                state_slots.extend(zip(repeat(key), states))
+        self._contents.prefetch_slots(state_slots)
+        self._context.states.prefetch_slots(slots)
+
+    def _add_to_fixed(
+        self, key: CacheKey, value: Any, timestamp: int, places: Iterable[Place]  # noqa: ANN401
+    ) -> bool:  # fmt: skip
+        """Add to windows that do not merge; return whether any took the element."""
+        taken = False
+        for place in places:
+            if self._is_late(place):
+                continue
+            taken = True
+            self._add(key, place, place.states, value, timestamp)
+        return taken
+
+    def _add_to_merging(
+        self, key: CacheKey, value: Any, timestamp: int, places: Iterable[Place]  # noqa: ANN401
+    ) -> bool:  # fmt: skip
+        """Add to windows after merging them; return whether any took the element."""
+        sets = self._sets
+        assert sets is not None  # noqa: S101 - the caller looks
+        windows = sets.of(key)
+        taken = False
+        for new in places:
+            if new.window in windows.windows:
+                place = new
+            else:
+                actual = windows.add(
+                    new.window, self._assigner, self._assignment.codec, self._merge
+                )
+                place = self._assignment.place_of(actual)
+                sets.touch(key)
+            if self._is_late(place):
+                windows.retire(place.window)
+                continue
+            taken = True
+            self._add(key, place, windows.windows[place.window], value, timestamp)
+        return taken
+
+    def _is_late(self, place: Place) -> bool:
+        """Whether the window's state is gone."""
+        return self._event_time and place.cleanup_time <= self._context.watermark
+
+    def _add(
+        self, key: CacheKey, place: Place, states: StateWindows, value: Any, timestamp: int  # noqa: ANN401
+    ) -> None:  # fmt: skip
+        """Add an element to one window and ask the trigger."""
+        self._contents.add(key, states, value, timestamp)
+        context = self._context
+        slot = (key, place.namespace)
+        is_registered = slot in context.registered
+        if self._fires_by_watermark and place.max_timestamp > context.watermark and is_registered:
+            return  # the trigger would register the timer that is there
+        context.set_window(key, place.namespace)
+        result = self._trigger.on_element(value, timestamp, place.window, context)
+        if result is not TriggerResult.CONTINUE:
+            self._act(result, key, place, states)
+        if not is_registered or slot not in context.registered:
+            self._register_cleanup(place)
+            context.registered.add(slot)
+
+    def _register_cleanup(self, place: Place) -> None:
+        if place.cleanup_time == MAX_TIMESTAMP:
+            return  # never
+        if self._event_time:
+            self._context.register_event_time_timer(place.cleanup_time)
+        else:
+            self._context.register_processing_time_timer(place.cleanup_time)
+
+    def _delete_cleanup(self, place: Place) -> None:
+        if place.cleanup_time == MAX_TIMESTAMP:
+            return
+        if self._event_time:
+            self._context.delete_event_time_timer(place.cleanup_time)
+        else:
+            self._context.delete_processing_time_timer(place.cleanup_time)
+
+    def _merge(
+        self, result: Any, merged: list[Any], states: list[StateWindows]  # noqa: ANN401 - windows
+    ) -> StateWindows:  # fmt: skip
+        """Make one window of several; those not told of had no content yet.
+
+        Raises:
+            ProgramError: the result is over already.
+        """
+        assignment, context = self._assignment, self._context
+        place = assignment.place_of(result)
+        now = self.watermark if self._event_time else self.processing_time
+        if (place.cleanup_time if self._event_time else place.max_timestamp) <= now:
+            message = (
+                f"merging {merged} made {result}, which is over already (it is {now}): a window "
+                "must not end earlier by merging"
+            )
+            raise ProgramError(message)
+        key = self.keyed_state.cache_key
+        parts = [assignment.place_of(window) for window in merged]
+        context.set_window(key, place.namespace)
+        context.merged = [part.namespace for part in parts]
+        self._trigger.on_merge(result, context)
+        for window, part in zip(merged, parts, strict=True):
+            context.set_window(key, part.namespace)
+            self._trigger.clear(window, context)
+            self._delete_cleanup(part)
+        return self._contents.merge(key, states)
+
+    # -- timers ----------------------------------------------------------------------------
+
+    def _fire_processing_time(self, now: int) -> None:
+        timers = self.keyed_state.timers.advance_processing_time(now)
+        self._fire(timers, self._trigger.on_processing_time, ends=not self._event_time)
+
+    def _fire(
+        self,
+        timers: Iterator[tuple[int, Any, bytes]],
+        call: Callable[[int, Any, Trigger.TriggerContext], TriggerResult],
+        *,
+        ends: bool,
+    ) -> None:
+        """Ask the trigger for each timer; ``ends`` if windows end by this kind of time."""
+        for time, key, namespace in timers:
+            self.keyed_state.set_current_key(key)
+            short = self.keyed_state.cache_key
+            place = self._assignment.place_at(namespace.removeprefix(WINDOW_TIMERS))
+            states = self._states_of(short, place)
+            if states is None:
+                continue  # a timer that the trigger left behind
+            self._context.set_window(short, place.namespace)
+            try:
+                result = call(time, place.window, self._context)
+                if result is not TriggerResult.CONTINUE:
+                    self._act(result, short, place, states)
+                if ends and time == place.cleanup_time:
+                    self._clear_all(short, place, states)
+            except Exception as error:
+                doing = f"running the timer for {time} of {place.window}"
+                raise user_error(self.context, error, doing=doing, key=key) from error
+            if len(self._collector.values) >= LONGEST_BATCH:
+                self._collector.flush()
+            self._spill()
+        self._collector.flush()
+
+    def _states_of(self, key: CacheKey, place: Place) -> StateWindows | None:
+        """Where the window's content is; None if the window is not in flight."""
+        if self._sets is None:
+            return place.states
+        return self._sets.of(key).windows.get(place.window)
+
+    def _clear_all(self, key: CacheKey, place: Place, states: StateWindows) -> None:
+        """End a window."""
+        self._contents.clear(key, states)
+        context = self._context
+        context.set_window(key, place.namespace)
+        self._trigger.clear(place.window, context)
+        if self._logic.clears:
+            self._logic.clear(self.keyed_state.current_key, place.window)
+        if self._sets is not None:
+            self._sets.of(key).retire(place.window)
+            self._sets.touch(key)
+        context.registered.discard((key, place.namespace))
+
+    # -- evaluation ------------------------------------------------------------------------
+
+    def _act(
+        self, result: TriggerResult, key: CacheKey, place: Place, states: StateWindows
+    ) -> None:
+        """Do what the trigger said."""
+        if result.is_fire():
+            if self._evictor is not None:
+                self._evaluate_evicting(key, place, states)
+            else:
+                content = self._contents.get(key, states)
+                if content is not ABSENT:
+                    self._emit_result(place, content)
+                    self._contents.emitted(key, states)
+        if result.is_purge():
+            self._contents.clear(key, states)
+
+    def _emit_result(self, place: Place, content: Any) -> None:  # noqa: ANN401 - accumulator or elements
+        """Evaluate the window and collect what comes of it."""
+        logic, collector, timestamp = self._logic, self._collector, place.max_timestamp
+        if logic.plain:
+            collector.values.append(logic.finish(content))
+            collector.timestamps.append(timestamp)
+            return
+        result = logic.evaluate(self.keyed_state.current_key, place.window, content)
+        if result is None:
+            return
+        items = iter(result)
+        while part := list(islice(items, LONGEST_BATCH)):
+            collector.collect(part, timestamp)
+            if len(collector.values) >= LONGEST_BATCH:
+                collector.flush()
+
+    def _evaluate_evicting(self, key: CacheKey, place: Place, states: StateWindows) -> None:
+        """Evict, evaluate, evict; what is left is the content from then on."""
+        assert self._elements is not None  # noqa: S101 - there is an evictor
+        stored = self._elements.get_list(key, states)
+        if not stored:
+            return
+        elements = list(map(TimestampedValue._make, stored))
+        del stored
+        before = list(elements)
+        window, context = place.window, self._context
+        self._evictor.evict_before(elements, len(elements), window, context)
+        self._emit_evicted(place, [element[0] for element in elements])
+        self._context.set_window(key, place.namespace)
+        self._evictor.evict_after(elements, len(elements), window, context)
+        changed = len(before) != len(elements) or any(map(is_not, before, elements))
+        if changed or len(elements) <= _MOST_REWRITTEN:
+            self._elements.replace(key, states, list(map(tuple, elements)))
+
+    def _emit_evicted(self, place: Place, values: list[Any]) -> None:
+        logic = self._logic
+        if logic.lists:
+            self._emit_result(place, values)
+            return
+        accumulator = logic.of_nothing()
+        for value in values:
+            accumulator = logic.fold(accumulator, value)
+        if accumulator is not ABSENT:
+            self._emit_result(place, accumulator)

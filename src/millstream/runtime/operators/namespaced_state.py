@@ -1,0 +1,236 @@
+"""State by key and namespace: what a trigger or a window function keeps per window.
+
+What it is: values in memory for the epoch, each under its key and namespace (the bytes of a
+window), read from the store by one multi-get per batch where it is known what will be wanted.
+
+What it is not: state per key alone (``state/value_state.py``).
+
+Layout: ``K`` entries with the namespace behind the key; the value is pickled.
+
+Read next: ``runtime/operators/window_state.py``, ``runtime/operators/trigger_context.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from millstream.common.functions import KeyedStateStore
+from millstream.errors import ProgramError
+from millstream.runtime.operators.window_state import handle_of
+from millstream.state.descriptors import StateDescriptor
+from millstream.state.key_codec import CacheKey
+from millstream.state.serializers import dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millstream.state.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+    from millstream.state.handles import State
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["ABSENT", "NamespacedStates", "NamespacedValues", "Slot"]
+
+#: Stands for "there is no such value" (None may be one).
+ABSENT: Final = object()
+#: Where a value is: the key as ``cache_key`` gives it, and the namespace.
+Slot: TypeAlias = tuple[CacheKey, bytes]
+
+
+class _Namespaced(StateDescriptor):
+    kind = "namespaced"
+
+
+class NamespacedValues:
+    """One value per key and namespace.
+
+    Invariant: ``cache[slot]`` is ABSENT where it is known that there is no value.
+    Invariant: ``dirty`` holds the slots whose cached value differs from the store's, or may.
+    """
+
+    __slots__ = ("cache", "descriptor", "dirty", "index", "keyed")
+
+    def __init__(self, keyed: KeyedState, name: str) -> None:
+        """Keep the values under the state name ``name``."""
+        self.keyed = keyed
+        self.descriptor: StateDescriptor = _Namespaced(name)
+        #: The state's number in the store, set at the start of every epoch.
+        self.index = -1
+        self.cache: dict[Slot, Any] = {}
+        self.dirty: set[Slot] = set()
+
+    @property
+    def cached(self) -> int:
+        """How many objects are held in memory."""
+        return len(self.cache)
+
+    def get(self, slot: Slot) -> Any:  # noqa: ANN401 - whatever is kept
+        """Return the value, ABSENT if there is none."""
+        try:
+            return self.cache[slot]
+        except KeyError:
+            key, namespace = slot
+            stored = self.keyed.store.get(self.keyed.store_key(self.index, key) + namespace)
+            value = self.cache[slot] = ABSENT if stored is None else loads(stored)
+            return value
+
+    def put(self, slot: Slot, value: object) -> None:
+        """Set the value; ABSENT removes it."""
+        self.cache[slot] = value
+        self.dirty.add(slot)
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Nothing: the namespaces that are wanted are not known."""
+
+    def prefetch_slots(self, slots: Iterable[Slot]) -> None:
+        """Read the values at ``slots`` that are not in memory, in one go."""
+        cache = self.cache
+        missing = [slot for slot in slots if slot not in cache]
+        if missing:
+            stored = self.keyed.store.get_many(self.names(missing))
+            values = [ABSENT if each is None else loads(each) for each in stored]
+            cache.update(zip(missing, values, strict=True))
+
+    def names(self, slots: Sequence[Slot]) -> list[bytes]:
+        """Return the names of values in the store."""
+        keys = self.keyed.store_keys(self.index, [key for key, _ in slots])
+        return [name + slot[1] for name, slot in zip(keys, slots, strict=True)]
+
+    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes`` and forget everything."""
+        slots = list(self.dirty)
+        cache = self.cache
+        for name, slot in zip(self.names(slots), slots, strict=True):
+            value = cache[slot]
+            if value is ABSENT:
+                deletes.append(name)
+            else:
+                puts.append((name, dumps(value)))
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self.cache.clear()
+        self.dirty.clear()
+
+
+class _Entry:
+    """The value at the slot that a ``NamespacedStates`` is at."""
+
+    __slots__ = ("_states", "values")
+
+    def __init__(self, states: NamespacedStates, values: NamespacedValues) -> None:
+        self._states = states
+        self.values = values
+
+    def read(self) -> Any:  # noqa: ANN401 - whatever the user keeps
+        found = self.values.get(self._states.slot)
+        return None if found is ABSENT else found
+
+    def write(self, value: object) -> None:
+        self.values.put(self._states.slot, ABSENT if value is None else value)
+
+
+class NamespacedStates(KeyedStateStore):
+    """Handles to states of the current slot; ``slot`` is set by the operator.
+
+    One handle serves all slots: like Flink's, it speaks of the window that is being processed.
+    """
+
+    def __init__(self, keyed: KeyedState, prefix: str) -> None:
+        """Keep the states in ``keyed``, apart from those with another ``prefix``."""
+        self._keyed = keyed
+        self._prefix = prefix
+        self._handles: dict[str, tuple[StateDescriptor, State, NamespacedValues]] = {}
+        self.slot: Slot = (b"", b"")
+
+    def handle(self, descriptor: StateDescriptor) -> State:
+        """Return the handle of a state; the same one for the same name.
+
+        Raises:
+            ProgramError: the name is taken by another kind of state.
+        """
+        return self._known(descriptor)[1]
+
+    def _known(
+        self, descriptor: StateDescriptor
+    ) -> tuple[StateDescriptor, State, NamespacedValues]:
+        known = self._handles.get(descriptor.name)
+        if known is not None:
+            if known[0].kind != descriptor.kind:
+                message = (
+                    f"state {descriptor.name!r} is declared twice, as {known[0].kind} and as "
+                    f"{descriptor.kind} state; give one of them another name"
+                )
+                raise ProgramError(message)
+            return known
+        name = f"\0{self._prefix}:{descriptor.kind}:{descriptor.name}"
+        values = NamespacedValues(self._keyed, name)
+        self._keyed.add_state(values)
+        known = (descriptor, handle_of(_Entry(self, values), descriptor), values)
+        self._handles[descriptor.name] = known
+        return known
+
+    def prefetch_slots(self, slots: Sequence[Slot]) -> None:
+        """Read all states at ``slots``, one multi-get per state."""
+        for _descriptor, _handle, values in self._handles.values():
+            values.prefetch_slots(slots)
+
+    def merge(self, descriptor: StateDescriptor, sources: Sequence[bytes]) -> None:
+        """Merge the state of the current key at namespaces ``sources`` into that at ``slot``.
+
+        Raises:
+            ProgramError: a value or map cannot be merged.
+        """
+        values = self._known(descriptor)[2]
+        merge = _merger(descriptor)
+        key, target = self.slot
+        merged: Any = ABSENT
+        for namespace in [target, *(each for each in sources if each != target)]:
+            part = values.get((key, namespace))
+            if part is ABSENT:
+                continue
+            merged = part if merged is ABSENT else merge(merged, part)
+            if namespace != target:
+                values.put((key, namespace), ABSENT)
+        if merged is not ABSENT:
+            values.put(self.slot, merged)
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> Any:  # noqa: ANN401 - a handle
+        """Return the handle of a single value."""
+        return self.handle(state_descriptor)
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> Any:  # noqa: ANN401 - a handle
+        """Return the handle of a list."""
+        return self.handle(state_descriptor)
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> Any:  # noqa: ANN401 - a handle
+        """Return the handle of a map."""
+        return self.handle(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> Any:  # noqa: ANN401 - a handle
+        """Return the handle of a reduced value."""
+        return self.handle(state_descriptor)
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> Any:  # noqa: ANN401 - a handle
+        """Return the handle of an accumulator."""
+        return self.handle(state_descriptor)
+
+
+def _merger(descriptor: Any) -> Any:  # noqa: ANN401 - by kind of descriptor
+    if descriptor.kind == "list":
+        return lambda one, other: [*one, *other]
+    if descriptor.kind == "reducing":
+        return descriptor.reduce
+    if descriptor.kind == "aggregating":
+        return descriptor.get_agg_function().merge
+    message = (
+        f"merge_partitioned_state() cannot merge {descriptor.kind} state {descriptor.name!r}; "
+        "use list, reducing or aggregating state"
+    )
+    raise ProgramError(message)
