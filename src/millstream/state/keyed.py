@@ -166,14 +166,12 @@ class KeyedState:
         )
         if not goes_on:  # what is in memory is not what the store holds
             self._forget()
-        for queue in (self.timers.event, self.timers.processing):
-            queue.forget()
         self._read_facts(store)
         for state in self._states.values():
             self._bind(state)
         for queue in (self.timers.event, self.timers.processing):
             fact = self._facts.get(queue.name)
-            queue.index = -1 if fact is None else cast("int", fact["index"])
+            queue.begin_epoch(-1 if fact is None else cast("int", fact["index"]))
 
     def _forget(self) -> None:
         for state in self._states.values():
@@ -217,13 +215,16 @@ class KeyedState:
 
     def flush(self) -> None:
         """Write what changed to the store and drop what is held in memory, but for plain values."""
-        store = self.store
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         for state in self._states.values():
             state.flush(puts, deletes)
         self.timers.event.flush(puts, deletes)
         self.timers.processing.flush(puts, deletes)
+        self.write_through(puts, deletes)
+
+    def write_through(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Write entries of states and timers, and what the store must know of these."""
         if not puts and not deletes:
             return
         for name, fact in self._new_facts.items():
@@ -232,7 +233,12 @@ class KeyedState:
         self._flushes += 1
         puts.append((_CHUNK, self._flushes.to_bytes(8, "big")))
         puts.append((_FORMAT, str(STATE_FORMAT).encode()))
-        store.write(puts, deletes)
+        self.store.write(puts, deletes)
+
+    @property
+    def has_states(self) -> bool:
+        """Whether there is anything that ``prefetch`` could read."""
+        return bool(self._states)
 
     # Keys.
 

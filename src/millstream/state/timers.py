@@ -1,8 +1,9 @@
 """Timers: points in time at which a key wants to be called back.
 
 What it is: event-time and processing-time timers of one operator subtask.  New timers live in a
-heap until ``flush`` writes them; timers of earlier epochs are read from the store in order of
-time, only as far as time has come.  Firing merges the two.
+heap until ``flush`` writes them, or until there are too many of them to hold; timers of earlier
+epochs are read from the store in order of time, a run at a time and only as far as time has come,
+so an epoch costs what it touches, however many timers wait.  Firing merges the two.
 
 What it is not: a clock.  The operator says how far time has come.
 
@@ -10,13 +11,19 @@ Layout: ``T`` + state index (2) + time (8, sign bit flipped) + key group (2) + l
 + encoded key + namespace, without a value.  Timers of one time fire in the order of these
 bytes, so the order does not depend on where the input was cut into epochs.
 
+Timers fire from the front of the store: what has fired is one range, and deleted as one if it is
+long.  Single deletions would be read past, one by one, by every later epoch until compaction.
+
 Read next: ``state/keyed.py``.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from collections import deque
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from millstream.state.key_codec import cache_key, decode_key
@@ -26,44 +33,81 @@ if TYPE_CHECKING:
 
     from millstream.state.keyed import KeyedState
 
-__all__ = ["InternalTimers"]
+__all__ = ["MOST_HELD", "InternalTimers"]
+
+#: New and deleted timers held in memory per queue (about 40 MB); more are written to the store.
+MOST_HELD: Final = 200_000
 
 _HEAD: Final = struct.Struct(">BHQ")
 _HEAD_SIZE: Final = _HEAD.size
 _TAG: Final = 0x54  # "T"
 _BIAS: Final = 2**63
 _LENGTH: Final = struct.Struct(">I")
-#: Where the key group and the encoded key begin.
-_GROUP_AT: Final = _HEAD_SIZE
+_TIME: Final = struct.Struct(">Q")
+#: Where the time, the length of the key and the encoded key begin.
+_TIME_AT: Final = 3
 _LENGTH_AT: Final = _HEAD_SIZE + 2
 _KEY_AT: Final = _HEAD_SIZE + 6
+#: Stored timers read in one go: at first, and at most.
+_FIRST_RUN: Final = 16
+_LONGEST_RUN: Final = 4096
+#: With more fired timers than this, their range is deleted instead of each of them.
+_RANGE_FROM: Final = 64
 
 
 class TimerQueue:
     """The timers of one kind.
 
-    Invariant: a timer is due if it is in ``_new``, or in the store and not in ``_gone``.
+    Invariant: a timer is due if it is in ``_new``, or in the store behind ``_passed`` and not in
+    ``_gone``.
     Invariant: every member of ``_new`` is in ``_heap``; the heap may hold others, which are stale.
-    Invariant: timers of the store before ``_head`` are in ``_gone``.
+    Invariant: ``_ahead`` is what the store has next behind ``_passed``, as far as it was read.
     """
 
-    __slots__ = ("_gone", "_head", "_heap", "_keyed", "_new", "_scan", "index", "name")
+    __slots__ = (
+        "_ahead",
+        "_fired",
+        "_gone",
+        "_heap",
+        "_keyed",
+        "_new",
+        "_passed",
+        "_run",
+        "_scan",
+        "_stored",
+        "index",
+        "name",
+    )
 
     def __init__(self, keyed: KeyedState, name: str) -> None:
         self._keyed = keyed
         self.name = name
         #: The state's number in the store; -1 until a timer is registered in any epoch.
         self.index = -1
+        #: Whether the store may hold timers.
+        self._stored = False
         self._heap: list[bytes] = []
         self._new: set[bytes] = set()
+        #: Deleted by the user; they may be in the store.
         self._gone: set[bytes] = set()
+        self._ahead: deque[bytes] = deque()
         self._scan: Iterator[tuple[bytes, bytes]] | None = None
-        self._head: bytes | None = None
+        self._run = _FIRST_RUN
+        #: The last timer of the store that was taken out.
+        self._passed: bytes | None = None
+        #: The timers that were taken out, or as many of them as are deleted one by one.
+        self._fired: list[bytes] = []
 
     @property
     def cached(self) -> int:
         """How many timers are held in memory."""
         return len(self._new)
+
+    def begin_epoch(self, index: int) -> None:
+        """Start with the timers of a store in which this state has the number ``index``, or -1."""
+        self.forget()
+        self.index = index
+        self._stored = index >= 0
 
     def _name_of(self, key: object, namespace: bytes, time: int) -> bytes:
         if self.index < 0:
@@ -77,15 +121,21 @@ class TimerQueue:
     def register(self, key: object, namespace: bytes, time: int) -> None:
         """Add a timer; one that is there already stays one."""
         name = self._name_of(key, namespace, time)
-        if name not in self._new:
-            self._new.add(name)
+        new = self._new
+        if name not in new:
+            new.add(name)
             heappush(self._heap, name)
+            if len(new) >= MOST_HELD:
+                self._spill()
 
     def delete(self, key: object, namespace: bytes, time: int) -> None:
         """Take a timer back, if it is there."""
         name = self._name_of(key, namespace, time)
         self._new.discard(name)
-        self._gone.add(name)
+        if self._stored and (self._passed is None or name > self._passed):
+            self._gone.add(name)
+            if len(self._gone) >= MOST_HELD:
+                self._spill()
 
     def _next_new(self) -> bytes | None:
         """The first new timer; drops stale ones from the heap."""
@@ -96,57 +146,94 @@ class TimerQueue:
             heappop(heap)
         return None
 
-    def _next_stored(self) -> bytes | None:
+    def _next_stored(self, time: int | None = None) -> bytes | None:
         """The first timer in the store that is still due."""
-        if self._scan is None:
-            if self.index < 0:
+        if not self._stored:
+            return None
+        ahead, gone = self._ahead, self._gone
+        while True:
+            while ahead:
+                if ahead[0] not in gone:
+                    return ahead[0]
+                self._take_out(ahead.popleft())
+            if not self._read(time):
                 return None
-            prefix = _HEAD.pack(_TAG, self.index, 0)[:3]
-            self._scan = self._keyed.scan_prefix(prefix)
-            self._pull()
-        while self._head is not None and self._head in self._gone:
-            self._pull()
-        return self._head
 
-    def _pull(self) -> None:
-        entry = next(self._scan, None) if self._scan is not None else None
-        self._head = None if entry is None else entry[0]
+    def _read(self, time: int | None) -> bool:
+        """Read the next run from the store; False if there is none.
+
+        Args:
+            time: the state of the keys of timers up to then is read as well; None: of none.
+        """
+        if self._scan is None:
+            prefix = _HEAD.pack(_TAG, self.index, 0)[:_TIME_AT]
+            self._scan = self._keyed.scan_prefix(prefix)
+        names = [name for name, _ in islice(self._scan, self._run)]
+        if not names:
+            self._stored = False
+            return False
+        self._run = min(self._run * 4, _LONGEST_RUN)
+        self._ahead.extend(names)
+        if time is not None and self._keyed.has_states:
+            behind = _HEAD.pack(_TAG, self.index, time + _BIAS) + b"\xff\xff\xff"
+            due = names[: bisect_left(names, behind)]
+            # This may flush, and so forget what was read: it is read again then.
+            self._keyed.prefetch(list(map(_key_in, due)))
+        return True
+
+    def _take_out(self, name: bytes) -> None:
+        self._passed = name
+        if len(self._fired) <= _RANGE_FROM:
+            self._fired.append(name)
 
     def next_time(self) -> int | None:
         """The time of the next timer in milliseconds, None if there is none."""
-        name = self._first()
-        return None if name is None else int(_HEAD.unpack_from(name)[2]) - _BIAS
-
-    def _first(self) -> bytes | None:
         new, stored = self._next_new(), self._next_stored()
-        if new is None or stored is None:
-            return new if stored is None else stored
-        return min(new, stored)
+        found = [name for name in (new, stored) if name is not None]
+        return _time_in(min(found)) if found else None
 
     def advance(self, time: int) -> Iterator[tuple[int, object, bytes]]:
         """Take out and yield every timer up to and including ``time``, in order."""
         while True:
             # All is asked anew each time: the caller may register, delete and flush in between.
-            name = self._first()
+            stored = self._next_stored(time)
+            new = self._next_new()
+            stored_first = new is None or (stored is not None and stored <= new)
+            name = stored if stored_first else new
             if name is None:
                 return
-            at = _HEAD.unpack_from(name)[2] - _BIAS
+            at = _time_in(name)
             if at > time:
                 return
-            if name == self._head:
-                self._gone.add(name)
-                self._pull()
-            if name in self._new:
+            if name == stored:
+                self._take_out(self._ahead.popleft())
+            if name == new:
                 self._new.discard(name)
                 heappop(self._heap)
             (length,) = _LENGTH.unpack_from(name, _LENGTH_AT)
             end = _KEY_AT + length
             yield at, decode_key(name[_KEY_AT:end]), name[end:]
 
+    def _spill(self) -> None:
+        """Write what is held to the store, in the middle of an epoch."""
+        puts: list[tuple[bytes, bytes]] = []
+        deletes: list[bytes] = []
+        self.flush(puts, deletes)
+        self._keyed.write_through(puts, deletes)
+
     def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
         """Add what changed to ``puts`` and ``deletes`` and forget everything."""
-        deletes.extend(self._gone)
-        puts.extend((name, b"") for name in self._new)
+        passed = self._passed
+        if passed is not None and len(self._fired) > _RANGE_FROM:
+            start = _HEAD.pack(_TAG, self.index, 0)
+            self._keyed.store.delete_range(start, passed + b"\0")
+            deletes.extend(name for name in self._gone if name > passed)
+        else:
+            deletes.extend(self._fired)
+            deletes.extend(self._gone)
+        # In order, which a store takes in several times faster.
+        puts.extend((name, b"") for name in sorted(self._new))
+        self._stored = self._stored or bool(self._new)
         self.forget()
 
     def forget(self) -> None:
@@ -154,8 +241,21 @@ class TimerQueue:
         self._heap.clear()
         self._new.clear()
         self._gone.clear()
+        self._ahead.clear()
+        self._fired.clear()
         self._scan = None
-        self._head = None
+        self._run = _FIRST_RUN
+        self._passed = None
+
+
+def _time_in(name: bytes) -> int:
+    time: int = _TIME.unpack_from(name, _TIME_AT)[0]
+    return time - _BIAS
+
+
+def _key_in(name: bytes) -> object:
+    (length,) = _LENGTH.unpack_from(name, _LENGTH_AT)
+    return decode_key(name[_KEY_AT : _KEY_AT + length])
 
 
 class InternalTimers:
