@@ -56,8 +56,7 @@ class Outcome:
 def steady_rate(batches: list[Batch]) -> float:
     """Rows per second from the end of the first batch to the end of the last one.
 
-    The first batch pays for starting workers and compiling code on every system, so neither
-    its rows nor its time count.
+    The first batch pays for starting workers, so neither its rows nor its time count.
 
     Raises:
         ValueError: there are fewer than two batches.

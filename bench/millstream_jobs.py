@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
 from bench.functions import is_even, triple
 from bench.measure import Batch, Outcome, steady_rate
-from pyspark.sql import SparkSession
+from bench.spark_session import start_session, warm_up_dataset
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
@@ -149,21 +147,11 @@ _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
 }
 
 
+#: As in a session that Millstream starts itself.
+_OPTIONS = {"spark.python.daemon.module": "millstream.spark.worker_daemon"}
+
+
 def _environment(scratch: Path) -> StreamExecutionEnvironment:
-    # The session of the peers: two cores, 3 GB, no web interface.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("millstream")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "localhost")
-        .config("spark.driver.memory", "3g")
-        .config("spark.local.dir", str(scratch / "local"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
     configuration = Configuration()
     configuration.set_string("execution.checkpointing.dir", str(scratch / "checkpoint"))
     # Every manifest is kept: the rates are computed from them.
@@ -229,19 +217,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Run one workload and save its outcome."""
-    arguments = _arguments()
-    scratch: Path = arguments.scratch
-    workload: str = arguments.workload
-    distinct = workload == "state"
-    dataset = Dataset(arguments.events, arguments.keys, arguments.files, distinct=distinct)
+def _run(workload: str, dataset: Dataset, scratch: Path, *, sink: str, limit: int) -> None:
+    """Run a workload to its end; ``limit`` is how many rows the first epoch reads."""
     schema = Types.ROW_NAMED(["key", "value", "ts"], [_LONG, _LONG, _LONG])
     idle = workload == "idle"
     interval = Duration.of_millis(100) if idle else None
     source = FileSource.parquet(str(dataset.ensure()), schema=schema, discovery_interval=interval)
-    # Enough epochs for a steady state; without data to follow, all in one.
-    source.initial_limit = arguments.events if idle else min(_FIRST_EPOCH, arguments.events // 8)
+    source.initial_limit = limit
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(
         Duration.of_millis(MAX_OUT_OF_ORDERNESS_MS)
     ).with_timestamp_assigner(lambda event, _: event.ts)
@@ -250,17 +232,35 @@ def main() -> None:
         strategy = strategy.with_idleness(Duration.of_millis(500))
     environment = _environment(scratch)
     events = environment.from_source(source, strategy, "events").uid("events")
-    output = scratch / "output" if arguments.sink == "parquet" else None
-    sink = FileSink.parquet(str(output)) if output is not None else DiscardingSink()
-    _WORKLOADS[workload](events).sink_to(sink).uid("output")
+    output = FileSink.parquet(str(scratch / "output")) if sink == "parquet" else DiscardingSink()
+    _WORKLOADS[workload](events).sink_to(output).uid("output")
     if idle:
         _run_until_idle(environment, scratch)
     else:
         environment.execute(workload)
+
+
+def main() -> None:
+    """Run one workload and save its outcome."""
+    arguments = _arguments()
+    scratch: Path = arguments.scratch
+    workload: str = arguments.workload
+    idle = workload == "idle"
+    distinct = workload == "state"
+    dataset = Dataset(arguments.events, arguments.keys, arguments.files, distinct=distinct)
+    start_session("millstream", scratch, _OPTIONS)
+    if not idle and not distinct:
+        warm_up = warm_up_dataset(dataset)
+        limit = warm_up.events // warm_up.files
+        _run(workload, warm_up, scratch / "warm-up", sink=arguments.sink, limit=limit)
+    # Enough epochs for a steady state; without data to follow, all in one.
+    limit = arguments.events if idle else min(_FIRST_EPOCH, arguments.events // 8)
+    _run(workload, dataset, scratch, sink=arguments.sink, limit=limit)
+    output = "" if idle or arguments.sink != "parquet" else str(scratch / "output")
     manifests = _manifests(scratch)
     batches = _batches(manifests)
     outcome = Outcome(rows=sum(batch.rows for batch in batches), batches=batches)
-    outcome.output = "" if output is None or idle else str(output)
+    outcome.output = output
     if len(batches) > 1:
         outcome.rows_per_second = steady_rate(batches)
     empty = sorted(_empty_epochs(manifests))

@@ -12,50 +12,36 @@ Read next: the ``peer_*.py`` files.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.data import Dataset
 from bench.measure import Batch, Outcome, steady_rate
-from pyspark.sql import SparkSession
+from bench.spark_session import start_session, warm_up_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["run_peer"]
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def _session(scratch: Path) -> SparkSession:
-    # Workers must run the same Python, and find this package.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("peer")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "localhost")
-        .config("spark.driver.memory", "3g")
-        .config("spark.local.dir", str(scratch / "local"))
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        # Let one small file be read by both cores.
-        .config("spark.sql.files.openCostInBytes", "0")
-        .config("spark.sql.files.minPartitionNum", "2")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+_OPTIONS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Let one small file be read by both cores.
+    "spark.sql.files.openCostInBytes": "0",
+    "spark.sql.files.minPartitionNum": "2",
+}
 
 
 def _finished(progress: dict[str, object]) -> float:
@@ -63,6 +49,15 @@ def _finished(progress: dict[str, object]) -> float:
     durations = progress["durationMs"]
     assert isinstance(durations, dict)
     return started.timestamp() + float(durations["triggerExecution"]) / 1_000
+
+
+def _batches(query: StreamingQuery) -> list[Batch]:
+    progress = [dict(entry) for entry in query.recentProgress]
+    return [
+        Batch(int(str(entry["numInputRows"])), _finished(entry))
+        for entry in progress
+        if entry["numInputRows"]
+    ]
 
 
 def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 2) -> None:
@@ -84,26 +79,27 @@ def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 
     # A peer may have options of its own.
     arguments, _ = parser.parse_known_args()
     dataset = Dataset(arguments.events, arguments.keys, arguments.files)
-    session = _session(arguments.scratch)
-    events = (
-        session.readStream.schema("key long, value long, ts long")
-        .option("maxFilesPerTrigger", arguments.files_per_batch)
-        .parquet(str(dataset.ensure()))
-    )
-    output = arguments.scratch / "output"
-    writer = build(events).writeStream.trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", str(arguments.scratch / "checkpoint"))
-    if arguments.sink == "parquet":
-        query = writer.format("parquet").option("path", str(output)).start()
-    else:
-        query = writer.format("noop").start()
-    query.awaitTermination()
-    progress = [dict(entry) for entry in query.recentProgress]
-    batches = [
-        Batch(int(str(entry["numInputRows"])), _finished(entry))
-        for entry in progress
-        if entry["numInputRows"]
-    ]
+    scratch: Path = arguments.scratch
+    session = start_session("peer", scratch, _OPTIONS)
+
+    def run(dataset: Dataset, place: Path, files: int) -> list[Batch]:
+        events = (
+            session.readStream.schema("key long, value long, ts long")
+            .option("maxFilesPerTrigger", files)
+            .parquet(str(dataset.ensure()))
+        )
+        writer = build(events).writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(place / "checkpoint"))
+        if arguments.sink == "parquet":
+            query = writer.format("parquet").option("path", str(place / "output")).start()
+        else:
+            query = writer.format("noop").start()
+        query.awaitTermination()
+        return _batches(query)
+
+    run(warm_up_dataset(dataset), scratch / "warm-up", 1)
+    batches = run(dataset, scratch, arguments.files_per_batch)
+    output = scratch / "output"
     session.stop()
     rows = sum(batch.rows for batch in batches)
     written = str(output) if arguments.sink == "parquet" else ""

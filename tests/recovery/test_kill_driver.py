@@ -50,7 +50,7 @@ DECISIVE: Final = [
     "recover.commit.after",
 ]
 #: A start on Spark takes a quarter of a minute; the other points are left to ``make soak``.
-SPARK_POINTS: Final = 20
+SPARK_POINTS: Final = 12
 RANDOM_KILLS: Final = 2
 DEADLINE: Final = 240.0
 

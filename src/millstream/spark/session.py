@@ -34,6 +34,13 @@ _LOCAL_OPTIONS: Final = {
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "millstream.spark.worker_daemon",
     "spark.log.level": "ERROR",
+    # The JVM schedules tasks and moves frames; compiling that to the last would take the cores from
+    # the Python workers for a minute or more.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Frames go from process to process of one machine.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 
 #: Options of the session in which the query starts.  Spark copies them into the query's own
