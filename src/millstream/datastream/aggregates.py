@@ -1,4 +1,4 @@
-"""Built-in aggregates for ``WindowedStream.aggregate``: Count, Sum, Min, Max, Avg.
+"""Built-in aggregates for ``WindowedStream.aggregate``.
 
 What it is: re-exports.  What it is not: where they are written: ``runtime/aggregates.py``.
 
@@ -7,6 +7,30 @@ Read next: ``runtime/aggregates.py``.
 
 from __future__ import annotations
 
-from millstream.runtime.aggregates import Avg, Count, Max, Min, Sum
+from millstream.runtime.aggregates import (
+    Avg,
+    Collect,
+    Count,
+    CountDistinct,
+    First,
+    Last,
+    Max,
+    Min,
+    Quantile,
+    Quantiles,
+    Sum,
+)
 
-__all__ = ["Avg", "Count", "Max", "Min", "Sum"]
+__all__ = [
+    "Avg",
+    "Collect",
+    "Count",
+    "CountDistinct",
+    "First",
+    "Last",
+    "Max",
+    "Min",
+    "Quantile",
+    "Quantiles",
+    "Sum",
+]

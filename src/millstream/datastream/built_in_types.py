@@ -16,13 +16,22 @@ from millstream.common.composite_types import CompositeTypeInfo
 from millstream.common.types import Types
 from millstream.datastream.type_choice import check_field
 from millstream.errors import ProgramError
-from millstream.runtime.aggregates import LEADING_COLUMNS, Avg, Count, Sum
+from millstream.runtime.aggregates import (
+    LEADING_COLUMNS,
+    Avg,
+    BuiltInAggregate,
+    Collect,
+    Count,
+    CountDistinct,
+    Quantile,
+    Quantiles,
+    Sum,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.common.typeinfo import TypeInformation
-    from millstream.runtime.aggregates import BuiltInAggregate
 
 __all__ = ["built_in_output_type"]
 
@@ -42,21 +51,45 @@ def built_in_output_type(
     Raises:
         ProgramError: a field does not exist, or the records have no fields.
     """
+    for each in aggregates.values():
+        _check_filter(input_type, each)
     types = [_result_type(input_type, each) for each in aggregates.values()]
     leading = [key_type, Types.LONG(), Types.LONG()]
     return Types.ROW_NAMED([*LEADING_COLUMNS, *aggregates], [*leading, *types])
 
 
+def _check_filter(input_type: TypeInformation, aggregate: BuiltInAggregate) -> None:
+    if aggregate.where is not None and input_type.arrow_schema is None:
+        message = (
+            f"the filter of {aggregate} needs columns, but the stream is untyped; give the "
+            "operator before the window an output_type"
+        )
+        raise ProgramError(message)
+
+
 def _result_type(input_type: TypeInformation, aggregate: BuiltInAggregate) -> TypeInformation:
-    if isinstance(aggregate, Count):
-        if aggregate.field is not None:
-            _field_type(input_type, aggregate)
+    if not aggregate.needs_column:
         return Types.LONG()
     field_type = _field_type(input_type, aggregate)
-    if isinstance(aggregate, Avg):
-        return Types.DOUBLE()
-    if not isinstance(aggregate, Sum):
-        return field_type
+    result = _FIXED.get(type(aggregate), field_type)
+    if isinstance(aggregate, Collect):
+        result = Types.LIST(field_type)
+    elif isinstance(aggregate, Sum):
+        result = _sum_type(field_type)
+    return result
+
+
+#: Types of results that do not depend on the type of the field.
+_FIXED: dict[type[BuiltInAggregate], TypeInformation] = {
+    Avg: Types.DOUBLE(),
+    Count: Types.LONG(),
+    CountDistinct: Types.LONG(),
+    Quantile: Types.DOUBLE(),
+    Quantiles: Types.LIST(Types.DOUBLE()),
+}
+
+
+def _sum_type(field_type: TypeInformation) -> TypeInformation:
     if field_type in (Types.FLOAT(), Types.DOUBLE()):
         return Types.DOUBLE()
     if field_type in (Types.BYTE(), Types.SHORT(), Types.INT(), Types.LONG(), Types.BOOLEAN()):

@@ -23,6 +23,7 @@ from millstream.runtime.operator import Operator, OperatorSnapshot
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.window import check_timestamps
 from millstream.runtime.operators.window_partials import Partials, concatenated
+from millstream.runtime.panes import Panes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,9 +44,9 @@ class CombinerOperator(Operator):
         self, assigner: FixedEventTimeWindows, aggregates: Aggregates, key_selector: Any  # noqa: ANN401
     ) -> None:  # fmt: skip
         """Take what the window was declared with."""
-        self._assigner = assigner
+        self._panes = Panes(assigner)
         self._partials = Partials(
-            assigner, named_aggregates(aggregates), KeyExtractor(key_selector)
+            self._panes, named_aggregates(aggregates), KeyExtractor(key_selector)
         )
         self._watermark = MIN_TIMESTAMP
         self._next_firing = MAX_TIMESTAMP + 1
@@ -70,8 +71,8 @@ class CombinerOperator(Operator):
             self._gathered.setdefault(table.schema.field(0).type, []).append(table)
         self._count += len(batch)
         # The window that fires first among those the batch is in.
-        pane = int(self._assigner.pane_starts(timestamps[timestamps.argmin()][None])[0])
-        first = max(MIN_TIMESTAMP, self._first_firing(pane))
+        pane = self._panes.numbers(timestamps[timestamps.argmin()][None])
+        first = int(self._panes.max_timestamps(self._panes.first_windows(pane))[0])
         self._next_firing = min(self._next_firing, first)
         if self._count >= MOST_GATHERED or self._next_firing <= self._watermark:
             self._flush()
@@ -103,13 +104,6 @@ class CombinerOperator(Operator):
     def end_input(self) -> None:
         """Send everything."""
         self._flush()
-
-    def _first_firing(self, pane: int) -> int:
-        """The largest timestamp of the first window that contains the pane."""
-        assigner = self._assigner
-        last = pane - (pane - assigner.offset) % assigner.slide
-        steps = max(0, -(-(last + assigner.size - pane) // assigner.slide) - 1)
-        return last - steps * assigner.slide + assigner.size - 1
 
     def _forget(self) -> None:
         self._gathered: dict[pa.DataType, list[pa.Table]] = {}

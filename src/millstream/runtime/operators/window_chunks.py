@@ -1,8 +1,9 @@
-"""The state of windows with built-in aggregates: Arrow chunks per window.
+"""The state of windows with built-in aggregates: Arrow chunks per pane.
 
 What it is: tables of key and partial columns in memory for the epoch, over ``C`` entries of the
-store to which every epoch adds one chunk per window it touched.  Every sixteenth epoch the chunks
-of a touched window are merged into one, so that their number stays small.
+store to which every epoch adds one chunk per pane it touched.  Every sixteenth epoch the chunks
+of a touched pane are merged into one, so that their number stays small.  Entries are ordered by the
+last timestamp of the pane.
 
 What it is not: aware of time.
 
@@ -23,12 +24,13 @@ from millstream.runtime.operators.window_partials import KEY, key_groups_of_part
 from millstream.state.rescale import chunk_key_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from millstream.runtime.operators.window_partials import Partials
+    from millstream.runtime.panes import Panes
     from millstream.state.store import KeyValueStore
 
-__all__ = ["WindowChunks"]
+__all__ = ["WindowChunks", "form_of"]
 
 _REST: Final = struct.Struct(">cQI")
 _MOST_TABLES: Final = 64
@@ -38,76 +40,82 @@ _GROUPS: Final = b"key_groups"
 
 
 class WindowChunks:
-    """Partial tables by window and form of key."""
+    """Partial tables by pane and form of key."""
 
     def __init__(
-        self, partials: Partials, max_parallelism: int, key_groups: tuple[int, int]
+        self, partials: Partials, panes: Panes, max_parallelism: int, key_groups: tuple[int, int]
     ) -> None:
         """Take how to merge, and which key groups this subtask has."""
         self._partials = partials
+        self._panes = panes
         self._max_parallelism = max_parallelism
         self._key_groups = key_groups
         self._section = TimeSection(b"C", CHUNK_INDEX)
-        self._windows: dict[int, dict[bytes, list[pa.Table]]] = {}
+        self._added: dict[int, dict[bytes, list[pa.Table]]] = {}
+        self._loaded: dict[int, dict[bytes, list[pa.Table]]] = {}
         self._stored: set[int] = set()
 
     def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> set[int]:
-        """Take the restored store; return the windows that have state in it."""
+        """Take the restored store; return the panes that have state in it."""
         self._store = store
         self._epoch = epoch
         self._attempt = zlib.crc32(attempt.encode())
-        self._windows = {}
-        self._stored = set(self._section.times(store))
+        self._added, self._loaded = {}, {}
+        self._stored = {self._panes.of_timestamp(time) for time in self._section.times(store)}
         return self._stored
 
-    def add(self, window: int, table: pa.Table) -> None:
-        """Add partials of one form of key to the window."""
-        form = _FORMS.get(table.schema.field(KEY).type)
-        if form is None:
-            message = f"partial aggregates have keys of type {table.schema.field(KEY).type}"
-            raise StateError(message)
-        tables = self._windows.setdefault(window, {}).setdefault(form, [])
+    def add(self, pane: int, table: pa.Table) -> None:
+        """Add partials of one form of key to the pane.
+
+        Raises:
+            StateError: the keys have no known form.
+        """
+        tables = self._added.setdefault(pane, {}).setdefault(form_of(table), [])
         tables.append(table)
         if len(tables) >= _MOST_TABLES:
-            tables[:] = [self._partials.merge_window(tables)]
+            tables[:] = [self._partials.merge_pane(tables)]
 
-    def merged(self, window: int) -> list[pa.Table]:
-        """Return all of the window, merged, one table per form of key."""
-        forms: dict[bytes, list[pa.Table]] = {}
-        if window in self._stored:
-            for form, table in self._read(window):
-                forms.setdefault(form, []).append(table)
-        for form, tables in self._windows.get(window, {}).items():
-            forms.setdefault(form, []).extend(tables)
-        return [self._partials.merge_window(forms[form]) for form in sorted(forms)]
+    def parts(self, pane: int, form: bytes) -> list[pa.Table]:
+        """Return the tables of the pane with this form of key, as they came."""
+        stored = self._read(pane).get(form, []) if pane in self._stored else []
+        return stored + self._added.get(pane, {}).get(form, [])
 
-    def drop(self, window: int) -> None:
-        """Forget the window."""
-        self._windows.pop(window, None)
-        if window in self._stored:
-            self._stored.discard(window)
-            self._store.delete_range(self._section.prefix(window), self._section.after(window))
+    def forms(self, panes: Iterable[int]) -> dict[bytes, list[int]]:
+        """Return which of the panes have which forms of key."""
+        forms: dict[bytes, list[int]] = {}
+        for pane in panes:
+            stored = self._read(pane) if pane in self._stored else {}
+            for form in sorted(stored.keys() | self._added.get(pane, {}).keys()):
+                forms.setdefault(form, []).append(pane)
+        return forms
+
+    def drop(self, pane: int) -> None:
+        """Forget the pane."""
+        self._added.pop(pane, None)
+        self._loaded.pop(pane, None)
+        if pane in self._stored:
+            self._stored.discard(pane)
+            self._store.delete_range(*self._range(pane))
 
     def flush(self) -> None:
-        """Write what this epoch has in memory, as one chunk per window and form of key."""
-        for window in list(self._windows):
-            if self._epoch % _MERGE_EPOCHS == 0 and window in self._stored:
-                tables = {_FORMS[t.schema.field(KEY).type]: t for t in self.merged(window)}
-                section = self._section
-                self._store.delete_range(section.prefix(window), section.after(window))
-            else:
-                tables = {
-                    form: self._partials.merge_window(parts)
-                    for form, parts in self._windows[window].items()
-                }
-            prefix = self._section.prefix(window)
+        """Write what this epoch has in memory, as one chunk per pane and form of key."""
+        for pane, forms in self._added.items():
+            if self._epoch % _MERGE_EPOCHS == 0 and pane in self._stored:
+                forms = {form: self.parts(pane, form) for form in self.forms([pane])}  # noqa: PLW2901
+                self._store.delete_range(*self._range(pane))
+            prefix = self._range(pane)[0]
+            merge = self._partials.merge_pane
             self._store.write(
                 [
-                    (prefix + _REST.pack(form, self._epoch, self._attempt), self._encoded(table))
-                    for form, table in tables.items()
+                    (prefix + _REST.pack(form, self._epoch, self._attempt), self._encoded(merge(t)))
+                    for form, t in forms.items()
                 ]
             )
-        self._windows = {}
+        self._added, self._loaded = {}, {}
+
+    def _range(self, pane: int) -> tuple[bytes, bytes]:
+        time = self._panes.last_timestamp(pane)
+        return self._section.prefix(time), self._section.after(time)
 
     def _encoded(self, table: pa.Table) -> bytes:
         first, stop = self._key_groups
@@ -119,13 +127,16 @@ class WindowChunks:
         encoded: bytes = sink.getvalue().to_pybytes()
         return encoded
 
-    def _read(self, window: int) -> Iterator[tuple[bytes, pa.Table]]:
+    def _read(self, pane: int) -> dict[bytes, list[pa.Table]]:
+        if pane in self._loaded:
+            return self._loaded[pane]
         first, stop = self._key_groups
         ours = f"{self._max_parallelism}:{first}:{stop}".encode()
-        section = self._section
+        begin, end = self._range(pane)
         # As this class wrote the key; each change of parallelism added a range behind it.
-        length = len(section.prefix(window)) + _REST.size
-        for name, stored in self._store.scan(section.prefix(window), section.after(window)):
+        length = len(begin) + _REST.size
+        forms: dict[bytes, list[pa.Table]] = {}
+        for name, stored in self._store.scan(begin, end):
             table = pa.ipc.open_stream(stored).read_all()
             written_by = (table.schema.metadata or {}).get(_GROUPS)
             table = table.replace_schema_metadata(None)
@@ -135,4 +146,19 @@ class WindowChunks:
                 groups = key_groups_of_partials(keys, self._max_parallelism)
                 table = table.filter(pa.array((groups >= first) & (groups < stop), pa.bool_()))
             if table.num_rows:
-                yield name[len(section.prefix(window)) :][:1], table
+                forms.setdefault(name[len(begin) :][:1], []).append(table)
+        self._loaded[pane] = forms
+        return forms
+
+
+def form_of(table: pa.Table) -> bytes:
+    """Return the letter that stands for the type of the key column.
+
+    Raises:
+        StateError: partials have no keys of this type.
+    """
+    form = _FORMS.get(table.schema.field(KEY).type)
+    if form is None:
+        message = f"partial aggregates have keys of type {table.schema.field(KEY).type}"
+        raise StateError(message)
+    return form

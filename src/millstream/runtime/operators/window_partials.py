@@ -1,8 +1,7 @@
 """Partial aggregates: records grouped by key and pane, merged, and finished, all in Arrow.
 
 What it is: the computation shared by the combiner before the exchange and the built-in window
-operator behind it.  A *pane* is the longest interval that no window edge cuts: the window itself
-for tumbling windows, the greatest common divisor of size and slide for sliding ones.
+operators behind it.  What a *pane* is says ``runtime/panes.py``.
 
 What it is not: time or storage (``combiner.py``, ``builtin_window.py``).
 
@@ -22,9 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.common.composite_types import CompositeTypeInfo
 from millstream.common.field_access import column_of
+from millstream.runtime.aggregates import SegmentAggregate
+from millstream.runtime.predicates import selected
+from millstream.runtime.segments import Segments, one_array
 from millstream.runtime.user_code import user_error
 from millstream.state.key_codec import cache_key, decode_key
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_array
@@ -38,13 +41,15 @@ if TYPE_CHECKING:
     from millstream.runtime.batch import Batch
     from millstream.runtime.operator import OperatorContext
     from millstream.runtime.operators.keyed import KeyExtractor
-    from millstream.runtime.windows import FixedEventTimeWindows
+    from millstream.runtime.panes import Panes
 
 __all__ = [
     "KEY",
     "RECORDS",
     "START",
+    "TIME",
     "Partials",
+    "concatenated",
     "is_partial",
     "key_groups_of_partials",
     "keys_from_column",
@@ -53,6 +58,12 @@ __all__ = [
 KEY: Final = "key"
 START: Final = "window_start"
 RECORDS: Final = "__records"
+TIME: Final = "__time"
+
+_ROW: Final = "__number"
+#: Stands for the record as a whole, where only a predicate is looked at.
+_RECORD: Final = object()
+_NO_SEGMENTS: Final = Segments(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**63 - 1
@@ -82,121 +93,178 @@ class Partials:
 
     def __init__(
         self,
-        assigner: FixedEventTimeWindows,
+        panes: Panes | None,
         aggregates: dict[str, BuiltInAggregate],
         extractor: KeyExtractor,
     ) -> None:
-        """Take what the window was declared with."""
-        self._assigner = assigner
+        """Take what the window was declared with; None: windows that are not cut into panes."""
+        self._panes = panes
         self.aggregates = aggregates
         self._extractor = extractor
-        used = (each.field for each in aggregates.values() if each.needs_column)
-        #: Field -> name of its column in raw tables.
-        self._fields = {field: f"c{i}" for i, field in enumerate(dict.fromkeys(used))}
-        #: Name that pyarrow gives a grouped column -> how it is made; and the names in order.
+        #: (field, identity of the predicate) -> (name of its column in raw tables, an aggregate).
+        self._sources: dict[tuple[object, int], tuple[str, BuiltInAggregate]] = {}
+        #: Name that pyarrow gives a grouped column -> how it is made.
         self._make: dict[str, tuple[Any, str]] = {"count_all": ([], "count_all")}
-        self._made: list[str] = ["count_all"]
+        #: Per aggregate the names of its grouped columns, or the name of its source column.
+        self._made: list[tuple[list[str], str]] = []
         self._merge: list[tuple[str, str]] = []
+        self._slots: list[tuple[BuiltInAggregate, list[str]]] = []
         for aggregate in aggregates.values():
-            for function, merge in zip(aggregate.partials, aggregate.merges, strict=True):
-                column = self._fields[aggregate.field] if aggregate.needs_column else None
-                made = function if column is None else f"{column}_{function}"
-                self._make[made] = ([] if column is None else column, function)
-                self._made.append(made)
-                self._merge.append((f"p{len(self._merge)}", merge))
+            self._plan(aggregate)
+        #: Whether an aggregate needs the rows of each group.
+        self.has_segments = any(isinstance(a, SegmentAggregate) for a in aggregates.values())
+
+    def _plan(self, aggregate: BuiltInAggregate) -> None:
+        first = sum(len(names) for _, names in self._slots)
+        names = [f"p{first + i}" for i in range(aggregate.width)]
+        self._slots.append((aggregate, names))
+        source = ""
+        if aggregate.needs_column or aggregate.where is not None:
+            identity = (aggregate.field if aggregate.needs_column else _RECORD, id(aggregate.where))
+            fresh = (f"c{len(self._sources)}", aggregate)
+            source = self._sources.setdefault(identity, fresh)[0]
+        made = []
+        for name, function, merge in zip(names, aggregate.partials, aggregate.merges, strict=False):
+            made.append(f"{source}_{function}" if source else function)
+            self._make[made[-1]] = (source or [], function)
+            self._merge.append((name, merge))
+        self._made.append((made, source))
 
     @property
     def columns(self) -> list[str]:
         """The names of the partial columns."""
-        return [name for name, _ in self._merge]
+        return [name for _, names in self._slots for name in names]
+
+    @property
+    def native(self) -> list[tuple[str, str]]:
+        """Partial columns that pyarrow merges by itself, and by which function."""
+        return self._merge
 
     # From records to partials.
 
     def raw(self, batch: Batch, context: OperatorContext) -> list[pa.Table]:
-        """Return tables of key, pane start and the fields that are aggregated.
+        """Return tables of key, pane start or time, and the fields that are aggregated.
 
         Most batches give one table; keys of several types give one per form of the key column.
+        Records that fall between windows are left out.
         """
         timestamps = batch.timestamp_array
-        starts = self._assigner.pane_starts(timestamps)
-        columns = {START: pa.array(starts)}
-        for field, name in self._fields.items():
-            columns[name] = self._column(batch, field, context)
-        inside: NDArray[np.int64] | None = None
-        if self._assigner.slide > self._assigner.size:  # records may fall between windows
-            last = self._assigner.last_starts(timestamps)
-            inside = np.flatnonzero(last + self._assigner.size > timestamps)
+        columns: dict[str, pa.Array] = {}
+        inside: NDArray[np.bool_] | None = None
+        if self._panes is not None:
+            panes = self._panes.numbers(timestamps)
+            columns[START] = pa.array(self._panes.starts(panes))
+            if self._panes.per_window < self._panes.per_slide:
+                inside = self._panes.last_windows(panes) >= self._panes.first_windows(panes)
+        if self._panes is None or self.has_segments:
+            columns[TIME] = pa.array(timestamps)
+        for name, aggregate in self._sources.values():
+            columns[name] = self._source(batch, aggregate, context)
         tables = []
         for positions, keys in self._keys(batch, context):
-            table = pa.table({KEY: pa.nulls(len(batch)) if keys is None else keys, **columns}) if (
+            table = pa.table({KEY: keys, **columns}) if (
                 positions is None
             ) else pa.table({name: c.take(positions) for name, c in columns.items()}).add_column(
                 0, KEY, keys
             )  # fmt: skip
             if inside is not None:
-                kept = inside if positions is None else np.flatnonzero(
-                    np.isin(positions.to_numpy(), inside)
-                )  # fmt: skip
-                table = table.take(pa.array(kept))
+                kept = inside if positions is None else inside[positions.to_numpy()]
+                table = table.filter(pa.array(kept))
             tables.append(table)
         return tables
 
-    def make(self, raw: pa.Table) -> pa.Table:
-        """Group a raw table by key and pane."""
-        how = list(self._make.values())
-        grouped = raw.group_by([KEY, START], use_threads=False).aggregate(how)
-        columns = [grouped.column(name) for name in (KEY, START, *self._made)]
-        return pa.table(columns, names=[KEY, START, RECORDS, *self.columns])
+    def sources(self, batch: Batch, context: OperatorContext) -> list[pa.Array | None]:
+        """Return, per aggregate, the values that count: of the others, null.
+
+        None stands for every record (``Count()``).
+        """
+        by_name = {
+            name: self._source(batch, aggregate, context)
+            for name, aggregate in self._sources.values()
+        }
+        return [by_name.get(source) for _, source in self._made]
+
+    def make(self, raw: pa.Table, by: Sequence[str] = (KEY, START)) -> pa.Table:
+        """Group a raw table."""
+        grouped, segments = self._group(raw, by, list(self._make.values()))
+        columns = [grouped.column(name) for name in (*by, "count_all")]
+        for (aggregate, _), (made, source) in zip(self._slots, self._made, strict=True):
+            if isinstance(aggregate, SegmentAggregate):
+                times = raw.column(TIME).to_numpy()
+                columns.extend(aggregate.make(one_array(raw.column(source)), times, segments))
+            else:
+                columns.extend(grouped.column(name) for name in made)
+        return pa.table(columns, names=[*by, RECORDS, *self.columns])
 
     # Merging.
 
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge tables of key, window start and partial columns."""
-        table = concatenated(tables)
-        grouped = table.group_by([KEY, START], use_threads=False).aggregate(self._merge)
-        merged = [grouped.column(f"{name}_{how}") for name, how in self._merge]
-        return pa.table(
-            [grouped.column(KEY), grouped.column(START), *merged],
-            names=[KEY, START, *self.columns],
-        )
+    def merge(self, table: pa.Table, by: Sequence[str]) -> pa.Table:
+        """Merge the rows that agree in ``by``; the result is in order of their appearance.
 
-    def merge_window(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge tables of key and partial columns, all of one window."""
-        table = concatenated(tables)
-        grouped = table.group_by(KEY, use_threads=False).aggregate(self._merge)
-        merged = [grouped.column(f"{name}_{how}") for name, how in self._merge]
-        return pa.table([grouped.column(KEY), *merged], names=[KEY, *self.columns])
+        Partial columns that the table lacks are left out.
+        """
+        given = frozenset(table.column_names)
+        merges = {name: how for name, how in self._merge if name in given}
+        grouped, segments = self._group(table, by, list(merges.items()))
+        merged = {name: grouped.column(name) for name in by}
+        for aggregate, names in self._slots:
+            if not isinstance(aggregate, SegmentAggregate):
+                for name in merges.keys() & names:
+                    merged[name] = grouped.column(f"{name}_{merges[name]}")
+            elif names[0] in given:
+                parts = [one_array(table.column(name)) for name in names]
+                merged.update(zip(names, aggregate.merge(parts, segments), strict=True))
+        ordered = [*by, *(name for name in self.columns if name in given)]
+        return pa.table([merged[name] for name in ordered], names=ordered)
 
-    def finish(self, merged: pa.Table) -> dict[str, pa.ChunkedArray]:
+    def merge_pane(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge tables of key and partial columns, all of one pane, in the order they came.
+
+        No table has a key twice.
+        """
+        if len(tables) == 1:
+            return tables[0]
+        return self.merge(concatenated(tables), [KEY])
+
+    def _group(
+        self, table: pa.Table, by: Sequence[str], how: list[tuple[Any, str]]
+    ) -> tuple[pa.Table, Segments]:
+        if not self.has_segments:
+            return table.group_by(by, use_threads=False).aggregate(how), _NO_SEGMENTS
+        table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+        grouped = table.group_by(by, use_threads=False).aggregate([*how, (_ROW, "list")])
+        rows = one_array(grouped.column(f"{_ROW}_list"))
+        offsets = np.concatenate(([0], np.cumsum(pc.list_value_length(rows).to_numpy())))
+        return grouped, Segments(rows.flatten().to_numpy(), offsets)
+
+    def finish(self, merged: pa.Table) -> dict[str, pa.Array]:
         """Return the result columns of merged partials."""
-        results: dict[str, pa.ChunkedArray] = {}
-        position = 0
-        for name, aggregate in self.aggregates.items():
-            count = len(aggregate.merges)
-            columns = [merged.column(f"p{position + i}") for i in range(count)]
-            result = aggregate.finish(columns)
+        results: dict[str, pa.Array] = {}
+        for name, (aggregate, columns) in zip(self.aggregates, self._slots, strict=True):
+            result = one_array(aggregate.finish([merged.column(each) for each in columns]))
             if pa.types.is_unsigned_integer(result.type):
                 result = result.cast(pa.int64())  # sums of booleans; Python has no unsigned int
             results[name] = result
-            position += count
         return results
 
-    def windows_of(self, partials: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (row, start of a window) for every window that each pane belongs to."""
-        assigner = self._assigner
-        panes = partials.column(START).to_numpy()
-        last = assigner.last_starts(panes)
-        if assigner.overlap == 1:
-            return np.arange(len(panes)), last
-        rows, starts = [], []
-        for step in range(assigner.overlap):
-            shifted = last - step * assigner.slide
-            inside = np.flatnonzero(shifted + assigner.size > panes)
-            rows.append(inside)
-            starts.append(shifted[inside])
-        return np.concatenate(rows), np.concatenate(starts)
-
     # Columns.
+
+    def _source(
+        self, batch: Batch, aggregate: BuiltInAggregate, context: OperatorContext
+    ) -> pa.Array:
+        """Return the field's column, null where the aggregate's filter leaves the record out."""
+        if aggregate.needs_column:
+            column = self._column(batch, aggregate.field, context)
+        else:
+            column = pa.array(np.ones(len(batch), dtype=np.bool_))
+        if aggregate.where is None:
+            return column
+        try:
+            mask = selected(aggregate.where, batch.arrow)
+        except Exception as error:
+            doing = f"evaluating the filter of the built-in aggregate {aggregate.default_name}"
+            raise user_error(context, error, doing=f"{doing} on a batch") from error
+        return pc.if_else(mask, column, pa.scalar(None, column.type))
 
     def _column(self, batch: Batch, field: str | int | None, context: OperatorContext) -> pa.Array:
         kind = batch.type_info

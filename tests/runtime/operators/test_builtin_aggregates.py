@@ -1,0 +1,324 @@
+"""Every built-in aggregate against plain Python: tumbling, sliding and session windows.
+
+The programs of records, watermarks and cuts are those of ``test_windows.py``; the records have
+nulls, strings and filters.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.runtime.operators.test_windows import ASSIGNERS, ITEMS, LATENESS, Model
+
+from millstream.common.row import Row
+from millstream.common.types import Types
+from millstream.datastream.built_in_types import built_in_output_type
+from millstream.errors import ProgramError, UserFunctionError
+from millstream.runtime.aggregates import (
+    Avg,
+    BuiltInAggregate,
+    Collect,
+    Count,
+    CountDistinct,
+    First,
+    Last,
+    Max,
+    Min,
+    Quantile,
+    Quantiles,
+    Sum,
+)
+from millstream.runtime.batch import MAX_TIMESTAMP, Batch
+from millstream.runtime.operators import BuiltInSpec, CombinerFactory, WindowFactory
+from millstream.runtime.operators.keyed import KeyExtractor
+from millstream.runtime.row_aggregates import RowAggregates
+from millstream.runtime.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.testing.harness import OperatorHarness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORD = Types.ROW_NAMED(
+    ["k", "v", "s", "x"], [Types.LONG(), Types.LONG(), Types.STRING(), Types.DOUBLE()]
+)
+TEN = TumblingEventTimeWindows.of(10)
+
+
+def key_of(record: Any) -> Any:
+    return record.k
+
+
+def is_odd(batch: pa.RecordBatch) -> Any:
+    return np.array([v is not None and v % 2 == 1 for v in batch.column("v").to_pylist()])
+
+
+def odd(record: Any) -> bool:
+    return record.v is not None and record.v % 2 == 1
+
+
+BIG = pc.field("v") > 5
+AGGREGATES: dict[str, BuiltInAggregate] = {
+    "n": Count(),
+    "n_big": Count(where=BIG),
+    "n_v": Count("v"),
+    "total": Sum("v"),
+    "total_odd": Sum("v", where=is_odd),
+    "low": Min("v"),
+    "high_big": Max("v").filter(BIG),
+    "mean_big": Avg("v", where=BIG),
+    "low_s": Min("s"),
+    "high_x": Max("x"),
+    "first": First("s"),
+    "last_big": Last("s", where=BIG),
+    "distinct": CountDistinct("v"),
+    "distinct_s": CountDistinct("s", where=BIG),
+    "all": Collect("v"),
+    "all_s": Collect("s", where=is_odd),
+    "median": Quantile("v"),
+    "ends": Quantiles("x", ranks=[0, 0.3, 1]),
+}
+
+
+def record_of(key: int, position: int) -> Row:
+    number = position * 7 % 11
+    value = None if position % 5 == 0 else number
+    text = None if position % 7 == 3 else "abcde"[number % 5]
+    return Row(k=key, v=value, s=text, x=number / 4 - 1)
+
+
+def rank(numbers: list[float], share: float) -> float:
+    return sorted(numbers)[max(math.ceil(share * len(numbers)) - 1, 0)]
+
+
+def expected_of(elements: list[tuple[Row, int]]) -> dict[str, Any]:
+    """The answer, from (record, timestamp) in order of arrival."""
+
+    def values(field: str, which: Callable[[Any], bool] = lambda _: True) -> list[Any]:
+        found = [(t, record[field]) for record, t in elements if which(record)]
+        return [value for _, value in sorted(found, key=lambda e: e[0]) if value is not None]
+
+    def big(record: Any) -> bool:
+        return record.v is not None and record.v > 5
+
+    v, v_big, x = values("v"), values("v", big), values("x")
+    return {
+        "n": len(elements),
+        "n_big": sum(big(record) for record, _ in elements),
+        "n_v": len(v),
+        "total": sum(v) if v else None,
+        "total_odd": sum(values("v", odd)) if values("v", odd) else None,
+        "low": min(v, default=None),
+        "high_big": max(v_big, default=None),
+        "mean_big": sum(v_big) / len(v_big) if v_big else None,
+        "low_s": min(values("s"), default=None),
+        "high_x": max(x),
+        "first": next(iter(values("s")), None),
+        "last_big": next(reversed(values("s", big)), None),
+        "distinct": len(set(v)),
+        "distinct_s": len(set(values("s", big))),
+        "all": v,
+        "all_s": values("s", odd),
+        "median": rank(v, 0.5) if v else None,
+        "ends": [rank(x, share) for share in (0, 0.3, 1)],
+    }
+
+
+class Feed:
+    """Runs a program on a window operator, or on a combiner in front of it."""
+
+    def __init__(self, assigner: Any, lateness: int, *, combined: bool = False) -> None:
+        output = built_in_output_type(RECORD, Types.LONG(), AGGREGATES)
+        factory = WindowFactory(assigner, BuiltInSpec(AGGREGATES), key_of, lateness)
+        self.window = OperatorHarness(factory, input_type=RECORD, output_type=output)
+        self.combiner = None
+        if combined:
+            made = CombinerFactory(assigner, AGGREGATES, key_of)
+            self.combiner = OperatorHarness(made, input_type=RECORD)
+        self._passed = 0
+
+    def run(self, items: list[tuple[str, Any, int]]) -> OperatorHarness:
+        pending: list[tuple[Row, int]] = []
+        for position, (what, first, second) in enumerate(items):
+            if what == "record":
+                pending.append((record_of(first, position), second))
+                continue
+            self.send(pending)
+            if what == "watermark":
+                self.watermark(first)
+            else:
+                self.cut(swap=first)
+        self.send(pending)
+        self.watermark(MAX_TIMESTAMP)
+        self.window.end_epoch(final=True)
+        return self.window
+
+    def send(self, pending: list[tuple[Row, int]]) -> None:
+        if pending:
+            target = self.combiner or self.window
+            target.process_all([r for r, _ in pending], [t for _, t in pending], columnar=True)
+            pending.clear()
+            self.pass_on()
+
+    def watermark(self, time: int) -> None:
+        if self.combiner is not None:
+            self.combiner.watermark(time)
+            self.pass_on()
+        self.window.watermark(time)
+
+    def cut(self, *, swap: bool) -> None:
+        if self.combiner is not None:
+            self.combiner.end_epoch(swap=swap)
+            self.pass_on()
+        self.window.end_epoch(swap=swap)
+
+    def pass_on(self) -> None:
+        if self.combiner is not None:
+            for batch in self.combiner.batches[self._passed :]:
+                self.window.process_batch(batch)
+            self._passed = len(self.combiner.batches)
+
+
+def model_of(assigner: Any, lateness: int, items: Any) -> dict[tuple[int, int], dict[str, Any]]:
+    model = Model(assigner, lateness).run(items)
+    times = {position: item[2] for position, item in enumerate(items)}
+    last: dict[tuple[int, int], dict[str, Any]] = {}
+    for window, key, elements in model.fired:
+        records = [(record_of(key, position), times[position]) for _, position in elements]
+        last[key, window.start] = expected_of(records)
+    return last
+
+
+def results(harness: OperatorHarness) -> dict[tuple[int, int], dict[str, Any]]:
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in harness.outputs:
+        fields = row.as_dict()  # type: ignore[attr-defined]
+        found[fields.pop("key"), fields.pop("window_start")] = fields
+        del fields["window_end"]
+    return found
+
+
+@given(ITEMS, ASSIGNERS, LATENESS, st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_oracle_all_aggregates(items: Any, assigner: Any, lateness: int, combined: bool) -> None:
+    combined = combined and assigner.slide <= assigner.size
+    found = results(Feed(assigner, lateness, combined=combined).run(items))
+    assert found == model_of(assigner, lateness, items)
+
+
+@given(ITEMS, st.integers(1, 40))
+@settings(max_examples=30, deadline=None)
+def test_agree_row_by_row(items: Any, cut: int) -> None:
+    """The plain form has the same results, and merges."""
+    records = [(record_of(0, i), item[2]) for i, item in enumerate(items) if item[0] == "record"]
+    if not records:
+        return
+    rows = RowAggregates(AGGREGATES, KeyExtractor(key_of))
+    context = Feed(TEN, 0).window.context
+    batch = Batch(RECORD, values=[r for r, _ in records], timestamps=[t for _, t in records])
+    elements = rows.elements(batch, context)
+    parts = []
+    for part in (elements[:cut], elements[cut:]):
+        accumulator = rows.create_accumulator()
+        for element in part:
+            accumulator = rows.add(element, accumulator)
+        parts.append(pickle.loads(pickle.dumps(accumulator)))
+    merged = rows.get_result(rows.merge(*parts))
+    assert dict(zip(rows.names, merged, strict=True)) == expected_of(records)
+
+
+def one_window(
+    aggregates: Any, values: list[Any], kind: Any, assigner: Any = TEN, cut: int = 0
+) -> Any:
+    """Results of one key over values with timestamps 0, 1, 2, ... in one window."""
+    typed = Types.ROW_NAMED(["k", "v"], [Types.LONG(), kind])
+    factory = WindowFactory(assigner, BuiltInSpec(aggregates), key_of)
+    output = built_in_output_type(typed, Types.LONG(), aggregates)
+    harness = OperatorHarness(factory, input_type=typed, output_type=output)
+    for part in (values[:cut], values[cut:]):
+        if part:
+            harness.process_all([Row(k=1, v=each) for each in part], [1] * len(part))
+        harness.end_epoch()
+    harness.finish()
+    (row,) = harness.outputs[:1]
+    return row.as_dict()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("slide", [10, 5])
+def test_types_other_than_numbers(slide: int) -> None:
+    from datetime import date
+    from decimal import Decimal
+
+    assigner = SlidingEventTimeWindows.of(10, slide)
+    days = [date(2026, 1, day) for day in (3, 1, 2)]
+    named = {"least": Min("v"), "most": Max("v"), "last": Last("v"), "n": CountDistinct("v")}
+    row = one_window(named, days, Types.SQL_DATE(), assigner, 1)
+    assert (row["least"], row["most"], row["last"], row["n"]) == (days[1], days[0], days[2], 3)
+    amounts = [Decimal("1.50"), Decimal("-2.25"), None]
+    totals = {**named, "total": Sum("v")}
+    row = one_window(totals, amounts, Types.DECIMAL(10, 2), assigner, 1)
+    assert row["total"] == Decimal("-0.75")
+    assert (row["least"], row["most"], row["n"]) == (amounts[1], amounts[0], 2)
+    row = one_window(named, [True, False, None], Types.BOOLEAN(), assigner, 1)
+    assert (row["least"], row["most"], row["last"], row["n"]) == (False, True, False, 2)
+
+
+@pytest.mark.parametrize("slide", [10, 5])
+def test_zeros_and_nan(slide: int) -> None:
+    nan = float("nan")
+    assigner = SlidingEventTimeWindows.of(10, slide)
+    named = {"n": CountDistinct("v"), "least": Min("v"), "most": Max("v"), "half": Quantile("v")}
+    row = one_window(named, [0.0, -0.0, nan, nan, 2.0], Types.DOUBLE(), assigner, 3)
+    assert (row["n"], row["least"], row["most"], row["half"]) == (3, 0.0, 2.0, 0.0)
+
+
+def test_quantiles_of_many_values_are_within_the_bounds() -> None:
+    numbers = np.random.default_rng(1).permutation(20_000).astype(float).tolist()
+    named = {"half": Quantile("v"), "some": Quantiles("v", ranks=[0.1, 0.9])}
+    for assigner in (TEN, SlidingEventTimeWindows.of(10, 5)):
+        row = one_window(named, numbers, Types.DOUBLE(), assigner, 7_000)
+        found = [row["half"], *row["some"]]
+        assert found == pytest.approx([10_000, 2_000, 18_000], abs=0.03 * 20_000)
+    rows = RowAggregates(named, KeyExtractor(key_of))
+    parts = []
+    for part in (numbers[:7_000], numbers[7_000:]):
+        accumulator = rows.create_accumulator()
+        for number in part:
+            accumulator = rows.add((0, number, number), accumulator)
+        parts.append(accumulator)
+    half, (low, high) = rows.get_result(rows.merge(*parts))
+    assert [half, low, high] == pytest.approx([10_000, 2_000, 18_000], abs=0.03 * 20_000)
+
+
+def test_filters_are_checked_and_combined() -> None:
+    with pytest.raises(ProgramError, match="record batch"):
+        Sum("v", where="v > 3")
+    with pytest.raises(ProgramError, match="one callable"):
+        Sum("v", where=is_odd).filter(BIG)
+    both = Count(where=BIG).filter(pc.field("v") < 9)
+    assert one_window({"n": both}, [5, 6, 8, 9, None], Types.LONG())["n"] == 2
+    for wrong, text in (
+        (lambda batch: batch.column("v"), "booleans"),
+        (lambda _: np.array([True]), "1 booleans for 2"),
+        (pc.field("nothing") > 1, "nothing"),
+    ):
+        with pytest.raises(UserFunctionError, match=text):
+            one_window({"n": Count(where=wrong)}, [1, 2], Types.LONG())
+    with pytest.raises(ProgramError, match="output_type"):
+        built_in_output_type(Types.PICKLED_BYTE_ARRAY(), Types.LONG(), {"n": Count(where=BIG)})
+    with pytest.raises(ProgramError, match="0 to 1"):
+        Quantile("v", rank=2)
+
+
+def test_names_of_results() -> None:
+    given_names = {each.default_name: each for each in (CountDistinct("v"), Quantile("v"))}
+    assert list(one_window(given_names, [6], Types.LONG()))[3:] == [
+        "count_distinct_v", "quantile_v"
+    ]  # fmt: skip
