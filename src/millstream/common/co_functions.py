@@ -1,17 +1,19 @@
 """The functions users write for two inputs at once, with PyFlink's names.
 
-What it is: base classes for ``DataStream.connect``: one method per input, one instance for both,
-so that what one input says can be kept for the other.
+What it is: base classes for ``DataStream.connect``, with one method per input and one instance for
+both, so that what one input says can be kept for the other; and for joins, which are called
+with what has met.
 
-What it is not: what calls them (``runtime/operators/co_process.py``).
+What it is not: what calls them: ``runtime/operators/co_process.py``, ``interval_join.py`` there,
+and ``datastream/joined_streams.py``.
 
 Read next: ``common/functions.py``, the functions of one input.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, TypeAlias
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millstream.common.functions import (
     Function,
@@ -20,11 +22,18 @@ from millstream.common.functions import (
     TimeDomain,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = [
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
+    "FlatJoinFunction",
+    "JoinFunction",
     "KeyedCoProcessFunction",
+    "ProcessJoinFunction",
 ]
 
 
@@ -96,3 +105,50 @@ class KeyedCoProcessFunction(Function):
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:  # noqa: ANN401
         """React to a timer; output as in ``process_element1``, with the timer's timestamp."""
+
+
+class ProcessJoinFunction(Function):
+    """Gets the pairs of an interval join."""
+
+    class Context(ABC):
+        """What ``process_element`` is given beside the pair.  Not to be kept."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int:
+            """Return the timestamp of the left record, in milliseconds."""
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int:
+            """Return the timestamp of the right record, in milliseconds."""
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """Return the timestamp of the pair, which is the later of the two."""
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Any:  # noqa: ANN401
+        """Yield records, or ``tag, value`` for a side output; or return a list or None."""
+
+
+class JoinFunction(Function):
+    """Makes one record of each pair of a window join."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:  # noqa: ANN401 - the user's records
+        """Return the record to emit for a pair."""
+
+
+class FlatJoinFunction(Function):
+    """Makes any number of records of each pair of a window join."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:  # noqa: ANN401 - the user's records
+        """Yield the records to emit for a pair, or return an iterable of them, or None."""
+
+
+class CoGroupFunction(Function):
+    """Gets all records of a key and window, of both streams; also if one of them has none."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:  # noqa: ANN401
+        """Yield the records to emit, or return an iterable of them, or None."""

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from millstream.common.co_functions import (
     CoFlatMapFunction,
+    CoGroupFunction,
     CoMapFunction,
     CoProcessFunction,
+    FlatJoinFunction,
+    JoinFunction,
     KeyedCoProcessFunction,
+    ProcessJoinFunction,
 )
 from millstream.common.functions import (
     AggregateFunction,
@@ -39,11 +43,14 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -52,6 +59,7 @@ __all__ = [
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",

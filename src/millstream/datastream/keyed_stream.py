@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from millstream.common.functions import KeySelector, Partitioner
     from millstream.common.typeinfo import TypeInformation
     from millstream.datastream.environment import StreamExecutionEnvironment
+    from millstream.datastream.interval_join import IntervalJoin
     from millstream.graph.model import Partitioning
     from millstream.graph.transformation import Transformation
     from millstream.runtime.windows import WindowAssigner
@@ -169,6 +170,18 @@ class KeyedStream(DataStream):
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner.of(size))
         return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Join each record to those of another keyed stream that lie near it in time.
+
+        Args:
+            other_stream: the right side; this stream is the left one.
+
+        Raises:
+            ProgramError: it is not keyed, or its keys can never equal those of this stream.
+        """
+        from millstream.datastream.interval_join import IntervalJoin
+
+        return IntervalJoin(self, other_stream)
 
     @property
     def key_selector(self) -> Callable[[object], object]:

@@ -14,6 +14,7 @@ from millstream.runtime.operators.co_process import CoProcessFactory, KeyedCoPro
 from millstream.runtime.operators.combiner import CombinerFactory
 from millstream.runtime.operators.filter import FilterFactory
 from millstream.runtime.operators.flat_map import FlatMapFactory
+from millstream.runtime.operators.interval_join import IntervalJoinFactory
 from millstream.runtime.operators.keyed_process import KeyedProcessFactory
 from millstream.runtime.operators.keyed_reduce import KeyedAggregateFactory, KeyedReduceFactory
 from millstream.runtime.operators.map import MapFactory
@@ -39,6 +40,7 @@ __all__ = [
     "CombinerFactory",
     "FilterFactory",
     "FlatMapFactory",
+    "IntervalJoinFactory",
     "KeyedAggregateFactory",
     "KeyedCoProcessFactory",
     "KeyedProcessFactory",

@@ -1,0 +1,286 @@
+"""The interval join: pairs of records of equal key whose timestamps are near each other.
+
+What it is: Flink's IntervalJoinOperator.  A left record at ``t`` meets every right record from
+``t + lower`` to ``t + upper``; each side is kept until no record that is still on time can meet it.
+
+What it is not: a window join; windows have bounds of their own (``datastream/joined_streams.py``).
+
+State.  Each side is a map per key from a *slice* of time to the records in it, in order of time.
+A slice is a quarter as long as the interval, so a record looks into at most six slices, whose
+names are known beforehand: a whole batch reads what it needs of both sides in two multi-gets.  A
+slice has one timer, which removes it when its last record is over.  Records in it that are over
+before that are passed over, so nothing shows that they are still there.
+
+Read next: ``runtime/operators/keyed_process.py``, ``state/map_state.py``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort_right
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
+
+import numpy as np
+
+from millstream.common.co_functions import ProcessJoinFunction
+from millstream.errors import ProgramError
+from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.runtime.operators.base import LONGEST_BATCH, Collector
+from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, KeyExtractor
+from millstream.runtime.user_code import bound_method, user_error
+from millstream.state.descriptors import MapStateDescriptor
+from millstream.state.key_codec import cache_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.runtime.batch import Batch
+    from millstream.runtime.operator import EpochContext, Operator
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.map_state import KeyedMapState
+
+__all__ = ["IntervalJoinFactory", "IntervalJoinOperator"]
+
+#: (timestamp, record), with a third part if the watermark had reached just that timestamp before.
+_Entry: TypeAlias = "tuple[int, Any] | tuple[int, Any, bool]"
+_timestamp: Final = itemgetter(0)
+_SLICES_PER_INTERVAL: Final = 4
+_LEFT, _RIGHT = 0, 1
+
+
+class _Context(ProcessJoinFunction.Context):
+    """One object reused for all pairs of an operator."""
+
+    __slots__ = ("left", "right")
+
+    def __init__(self) -> None:
+        self.left = self.right = MIN_TIMESTAMP
+
+    def get_left_timestamp(self) -> int:
+        return self.left
+
+    def get_right_timestamp(self) -> int:
+        return self.right
+
+    def get_timestamp(self) -> int:
+        return max(self.left, self.right)
+
+
+class _Side:
+    """One input: its keys, its bounds and its buffer."""
+
+    def __init__(
+        self,
+        name: str,
+        selector: Any,  # noqa: ANN401 - user code
+        lower: int,
+        upper: int,
+        late_tag: str | None,
+    ) -> None:
+        self.name = name
+        self.extractor = KeyExtractor(selector)
+        #: A record at t meets records of the other side in ``[t + lower, t + upper]``.
+        self.lower = lower
+        self.upper = upper
+        self.late_tag = late_tag
+        self.buffer: KeyedMapState
+        #: How long a record is kept behind its own timestamp.
+        self.kept = max(upper, 0)
+
+
+class IntervalJoinOperator(KeyedOperator):
+    """Joins two keyed streams within an interval of time."""
+
+    def __init__(
+        self,
+        function: Any,  # noqa: ANN401 - user code
+        key_selectors: tuple[Any, Any],
+        bounds: tuple[int, int],
+        late_tags: tuple[str | None, str | None],
+    ) -> None:
+        """Take what the API collected; the bounds are inclusive, in milliseconds."""
+        super().__init__(function, key_selectors[_LEFT])
+        lower, upper = bounds
+        self._sides = (
+            _Side("left", key_selectors[_LEFT], lower, upper, late_tags[_LEFT]),
+            _Side("right", key_selectors[_RIGHT], -upper, -lower, late_tags[_RIGHT]),
+        )
+        self._slice = max(1, (upper - lower + 1) // _SLICES_PER_INTERVAL)
+        self._process = bound_method(self.function, "process_element")
+        self._context = _Context()
+        self._collector = Collector(self, self.emit)
+        self.watermark = MIN_TIMESTAMP
+        self.late_dropped = 0
+
+    def open(self) -> None:
+        """Make the buffers, then open the function."""
+        for side in self._sides:
+            state = self.keyed_state.get_map_state(MapStateDescriptor(f"\0join.{side.name}"))
+            side.buffer = cast("KeyedMapState", state)
+        super().open()
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Take the restored state."""
+        super().begin_epoch(epoch)
+        self.watermark = epoch.watermark
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Keep the records of one side and join them to what is kept of the other."""
+        self.records_in += len(batch)
+        side, other = self._sides[input_index], self._sides[1 - input_index]
+        batch = self._on_time(batch, side)
+        if not len(batch):
+            return
+        keys = side.extractor.keys(batch, self.context)
+        self._prefetch(side, other, keys, batch)
+        self._join(side, other, keys, batch, is_left=input_index == _LEFT)
+        self._collector.flush()
+
+    def process_watermark(self, watermark: int) -> None:
+        """Remove what is over, then pass the watermark on."""
+        self.watermark = watermark
+        set_key = self.keyed_state.set_current_key
+        for _, key, namespace in self.keyed_state.timers.advance_event_time(watermark):
+            set_key(key)
+            place = int.from_bytes(namespace[1:], "big", signed=True)
+            self._sides[namespace[0]].buffer.remove(place)
+        self.output.emit_watermark(watermark)
+
+    def take_metrics(self) -> dict[str, int]:
+        """Add the late records."""
+        metrics = super().take_metrics()
+        metrics["numLateRecordsDropped"] = self.late_dropped
+        self.late_dropped = 0
+        return metrics
+
+    def _on_time(self, batch: Batch, side: _Side) -> Batch:
+        """The records that are not late; the others go to the side output or are counted.
+
+        Raises:
+            ProgramError: a record has no timestamp.
+        """
+        timestamps = batch.timestamp_array
+        if len(batch) and int(timestamps.min()) == MIN_TIMESTAMP:
+            message = (
+                f"operator {self.context.name!r} ({self.context.location}): a record without a "
+                f"timestamp reached the {side.name} side of an interval join; give its source a "
+                "WatermarkStrategy with a timestamp assigner, or call "
+                "assign_timestamps_and_watermarks()"
+            )
+            raise ProgramError(message)
+        is_late = timestamps < self.watermark
+        late = np.flatnonzero(is_late)
+        if not len(late):
+            return batch
+        if side.late_tag is None:
+            self.late_dropped += len(late)
+        else:
+            self.output.emit_side(side.late_tag, batch.take(late))
+        return batch.take(np.flatnonzero(~is_late))
+
+    def _prefetch(self, side: _Side, other: _Side, keys: list[Any], batch: Batch) -> None:
+        """Read the slices of both sides that the batch is going to touch, in one go each."""
+        self.keyed_state.prefetch(keys)
+        plain = set(map(type, keys)) <= PLAIN_KEY_TYPES
+        short: list[CacheKey] = keys if plain else list(map(cache_key, keys))
+        stamps = batch.timestamp_array
+        own = stamps // self._slice
+        first, last = (stamps + side.lower) // self._slice, (stamps + side.upper) // self._slice
+        written = {
+            (of, place): key for of, place, key in zip(short, own.tolist(), keys, strict=True)
+        }
+        read = {
+            (of, place): key
+            for of, start, stop, key in zip(short, first.tolist(), last.tolist(), keys, strict=True)
+            for place in range(start, stop + 1)
+        }
+        for buffer, wanted in ((side.buffer, written), (other.buffer, read)):
+            buffer.prefetch_entries([(key, place) for (_, place), key in wanted.items()])
+
+    def _join(
+        self, side: _Side, other: _Side, keys: list[Any], batch: Batch, *, is_left: bool
+    ) -> None:
+        set_key, length = self.keyed_state.set_current_key, self._slice
+        get, lower, upper = other.buffer.get, side.lower, side.upper
+        for key, value, stamp in zip(keys, batch.values, batch.timestamp_list, strict=True):
+            set_key(key)
+            self._keep(side, key, value, stamp)
+            at_watermark = stamp == self.watermark
+            first = stamp + lower
+            if at_watermark and lower < 0:
+                first += 1  # the other's record there was over when the watermark came
+            for place in range(first // length, (stamp + upper) // length + 1):
+                entries: list[_Entry] | None = get(place)
+                if not entries:
+                    continue
+                start = bisect_left(entries, first, key=_timestamp)
+                stop = bisect_right(entries, stamp + upper, lo=start, key=_timestamp)
+                found: Iterable[_Entry] = entries[start:stop]
+                if at_watermark and lower == 0:
+                    # Over as well, but for those that came after the watermark.
+                    found = [each for each in found if each[0] > stamp or len(each) > 2]  # noqa: PLR2004
+                if found:
+                    self._emit_pairs(value, stamp, found, is_left=is_left)
+
+    def _keep(self, side: _Side, key: Any, value: Any, stamp: int) -> None:  # noqa: ANN401
+        """Put a record into its slice."""
+        place = stamp // self._slice
+        entries: list[_Entry] | None = side.buffer.get(place)
+        if entries is None:
+            entries = []
+            end = (place + 1) * self._slice - 1 + side.kept
+            namespace = bytes([self._sides.index(side)]) + place.to_bytes(8, "big", signed=True)
+            self.keyed_state.timers.register_event_time(key, namespace, end)
+        entry: _Entry = (stamp, value, True) if stamp == self.watermark else (stamp, value)
+        if entries and stamp < entries[-1][0]:
+            insort_right(entries, entry, key=_timestamp)
+        else:
+            entries.append(entry)
+        side.buffer.put(place, entries)
+
+    def _emit_pairs(
+        self,
+        value: Any,  # noqa: ANN401 - the user's record
+        stamp: int,
+        found: Iterable[_Entry],
+        *,
+        is_left: bool,
+    ) -> None:
+        """Call the function for a record and each of those it meets."""
+        process, context, collector = self._process, self._context, self._collector
+        left = right = value
+        for entry in found:
+            if is_left:
+                right, context.left, context.right = entry[1], stamp, entry[0]
+            else:
+                left, context.left, context.right = entry[1], entry[0], stamp
+            try:
+                result = process(left, right, context)
+                if result is not None:
+                    collector.collect(result, max(stamp, entry[0]))
+            except Exception as error:
+                key = self.keyed_state.current_key
+                raise user_error(
+                    self.context, error, (left, right), doing="joining", key=key
+                ) from error
+        if len(collector.values) >= LONGEST_BATCH:
+            collector.flush()
+
+
+@dataclass
+class IntervalJoinFactory:
+    """Makes interval join operators."""
+
+    function: Any
+    #: Of the left and of the right side.
+    key_selectors: tuple[Any, Any]
+    #: Inclusive, in milliseconds.
+    bounds: tuple[int, int]
+    #: Tags of the side outputs for late records of the left and of the right side.
+    late_tags: tuple[str | None, str | None] = (None, None)
+    keyed: ClassVar[bool] = True
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return IntervalJoinOperator(self.function, self.key_selectors, self.bounds, self.late_tags)
