@@ -97,7 +97,7 @@ STATELESS = ["map", "filter", "flat_map", "process"]
 ROUTED = ["rebalance", "rescale", "shuffle", "global_", "broadcast", "custom"]
 KEYED = ["window", "count", "timers"]
 #: Each reads two streams, which may be one and the same.
-CONNECTED = ["co_flat_map", "co_timers", "interval"]
+CONNECTED = ["co_flat_map", "co_timers", "interval", "join"]
 SEVERAL = ["union", "union", *CONNECTED, *CONNECTED]
 KINDS = [*STATELESS, *ROUTED, *KEYED, *KEYED, *SEVERAL, "assign", "side"]
 
@@ -291,11 +291,21 @@ def interval_answer(step: Step, first: list[Stamped], second: list[Stamped]) -> 
                 yield (left[0], left[1] - right[1], max(at, other)), max(at, other)
 
 
+def join_answer(step: Step, first: list[Stamped], second: list[Stamped]) -> Iterator[Stamped]:
+    others = {(key, end): found for key, _, end, found in window_answer(step, second)}
+    for key, _, end, members in window_answer(step, first):
+        for left in members:
+            for right in others.get((key, end), ()):
+                yield (left[0], left[1] - right[1], right[2]), end - 1
+
+
 def connected_answer(step: Step, first: list[Stamped], second: list[Stamped]) -> list[Stamped]:
     if step.kind == "co_timers":
         return bucket_answer(step, [*first, *negated(second)])
     if step.kind == "interval":
         return list(interval_answer(step, first, second))
+    if step.kind == "join":
+        return list(join_answer(step, first, second))
     twice = [each for each in second if each[0][1] % 5 == 0]
     return [*first, *negated(second), *negated(twice)]
 
@@ -386,6 +396,11 @@ def built(  # noqa: C901, PLR0912 - one branch per kind
         other = streams[step.inputs[1]].key_by(lambda record: record[0] % keys)
         near = keyed.interval_join(other).between(step.size - 50, step.size - 40)
         made = near.process(Difference(), kind)
+    elif step.kind == "join":
+        pairs = stream.join(streams[step.inputs[1]])
+        equal = pairs.where(lambda record: record[0] % keys).equal_to(lambda r: r[0] % keys)
+        joined = equal.window(SlidingEventTimeWindows.of(step.size, step.slide))
+        made = joined.apply(lambda a, b: (a[0], a[1] - b[1], b[2]), kind)
     elif step.kind == "co_timers":
         other = streams[step.inputs[1]].key_by(lambda record: record[0] % keys)
         made = keyed.connect(other).process(Balance(step.size), kind)

@@ -27,11 +27,13 @@ from millstream.datastream import (
     AggregateFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     OutputTag,
     ProcessFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
@@ -270,6 +272,35 @@ STRATEGY = WatermarkStrategy.for_generator(Punctuated).with_timestamp_assigner(
 )
 
 
+class Near(ProcessJoinFunction):
+    """Event with pair: (key, name), in an interval join."""
+
+    def process_element(
+        self, left: Any, right: Any, ctx: ProcessJoinFunction.Context
+    ) -> Iterator[Any]:
+        yield left.key, left.ts, right[1], ctx.get_timestamp()
+
+
+class Difference(KeyedCoProcessFunction):
+    """Number of events less that of pairs, at the end of the key's time."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> None:
+        self.add(1, ctx)
+
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> None:
+        self.add(-1, ctx)
+
+    def add(self, number: int, ctx: KeyedCoProcessFunction.Context) -> None:
+        self.count.update((self.count.value() or 0) + number)
+        ctx.timer_service().register_event_time_timer(1_000 * SECOND)
+
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterator[Any]:
+        yield ctx.get_current_key(), self.count.value(), timestamp
+
+
 class SumOfValues(AggregateFunction):
     def create_accumulator(self) -> int:
         return 0
@@ -373,6 +404,9 @@ def test_oracle_time_and_state(make: Make, parallelism: int, typed: bool, backen
     # With parallelism 1, for a rebalance before key_by() would lose the order per key.
     events = events.assign_timestamps_and_watermarks(STRATEGY).set_parallelism(1)
     keyed = events.key_by(lambda event: event.key)
+    # Another stream, of another type, that has every other event.
+    halved = events.filter(lambda event: event.value % 2 == 0)
+    pairs = halved.map(lambda event: (event.key, event.ts)).key_by(lambda pair: pair[0])
     tumbling = TumblingEventTimeWindows.of(Duration.of_seconds(4))
     sliding = SlidingEventTimeWindows.of(Duration.of_seconds(6), Duration.of_seconds(2))
     aggregated = (
@@ -390,6 +424,8 @@ def test_oracle_time_and_state(make: Make, parallelism: int, typed: bool, backen
         ),
         tagged("lenient", lenient.process(WithWindow())),
         tagged("states", keyed.process(AllStates())),
+        tagged("near", keyed.interval_join(pairs).between(-SECOND, SECOND).process(Near())),
+        tagged("connected", keyed.connect(pairs).process(Difference())),
     ]
     if typed:
         built_in = keyed.window(tumbling).aggregate(
@@ -409,6 +445,16 @@ def test_oracle_time_and_state(make: Make, parallelism: int, typed: bool, backen
     # Each late record fires its window again.
     assert sorted(found["lenient"]) == sorted([*simple, ("a", 0, 100), ("a", 0, 300)])
     assert sorted(found["states"]) == sorted(expected_states())
+    assert sorted(found["near"]) == sorted(
+        (one.key, one.ts, two.ts, max(one.ts, two.ts))
+        for one in EVENTS
+        for two in EVENTS
+        if one.key == two.key and two.value % 2 == 0 and abs(one.ts - two.ts) <= SECOND
+        if max(one.value, two.value) < 100  # the others are late
+    )
+    odd = Counter(dict.fromkeys("axyz", 0))
+    odd.update(event.key for event in EVENTS if event.value % 2)
+    assert sorted(found["connected"]) == sorted((k, n, 1_000 * SECOND) for k, n in odd.items())
     if typed:
         assert sorted(found["built-in"]) == sorted(
             (key, start, start + 4 * SECOND, len(v), sum(v), min(v), max(v), sum(v) / len(v))

@@ -8,10 +8,12 @@ Read next: ``datastream/environment.py``, ``datastream/data_stream.py``.
 from __future__ import annotations
 
 from millstream.common.output_tag import OutputTag
+from millstream.common.tagged_union import TaggedUnion
 from millstream.datastream.all_windowed_stream import AllWindowedStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.checkpointing_mode import CheckpointingMode, RuntimeExecutionMode
 from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.co_grouped_streams import CoGroupedStreams
 from millstream.datastream.connected_streams import ConnectedStreams
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.data_stream_sink import DataStreamSink
@@ -45,6 +47,7 @@ from millstream.datastream.functions import (
 )
 from millstream.datastream.interval_join import IntervalJoin, IntervalJoined
 from millstream.datastream.job_client import JobClient, JobExecutionResult, JobStatus
+from millstream.datastream.joined_streams import JoinedStreams
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.restart_strategies import RestartStrategies
 from millstream.datastream.slot_sharing_group import SlotSharingGroup
@@ -96,6 +99,7 @@ __all__ = [
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
@@ -128,6 +132,7 @@ __all__ = [
     "JobExecutionResult",
     "JobStatus",
     "JoinFunction",
+    "JoinedStreams",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -154,6 +159,7 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
     "StreamExecutionEnvironment",
+    "TaggedUnion",
     "TimeDomain",
     "TimeEvictor",
     "TimeWindow",

@@ -62,8 +62,10 @@ if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
     from millstream.common.watermark_strategy import WatermarkStrategy
     from millstream.datastream.all_windowed_stream import AllWindowedStream
+    from millstream.datastream.co_grouped_streams import CoGroupedStreams
     from millstream.datastream.connected_streams import ConnectedStreams
     from millstream.datastream.environment import StreamExecutionEnvironment
+    from millstream.datastream.joined_streams import JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.windowed_stream import WindowedStream
     from millstream.graph.transformation import Transformation
@@ -299,6 +301,28 @@ class DataStream(NamedOperator):
         from millstream.datastream.connected_streams import ConnectedStreams
 
         return ConnectedStreams(self, ds)
+
+    def join(self, other_stream: DataStream) -> JoinedStreams:
+        """Join the records of two streams that have equal keys and lie in the same window.
+
+        Goes on with ``where(...).equal_to(...).window(...).apply(function)``.
+
+        Raises:
+            ProgramError: the streams belong to two environments.
+        """
+        from millstream.datastream.joined_streams import JoinedStreams
+
+        return JoinedStreams(self, other_stream)
+
+    def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
+        """As ``join``, but the function gets all records of a key and window at once.
+
+        Raises:
+            ProgramError: the streams belong to two environments.
+        """
+        from millstream.datastream.co_grouped_streams import CoGroupedStreams
+
+        return CoGroupedStreams(self, other_stream)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """The records that this operator sends to a side output.

@@ -170,6 +170,7 @@ class KeyedStream(DataStream):
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner.of(size))
         return WindowedStream(self, CountSlidingWindowAssigner.of(size, slide))
+
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
         """Join each record to those of another keyed stream that lie near it in time.
 

@@ -288,7 +288,8 @@ def actions(draw: st.DrawFn) -> list[Any]:
 
     With little spread, records often lie just at the watermark, where much is decided.
     """
-    now, found = 0, []
+    now = 0
+    found: list[Any] = []
     spread = draw(st.sampled_from([1, 2, 8]))
     for _ in range(draw(st.integers(1, 25))):
         kind = draw(st.sampled_from(["batch"] * 6 + ["watermark"] * 3 + ["cut", "stay", "crash"]))

@@ -21,6 +21,7 @@ from millstream.runtime.operators.map import MapFactory
 from millstream.runtime.operators.map_batches import MapBatchesFactory
 from millstream.runtime.operators.process import ProcessFactory
 from millstream.runtime.operators.sink import SinkFactory
+from millstream.runtime.operators.tagged_inputs import TaggedInputsFactory, TaggedKeySelector
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.runtime.operators.window import WindowFactory
 from millstream.runtime.operators.window_partials import key_groups_of_partials
@@ -51,6 +52,8 @@ __all__ = [
     "ProcessSpec",
     "ReduceSpec",
     "SinkFactory",
+    "TaggedInputsFactory",
+    "TaggedKeySelector",
     "TimestampsWatermarksFactory",
     "WindowFactory",
     "key_groups_of_partials",

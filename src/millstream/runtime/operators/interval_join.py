@@ -6,7 +6,7 @@ What it is: Flink's IntervalJoinOperator.  A left record at ``t`` meets every ri
 What it is not: a window join; windows have bounds of their own (``datastream/joined_streams.py``).
 
 State.  Each side is a map per key from a *slice* of time to the records in it, in order of time.
-A slice is a quarter as long as the interval, so a record looks into at most six slices, whose
+A slice is half as long as the interval, so a record looks into at most four slices, whose
 names are known beforehand: a whole batch reads what it needs of both sides in two multi-gets.  A
 slice has one timer, which removes it when its last record is over.  Records in it that are over
 before that are passed over, so nothing shows that they are still there.
@@ -45,7 +45,7 @@ __all__ = ["IntervalJoinFactory", "IntervalJoinOperator"]
 #: (timestamp, record), with a third part if the watermark had reached just that timestamp before.
 _Entry: TypeAlias = "tuple[int, Any] | tuple[int, Any, bool]"
 _timestamp: Final = itemgetter(0)
-_SLICES_PER_INTERVAL: Final = 4
+_SLICES_PER_INTERVAL: Final = 2
 _LEFT, _RIGHT = 0, 1
 
 

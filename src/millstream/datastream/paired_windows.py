@@ -1,0 +1,260 @@
+"""What window joins and co-groups have in common: two streams, their keys, one window.
+
+What it is: the chain ``where(...).equal_to(...).window(...)`` and the options of the window.  The
+records of both streams go into one window as TaggedUnion; the function is a window function that
+takes them apart again.  So all that windows can do, joins can.
+
+What it is not: what is done with a full window (``joined_streams.py``, ``co_grouped_streams.py``).
+
+Read next: ``datastream/windowed_stream.py``, ``runtime/operators/tagged_inputs.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from millstream.common.functions import Function, WindowFunction
+from millstream.common.types import Types
+from millstream.datastream.connected_streams import (
+    check_key_types,
+    check_streams,
+    two_input_operator,
+)
+from millstream.datastream.keyed_stream import KeyedStream
+from millstream.datastream.windowed_stream import WindowedStream
+from millstream.runtime.operators import TaggedInputsFactory, TaggedKeySelector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from millstream.common.functions import KeySelector, RuntimeContext
+    from millstream.common.tagged_union import TaggedUnion
+    from millstream.common.time import DurationLike
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.datastream.data_stream import DataStream
+    from millstream.runtime.evictors import Evictor
+    from millstream.runtime.operator import OperatorFactory
+    from millstream.runtime.triggers import Trigger
+    from millstream.runtime.windows import WindowAssigner
+
+__all__ = ["EqualTo", "PairedStreams", "PairedWindowFunction", "PairedWindows", "Where"]
+
+
+class PairedWindowFunction(WindowFunction[Any, Any, Any, Any]):
+    """Takes a window apart into the records of the first and of the second stream."""
+
+    def __init__(self, function: object) -> None:
+        """Take the user's function."""
+        self.function = function
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Open the user's function."""
+        if isinstance(self.function, Function):
+            self.function.open(runtime_context)
+
+    def close(self) -> None:
+        """Close the user's function."""
+        if isinstance(self.function, Function):
+            self.function.close()
+
+    def apply(self, key: object, window: object, inputs: Iterable[TaggedUnion]) -> Iterable[Any]:
+        """Call ``combine``."""
+        del key, window
+        sides: tuple[list[Any], list[Any]] = ([], [])
+        for index, value in inputs:
+            sides[index].append(value)
+        return self.combine(*sides)
+
+    def combine(self, first: list[Any], second: list[Any]) -> Iterable[Any]:
+        """Return what the records of one key and window give."""
+        raise NotImplementedError
+
+
+class _TaggedStream(KeyedStream):
+    """Both streams as one of TaggedUnion: what a WindowedStream builds its operator on."""
+
+    def __init__(self, stream1: KeyedStream, stream2: KeyedStream, kind: str, own: object) -> None:
+        """Take the streams, the kind of join, and the function as the user gave it."""
+        selector = TaggedKeySelector(stream1.key_selector, stream2.key_selector)
+        super().__init__(
+            stream1.get_execution_environment(),
+            stream1._transformation,  # noqa: SLF001 - streams of one package build each other
+            selector,
+            stream1.get_key_type(),
+        )
+        self._streams = (stream1, stream2)
+        self._kind = kind
+        self._own = own
+
+    def get_type(self) -> TypeInformation:
+        """TaggedUnion, which has no columns."""
+        return Types.PICKLED_BYTE_ARRAY()
+
+    def _operator(
+        self,
+        name: str,
+        factory: OperatorFactory,
+        output_type: TypeInformation,
+        user_code: dict[str, object],
+        *,
+        kind_name: str | None = None,
+        combiner: OperatorFactory | None = None,
+        needs_processing_time: bool = False,
+        side_types: dict[str, TypeInformation] | None = None,
+    ) -> DataStream:
+        """A window operator with two inputs."""
+        del kind_name, combiner
+        return two_input_operator(
+            *self._streams,
+            name.replace("Window", self._kind, 1),
+            TaggedInputsFactory(factory),
+            output_type,
+            {**user_code, "function": self._own},
+            kind_name=self._kind,
+            needs_processing_time=needs_processing_time,
+            side_types=side_types,
+        )
+
+
+class PairedWindows:
+    """Two keyed streams with a window assigner."""
+
+    #: "Join" or "CoGroup".
+    kind: str
+
+    def __init__(
+        self, stream1: KeyedStream, stream2: KeyedStream, assigner: WindowAssigner[Any, Any]
+    ) -> None:
+        """Made by ``EqualTo.window``."""
+        self._streams = (stream1, stream2)
+        self._assigner = assigner
+        # Each option is tried at once, so that what is wrong is said where it was written.
+        self._trial = WindowedStream(stream1, assigner)
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
+        self._allowed_lateness: DurationLike | None = None
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """Say when windows fire, instead of by the assigner's default trigger.
+
+        Raises:
+            ProgramError: it is no Trigger, or windows may merge and it cannot.
+        """
+        self._trial.trigger(trigger)
+        self._trigger = trigger
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Remove elements, each a TaggedUnion, before or after the function sees them.
+
+        Raises:
+            ProgramError: it is no Evictor.
+        """
+        self._trial.evictor(evictor)
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self, time_ms: DurationLike) -> Self:
+        """Keep windows that long after the watermark has passed them; late records fire again.
+
+        Args:
+            time_ms: milliseconds, or a Duration or Time.
+
+        Raises:
+            ProgramError: it is negative.
+        """
+        self._trial.allowed_lateness(time_ms)
+        self._allowed_lateness = time_ms
+        return self
+
+    def _applied(self, function: PairedWindowFunction, output_type: TypeInformation) -> DataStream:
+        tagged = _TaggedStream(*self._streams, self.kind, function.function)
+        windows = WindowedStream(tagged, self._assigner)
+        if self._trigger is not None:
+            windows.trigger(self._trigger)
+        if self._evictor is not None:
+            windows.evictor(self._evictor)
+        if self._allowed_lateness is not None:
+            windows.allowed_lateness(self._allowed_lateness)
+        return windows.apply(function, output_type)
+
+
+_Windows = TypeVar("_Windows", bound=PairedWindows)
+
+
+class EqualTo(Generic[_Windows]):
+    """Two streams and their keys; the window is missing yet."""
+
+    def __init__(self, stream1: KeyedStream, stream2: KeyedStream, made: type[_Windows]) -> None:
+        """Made by ``Where.equal_to``."""
+        self._streams = (stream1, stream2)
+        self._made = made
+
+    def window(self, assigner: WindowAssigner[Any, Any]) -> _Windows:
+        """Gather the records of both streams in windows.
+
+        Raises:
+            ProgramError: it is no window assigner.
+        """
+        return self._made(*self._streams, assigner)
+
+
+class Where(Generic[_Windows]):
+    """Two streams and the key of the first; that of the second is missing yet."""
+
+    def __init__(
+        self, stream1: KeyedStream, stream2: DataStream, method: str, made: type[_Windows]
+    ) -> None:
+        """Made by ``where``."""
+        self._stream1 = stream1
+        self._stream2 = stream2
+        self._method = method
+        self._made = made
+
+    def equal_to(
+        self,
+        key_selector: Callable[..., object] | KeySelector | str | int,
+        key_type: TypeInformation | None = None,
+    ) -> EqualTo[_Windows]:
+        """Say what is the key of the second stream.
+
+        Args:
+            key_selector: record -> key, or the name or index of a field.
+            key_type: the type of the key, if it is known.
+
+        Raises:
+            ProgramError: the type has no such field, or the keys can never be equal.
+        """
+        keyed = self._stream2.key_by(key_selector, key_type)
+        check_key_types(self._stream1, keyed, self._method)
+        return EqualTo(self._stream1, keyed, self._made)
+
+
+class PairedStreams(Generic[_Windows]):
+    """Two streams; keys and window are missing yet."""
+
+    def __init__(
+        self, input1: DataStream, input2: DataStream, method: str, made: type[_Windows]
+    ) -> None:
+        """Take the streams, the stream method that was called, and what it leads to."""
+        check_streams(input1, input2, method)
+        self._inputs = (input1, input2)
+        self._method = method
+        self._made = made
+
+    def where(
+        self,
+        key_selector: Callable[..., object] | KeySelector | str | int,
+        key_type: TypeInformation | None = None,
+    ) -> Where[_Windows]:
+        """Say what is the key of the first stream.
+
+        Args:
+            key_selector: record -> key, or the name or index of a field.
+            key_type: the type of the key, if it is known.
+
+        Raises:
+            ProgramError: the type has no such field.
+        """
+        first, second = self._inputs
+        return Where(first.key_by(key_selector, key_type), second, self._method, self._made)

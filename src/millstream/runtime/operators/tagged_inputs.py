@@ -1,0 +1,114 @@
+"""Two inputs for an operator that knows of one: records come in as TaggedUnion.
+
+What it is: a shell around another operator, mostly a window operator, so that window joins have
+all that windows have, while their inputs travel as what they are: typed columns, each hashed by
+its own key.
+
+What it is not: aware of what the operator does.
+
+Read next: ``datastream/paired_windows.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from millstream.common.tagged_union import TaggedUnion
+from millstream.common.types import Types
+from millstream.runtime.batch import Batch
+from millstream.runtime.operator import Operator
+from millstream.runtime.user_code import bound_method
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.runtime.operator import (
+        EpochContext,
+        OperatorContext,
+        OperatorFactory,
+        OperatorSnapshot,
+        Output,
+    )
+
+__all__ = ["TaggedInputsFactory", "TaggedInputsOperator", "TaggedKeySelector"]
+
+
+class TaggedKeySelector:
+    """Takes the key of a TaggedUnion with the selector of its input."""
+
+    def __init__(self, key_selector1: Any, key_selector2: Any) -> None:  # noqa: ANN401 - user code
+        """Take the key selector of each input."""
+        self._selectors: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
+            bound_method(key_selector1, "get_key"),
+            bound_method(key_selector2, "get_key"),
+        )
+
+    def __call__(self, tagged: Any) -> Any:  # noqa: ANN401 - the user's key
+        """Return the key."""
+        return self._selectors[tagged[0]](tagged[1])
+
+
+class TaggedInputsOperator(Operator):
+    """Tags records with the number of their input and hands everything on."""
+
+    def __init__(self, inner: Operator) -> None:
+        """Take the operator that does the work."""
+        self.inner = inner
+        self.keyed = inner.keyed
+        self._type = Types.PICKLED_BYTE_ARRAY()
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Take the surroundings."""
+        super().setup(context, output)
+        self.inner.setup(context, output)
+
+    def open(self) -> None:
+        """Open the operator."""
+        self.inner.open()
+
+    def close(self) -> None:
+        """Close the operator."""
+        self.inner.close()
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Start an epoch."""
+        self.inner.begin_epoch(epoch)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Tag the records and process them."""
+        tagged: list[object] = list(map(partial(TaggedUnion, input_index), batch.values))
+        self.inner.process_batch(Batch(self._type, values=tagged, timestamps=batch.raw_timestamps))
+
+    def process_watermark(self, watermark: int) -> None:
+        """Advance event time."""
+        self.inner.process_watermark(watermark)
+
+    def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - the contract's signature
+        """All inputs became idle, or one is active again."""
+        self.inner.process_idle(idle)
+
+    def end_input(self) -> None:
+        """All inputs are over."""
+        self.inner.end_input()
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Write everything through."""
+        return self.inner.end_epoch()
+
+
+@dataclass
+class TaggedInputsFactory:
+    """Makes operators with two inputs out of those with one."""
+
+    inner: OperatorFactory
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the operator wants a store."""
+        return self.inner.keyed
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return TaggedInputsOperator(self.inner.create())
