@@ -58,6 +58,8 @@ DEADLINE: Final = 240.0
 class Chain:
     """One job that is started again and again."""
 
+    job = JOB
+
     def __init__(self, directory: Path, seed: int, master: str) -> None:
         self.directory = directory
         self.seed = seed
@@ -71,7 +73,7 @@ class Chain:
         self.starts += 1
         command = [
             sys.executable,
-            str(JOB),
+            str(self.job),
             str(self.directory / "input"),
             str(self.directory / "output"),
             str(self.directory / "checkpoints"),

@@ -462,7 +462,10 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         if state.get() != time:
             return TriggerResult.CONTINUE
         state.clear()
-        self._register_next(time, window, ctx)
+        if time < window.max_timestamp():
+            # Else the clock has passed the end of an event-time window, as it has in a replay of
+            # the past: firing at the end again and again would never end.
+            self._register_next(time, window, ctx)
         return TriggerResult.FIRE
 
 
