@@ -154,18 +154,23 @@ class KeyedMapState(MapState[Any, Any]):
 
     def prefetch_entries(self, pairs: Sequence[tuple[object, object]]) -> None:
         """Read the entries at ``(key, map key)`` that are not in memory, in one go."""
+        shorts = [(cache_key(key), cache_key(map_key)) for key, map_key in pairs]
+        maps = self._maps
+        new = list({key for key, _ in shorts if key not in maps})
+        for key, prefix in zip(new, self.keyed.store_keys(self.index, new), strict=True):
+            maps[key] = _Entries(prefix)
         wanted: list[tuple[_Entries, CacheKey]] = []
         names: list[bytes] = []
-        for key, map_key in pairs:
-            key_short, short = cache_key(key), cache_key(map_key)
-            entries = self._maps.get(key_short)
-            if entries is None:
-                prefix = self.keyed.store_key(self.index, key_short)
-                entries = self._maps[key_short] = _Entries(prefix)
+        # Many keys are often asked for the same few map keys.
+        encoded = {
+            short: encode_key(uncache_key(short)) for short in {short for _, short in shorts}
+        }
+        for key, short in shorts:
+            entries = maps[key]
             if not entries.complete and short not in entries.values:
                 entries.values[short] = _ABSENT
                 wanted.append((entries, short))
-                names.append(entries.prefix + encode_key(map_key))
+                names.append(entries.prefix + encoded[short])
         if names:
             found = self.keyed.store.get_many(names)
             for (entries, short), stored in zip(wanted, found, strict=True):
