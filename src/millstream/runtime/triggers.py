@@ -354,8 +354,14 @@ class _ContinuousTrigger(_QuietTrigger):
     def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
         raise NotImplementedError
 
-    def _register_next(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> None:
-        following = min(time + self.interval, window.max_timestamp())
+    def _register_next(
+        self, time: int, window: Window, ctx: Trigger.TriggerContext, *, now: int | None = None
+    ) -> None:
+        following = time + self.interval
+        # The end of a window that ends by the other kind of time may lie behind already: a timer
+        # there would fire at once, again and again.
+        if (time if now is None else now) < window.max_timestamp():
+            following = min(following, window.max_timestamp())
         self._state(ctx).add(following)
         self._register(ctx, following)
 
@@ -424,7 +430,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         state.clear()
         # The input is over and the window never ends: firing on through all time is no use.
         is_over = ctx.get_current_watermark() == window.max_timestamp() == MAX_TIMESTAMP
-        self._register_next(MAX_TIMESTAMP if is_over else time, window, ctx)
+        self._register_next(MAX_TIMESTAMP - self.interval if is_over else time, window, ctx)
         return TriggerResult.FIRE
 
 
@@ -451,7 +457,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         del element, timestamp
         if self._state(ctx).get() is None:
             now = ctx.get_current_processing_time()
-            self._register_next(now - now % self.interval, window, ctx)
+            self._register_next(now - now % self.interval, window, ctx, now=now)
         return TriggerResult.CONTINUE
 
     def on_processing_time(

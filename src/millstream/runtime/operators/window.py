@@ -328,7 +328,7 @@ class WindowFactory:
         """
         tag = getattr(self.late_tag, "tag_id", self.late_tag)
         late_tag = None if tag is None else str(tag)
-        if not self._is_general:
+        if not self.is_general:
             make: Callable[..., Operator] = _fixed_operator(self.spec)
             return make(
                 self.assigner, self.spec, self.key_selector, self.allowed_lateness, late_tag
@@ -346,7 +346,7 @@ class WindowFactory:
         )
 
     @property
-    def _is_general(self) -> bool:
+    def is_general(self) -> bool:
         """Whether anything but fixed event-time windows with their default trigger is wanted."""
         trigger = self.trigger or self.assigner.get_default_trigger(None)
         by_watermark = type(trigger) is EventTimeTrigger
