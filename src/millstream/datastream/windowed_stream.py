@@ -250,14 +250,6 @@ class WindowedStream:
         if window_function is not None:
             message = "built-in aggregates take no window_function; map() their result instead"
             raise ProgramError(message)
-        general = self._trigger is not None or self._evictor is not None
-        fixed = isinstance(self._assigner, FixedEventTimeWindows) and not general
-        if not fixed:
-            message = (
-                "built-in aggregates need event-time windows with the default trigger and no "
-                "evictor; use an AggregateFunction with these"
-            )
-            raise ProgramError(message)
         named = named_aggregates(aggregates)
         chosen = output_type or built_in_output_type(
             self.get_input_type(), self._stream.get_key_type(), named
@@ -266,22 +258,18 @@ class WindowedStream:
         assigner = self._assigner
         # Late records that fall between windows must be counted, which partials cannot tell.
         gaps = isinstance(assigner, FixedEventTimeWindows) and assigner.slide > assigner.size
-        if fixed and self._late_tag is None and not gaps:
-            combiner = CombinerFactory(self._assigner, named, self._stream.key_selector)
+        general = self._factory(BuiltInSpec(named)).is_general
+        if not general and self._late_tag is None and not gaps:
+            combiner = CombinerFactory(assigner, named, self._stream.key_selector)
         return self._evaluated(BuiltInSpec(named), chosen, {}, combiner)
 
-    def _evaluated(
-        self,
-        spec: WindowSpec,
-        output_type: TypeInformation,
-        user_code: dict[str, object],
-        combiner: OperatorFactory | None = None,
-    ) -> DataStream:
+    def _factory(self, spec: WindowSpec) -> WindowFactory:
+        """What makes the operators of these windows."""
         trigger = self._trigger
         if trigger is None:
             trigger = self._assigner.get_default_trigger(self._stream.get_execution_environment())
             self._check_merging(trigger)
-        factory = WindowFactory(
+        return WindowFactory(
             self._assigner,
             spec,
             self._stream.key_selector,
@@ -290,6 +278,16 @@ class WindowedStream:
             trigger=trigger,
             evictor=self._evictor,
         )
+
+    def _evaluated(
+        self,
+        spec: WindowSpec,
+        output_type: TypeInformation,
+        user_code: dict[str, object],
+        combiner: OperatorFactory | None = None,
+    ) -> DataStream:
+        factory = self._factory(spec)
+        trigger = factory.trigger
         side_types = {}
         if self._late_tag is not None:
             late_type = self._late_tag.type_info or self.get_input_type()

@@ -21,8 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from millstream.common.functions import WindowFunction
+from millstream.common.row import row_class
+from millstream.common.types import Types
 from millstream.errors import ProgramError
-from millstream.runtime.batch import MAX_TIMESTAMP
+from millstream.runtime.aggregates import LEADING_COLUMNS
+from millstream.runtime.batch import MAX_TIMESTAMP, Batch
 from millstream.runtime.evictors import TimestampedValue
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
@@ -32,14 +36,15 @@ from millstream.runtime.operators.trigger_context import WINDOW_TIMERS, WindowTr
 from millstream.runtime.operators.window_assignment import Assignment, Place
 from millstream.runtime.operators.window_contents import Accumulators, Elements
 from millstream.runtime.operators.window_logic import make_logic
+from millstream.runtime.operators.window_specs import AggregateSpec, BuiltInSpec
+from millstream.runtime.row_aggregates import RowAggregates
 from millstream.runtime.triggers import EventTimeTrigger, Trigger, TriggerResult
 from millstream.runtime.user_code import NO_RECORD, user_error
-from millstream.runtime.windows import MergingWindowAssigner
+from millstream.runtime.windows import MergingWindowAssigner, TimeWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from millstream.runtime.batch import Batch
     from millstream.runtime.operator import EpochContext, OperatorSnapshot
     from millstream.runtime.operators.merging_windows import StateWindows
     from millstream.runtime.operators.namespaced_state import Slot
@@ -78,10 +83,18 @@ class GeneralWindowOperator(KeyedOperator):
         self._event_time = bool(self._assigner.is_event_time())
         self._merging = isinstance(self._assigner, MergingWindowAssigner)
         self._fires_by_watermark = type(self._trigger) is EventTimeTrigger
+        self._one_timer = self._fires_by_watermark and self._event_time and not allowed_lateness
+        #: Set for built-in aggregates, which are computed row by row here.
+        self._rows: RowAggregates | None = None
+        if isinstance(spec, BuiltInSpec):
+            self._rows = RowAggregates(spec.aggregates, self.extractor)
+            spec = AggregateSpec(self._rows, _AsRow(self._rows.names))
         self._logic = make_logic(spec, self)
         self._collector = Collector(self, self.emit)
         self.processing_time = 0
         self.late_dropped = 0
+        #: The record that is being added, as triggers see it.
+        self._record: Any = None
         if self._merging and not self._trigger.can_merge():
             message = (
                 f"the trigger {self._trigger!r} does not support merging, which the windows of "
@@ -199,14 +212,19 @@ class GeneralWindowOperator(KeyedOperator):
         else:
             self._prefetch_merging(keys)
         set_key, watermark, lateness = keyed.set_current_key, self.watermark, self._lateness
+        records = batch.values
+        items: Sequence[Any] = records
+        if self._rows is not None and self._evictor is None:
+            items = self._rows.elements(batch, self.context)
         value: Any = NO_RECORD
         try:
-            for index, (key, value, timestamp, places) in enumerate(
-                zip(keys, batch.values, batch.timestamp_list, assigned, strict=True)
+            for index, (key, value, item, timestamp, places) in enumerate(
+                zip(keys, records, items, batch.timestamp_list, assigned, strict=True)
             ):
                 set_key(key)
+                self._record = value
                 if (
-                    not add(keyed.cache_key, value, timestamp, places)
+                    not add(keyed.cache_key, item, timestamp, places)
                     and self._event_time
                     and timestamp + lateness <= watermark
                 ):
@@ -305,11 +323,12 @@ class GeneralWindowOperator(KeyedOperator):
         if self._fires_by_watermark and place.max_timestamp > context.watermark and is_registered:
             return  # the trigger would register the timer that is there
         context.set_window(key, place.namespace)
-        result = self._trigger.on_element(value, timestamp, place.window, context)
+        result = self._trigger.on_element(self._record, timestamp, place.window, context)
         if result is not TriggerResult.CONTINUE:
             self._act(result, key, place, states)
         if not is_registered or slot not in context.registered:
-            self._register_cleanup(place)
+            if not self._one_timer:
+                self._register_cleanup(place)
             context.registered.add(slot)
 
     def _register_cleanup(self, place: Place) -> None:
@@ -350,10 +369,13 @@ class GeneralWindowOperator(KeyedOperator):
         context.set_window(key, place.namespace)
         context.merged = [part.namespace for part in parts]
         self._trigger.on_merge(result, context)
+        if self._one_timer and place.max_timestamp > context.watermark:
+            context.registered.add((key, place.namespace))
         for window, part in zip(merged, parts, strict=True):
             context.set_window(key, part.namespace)
             self._trigger.clear(window, context)
-            self._delete_cleanup(part)
+            if not self._one_timer:
+                self._delete_cleanup(part)
         return self._contents.merge(key, states)
 
     # -- timers ----------------------------------------------------------------------------
@@ -455,15 +477,20 @@ class GeneralWindowOperator(KeyedOperator):
         before = list(elements)
         window, context = place.window, self._context
         self._evictor.evict_before(elements, len(elements), window, context)
-        self._emit_evicted(place, [element[0] for element in elements])
+        self._emit_evicted(place, elements)
         self._context.set_window(key, place.namespace)
         self._evictor.evict_after(elements, len(elements), window, context)
         changed = len(before) != len(elements) or any(map(is_not, before, elements))
         if changed or len(elements) <= _MOST_REWRITTEN:
             self._elements.replace(key, states, list(map(tuple, elements)))
 
-    def _emit_evicted(self, place: Place, values: list[Any]) -> None:
+    def _emit_evicted(self, place: Place, elements: list[TimestampedValue]) -> None:
         logic = self._logic
+        values: list[Any] = [element[0] for element in elements]
+        if self._rows is not None:
+            times = [element[1] for element in elements]
+            batch = Batch(Types.PICKLED_BYTE_ARRAY(), values=values, timestamps=times)
+            values = self._rows.elements(batch, self.context) if values else []
         if logic.lists:
             self._emit_result(place, values)
             return
@@ -472,3 +499,15 @@ class GeneralWindowOperator(KeyedOperator):
             accumulator = logic.fold(accumulator, value)
         if accumulator is not ABSENT:
             self._emit_result(place, accumulator)
+
+
+class _AsRow(WindowFunction[Any, Any, Any, Any]):
+    """Results of built-in aggregates as ROW(key, window_start, window_end, ...)."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._row = row_class((*LEADING_COLUMNS, *names))
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[list[Any]]) -> list[Any]:  # noqa: ANN401
+        """Return one row; windows without start and end have nulls there."""
+        bounds = (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
+        return [self._row((key, *bounds, *results)) for results in inputs]
