@@ -43,3 +43,17 @@ def test_no_backlog_and_short_epochs_change_nothing() -> None:
         sizer.planned(10, backlog=False)
         sizer.finished(0.2)
     assert sizer.limit == 1_000
+
+
+def test_a_short_first_epoch_of_a_backlog_makes_the_second_larger() -> None:
+    sizer = EpochSizer(1_000, 1.0)
+    sizer.planned(1_000, backlog=True)
+    sizer.finished(0.5)
+    assert sizer.limit == 4_000
+
+
+def test_a_long_first_epoch_does_not_make_the_second_smaller() -> None:
+    sizer = EpochSizer(1_000, 1.0)
+    sizer.planned(1_000, backlog=True)
+    sizer.finished(20.0)
+    assert sizer.limit == 1_000

@@ -52,17 +52,25 @@ class EpochSizer:
         if not self._units:
             return
         if self._first:
-            self._first = False  # it started the workers: its time says nothing
+            # It started the workers, so its time tells nothing of the fixed cost; but the next ones
+            # will not take longer.
+            self._first = False
+            if not self._backlog:
+                return
+            self.limit = max(self.limit, self._wanted(seconds))
             return
         self._learn(self._units, seconds)
         if not self._backlog and seconds <= self._target:
             return
+        self.limit = max(self._wanted(seconds), self._least)
+
+    def _wanted(self, seconds: float) -> int:
+        """How many units would take the time an epoch should take, if these took ``seconds``."""
         target = self._target * (_BACKLOG_FACTOR if self._backlog else 1.0)
         target = max(target, _LEAST_TOTAL * self._fixed)
         work = max(seconds - self._fixed, 0.01)
         factor = min(max((target - self._fixed) / work, _SHRINK), _GROW)
-        wanted = int(min(self._units, self.limit) * factor)
-        self.limit = max(wanted, self._least)
+        return int(min(self._units, self.limit) * factor)
 
     def _learn(self, units: int, seconds: float) -> None:
         """Estimate the fixed cost from this epoch and the last one of clearly another size."""
