@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.integration.job_runs import (
-    Schedule,
     SplitsSource,
     collect,
     collected,
@@ -20,6 +19,7 @@ from tests.integration.job_runs import (
     temporary_directory,
 )
 from tests.model.cases import cases
+from tests.model.schedules import dropped, random_schedule
 from tests.model.window_model import MAX_TIME, WindowModel
 from tests.model.window_programs import LATE, Program, random_program
 
@@ -66,17 +66,6 @@ def _events(chance: random.Random) -> list[Event]:
     return events
 
 
-def _schedule(chance: random.Random) -> Schedule:
-    return Schedule(
-        limits=(*(chance.randrange(1, 25) for _ in range(chance.randrange(4))), 20),
-        seed=chance.randrange(1000),
-        backend=chance.choice(["hashmap"] * 5 + ["rocksdb"]),
-        parallelisms=tuple(chance.choice([1, 2, 3]) for _ in range(chance.choice([1, 1, 2, 3]))),
-        epochs_per_run=chance.choice([1, 2, 3]),
-        forget_local=chance.random() < 0.5,
-    )
-
-
 def _run_model(program: Program, events: list[Event], bound: int) -> WindowModel:
     model = program.window_model()
     for event in events:
@@ -87,12 +76,6 @@ def _run_model(program: Program, events: list[Event], bound: int) -> WindowModel
     model.step += 1
     model.advance_watermark(MAX_TIME)
     return model
-
-
-def _dropped(manifest: Manifest) -> int:
-    return sum(
-        count for name, count in manifest.totals.items() if name.endswith("numLateRecordsDropped")
-    )
 
 
 def _check(program: Program, model: WindowModel, directory: Path, manifest: Manifest) -> None:
@@ -114,12 +97,12 @@ def _check(program: Program, model: WindowModel, directory: Path, manifest: Mani
     if program.side_output:
         late = Counter(repr(value) for _, value, _ in model.late)
         assert Counter(map(repr, collected(directory, "late"))) == late
-    assert _dropped(manifest) == (0 if program.side_output else len(model.late))
+    assert dropped(manifest) == (0 if program.side_output else len(model.late))
 
 
 def test_oracle_jobs() -> None:
     for chance, replay in cases(40):
-        program, events, schedule = _program(chance), _events(chance), _schedule(chance)
+        program, events, schedule = _program(chance), _events(chance), random_schedule(chance)
         bound = chance.choice([0, 5, 25])
 
         def build(

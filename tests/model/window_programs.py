@@ -212,11 +212,11 @@ class Program:
     # -- for Millstream ------------------------------------------------------------------
 
     def build(self, records: DataStream) -> DataStream:
-        stream: WindowedStream = records.key_by(key_of).window(self._assigner())
+        stream: WindowedStream = records.key_by(key_of).window(self.window_assigner())
         if self.trigger != "default":
-            stream = stream.trigger(self._trigger())
+            stream = stream.trigger(self.window_trigger())
         if self.evictor != "none":
-            stream = stream.evictor(self._evictor())
+            stream = stream.evictor(self.window_evictor())
         if self.lateness:
             stream = stream.allowed_lateness(self.lateness)
         if self.side_output:
@@ -232,7 +232,7 @@ class Program:
             return stream.reduce(chain, window_function=window_function)
         return stream.aggregate(Gather(), window_function=window_function)
 
-    def _assigner(self) -> Any:
+    def window_assigner(self) -> Any:
         size, slide, offset = self.size, self.slide, self.offset
         made: dict[str, Callable[[], Any]] = {
             "tumbling": lambda: TumblingEventTimeWindows.of(size, offset),
@@ -249,7 +249,7 @@ class Program:
         }
         return made[self.assigner]()
 
-    def _trigger(self) -> Any:
+    def window_trigger(self) -> Any:
         purging, _, name = self.trigger.rpartition("purging ")
         made: dict[str, Callable[[], Any]] = {
             "event time": EventTimeTrigger.create,
@@ -264,7 +264,7 @@ class Program:
         trigger = made[name]()
         return PurgingTrigger.of(trigger) if purging else trigger
 
-    def _evictor(self) -> Any:
+    def window_evictor(self) -> Any:
         after = self.evict_after
         made: dict[str, Callable[[], Any]] = {
             "count": lambda: CountEvictor.of(self.number, after),
@@ -394,6 +394,7 @@ class Answer:
 
 
 def run_model(program: Program, script: list[Step]) -> model.WindowModel:
+    """Let the model take all steps."""
     made = program.window_model()
     for number, step in enumerate(script):
         made.step = number
@@ -422,7 +423,7 @@ def run_operator(program: Program, script: list[Step]) -> Answer:
             harness.crash()
             mark = len(harness.records)  # what a timer did at the start of the epoch is seen
         for each in again:
-            _do(harness, script[each])
+            run_step(harness, script[each])
             answer.outputs[each] = harness.records[mark:]
             mark = len(harness.records)
         if isinstance(step, Now | Cut):
@@ -433,10 +434,11 @@ def run_operator(program: Program, script: list[Step]) -> Answer:
     return answer
 
 
-def _do(harness: OperatorHarness, step: Step) -> None:
+def run_step(harness: OperatorHarness, step: Step, side: int = 0) -> None:
+    """Let an operator take a step."""
     if isinstance(step, Records):
         values, stamps = zip(*step.items, strict=True)
-        harness.process_all(values, stamps)
+        harness.process_all(values, stamps, side)
     elif isinstance(step, Watermark):
         harness.watermark(step.time)
     elif isinstance(step, Now):
