@@ -354,14 +354,8 @@ class _ContinuousTrigger(_QuietTrigger):
     def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
         raise NotImplementedError
 
-    def _register_next(
-        self, time: int, window: Window, ctx: Trigger.TriggerContext, *, now: int | None = None
-    ) -> None:
-        following = time + self.interval
-        # The end of a window that ends by the other kind of time may lie behind already: a timer
-        # there would fire at once, again and again.
-        if (time if now is None else now) < window.max_timestamp():
-            following = min(following, window.max_timestamp())
+    def _register_next(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> None:
+        following = min(time + self.interval, window.max_timestamp())
         self._state(ctx).add(following)
         self._register(ctx, following)
 
@@ -457,7 +451,9 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         del element, timestamp
         if self._state(ctx).get() is None:
             now = ctx.get_current_processing_time()
-            self._register_next(now - now % self.interval, window, ctx, now=now)
+            # The end of an event-time window may lie behind already in processing time: a timer
+            # there would fire at once, again and again.
+            self._register_unless_over(now - now % self.interval, now - 1, window, ctx)
         return TriggerResult.CONTINUE
 
     def on_processing_time(
@@ -468,11 +464,18 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         if state.get() != time:
             return TriggerResult.CONTINUE
         state.clear()
-        if time < window.max_timestamp():
-            # Else the clock has passed the end of an event-time window, as it has in a replay of
-            # the past: firing at the end again and again would never end.
-            self._register_next(time, window, ctx)
+        self._register_unless_over(time, time, window, ctx)
         return TriggerResult.FIRE
+
+    def _register_unless_over(
+        self, time: int, passed: int, window: Window, ctx: Trigger.TriggerContext
+    ) -> None:
+        """Register the next time; the window's end only if it is later than ``passed``."""
+        if passed < window.max_timestamp():
+            self._register_next(time, window, ctx)
+            return
+        self._state(ctx).add(time + self.interval)
+        self._register(ctx, time + self.interval)
 
 
 class DeltaTrigger(_QuietTrigger):

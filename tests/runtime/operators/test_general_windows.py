@@ -258,6 +258,9 @@ def random_events(chance: random.Random, count: int) -> list[tuple[str, Any]]:
     """Batches, watermarks and steps of processing time."""
     events: list[tuple[str, Any]] = []
     now = watermark = 0
+    # Even, and far from event time, so that no window ends in the very millisecond of an epoch:
+    # its timer would fire at a cut.
+    clock = 100_000
     for _ in range(count):
         kind = chance.choices(["batch", "watermark", "clock"], [6, 3, 1])[0]
         if kind == "batch":
@@ -271,9 +274,9 @@ def random_events(chance: random.Random, count: int) -> list[tuple[str, Any]]:
             watermark = max(watermark + 1, now - chance.randrange(10))
             events.append((kind, watermark))
         else:
-            # Even, so that no window ends in this very millisecond: its timer would fire at a cut.
-            events.append((kind, 2 * now))
-    return [*events, ("watermark", now + 1000), ("clock", 2 * now + 1000), ("end", None)]
+            events.append((kind, clock + 2 * now))
+    end = [("watermark", now + 1000), ("clock", clock + 2 * now + 1000), ("end", None)]
+    return [("clock", clock), *events, *end]
 
 
 def play(harness: OperatorHarness, event: tuple[str, Any]) -> None:
@@ -344,7 +347,7 @@ class GapOfValue(SessionWindowTimeGapExtractor):
 
 
 ASSIGNERS: dict[str, Any] = {
-    "tumbling": TumblingEventTimeWindows.of(10, -3),
+    "tumbling": TumblingEventTimeWindows.of(10, -4),
     "sliding": SlidingEventTimeWindows.of(10, 4),
     "session": EventTimeSessionWindows.with_gap(5),
     "dynamic": EventTimeSessionWindows.with_dynamic_gap(GapOfValue()),
