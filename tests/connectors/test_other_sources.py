@@ -19,7 +19,7 @@ from millstream.connectors.data_generator import (
 )
 from millstream.connectors.number_sequence import NumberSequenceSource
 from millstream.connectors.socket_source import SocketTextStreamSource
-from millstream.connectors.source import Boundedness
+from millstream.connectors.source import Boundedness, SourceBatch
 from millstream.errors import ConfigurationError, SourceError, TypeMismatchError
 from millstream.testing.conformance import check_source, read_records
 from millstream.testing.sources import CRASH, EOF, EPOCH, WATERMARK, At, ScriptedSource
@@ -210,3 +210,23 @@ def test_scripted_watermarks() -> None:
     for record in (1, 2, 3):
         generator.on_event(record, 0, output)
     assert output.watermarks == [5, 9]
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_batches_are_cut_at_the_configured_size(arrow: bool) -> None:
+    values: list[object] = list(range(10))
+    kind = Types.LONG()
+    batch = SourceBatch(
+        arrow=kind.to_arrow(values) if arrow else None,
+        values=None if arrow else values,
+        timestamps=list(range(10)),
+        watermark=9,
+        dead_letters=[("place", "raw", "error")],
+    )
+    parts = list(batch.cut(4))
+    found = [kind.from_arrow(part.arrow) if arrow else part.values for part in parts]
+    assert found == [values[0:4], values[4:8], values[8:]]
+    assert [part.timestamps for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [part.watermark for part in parts] == [None, None, 9]
+    assert [len(part.dead_letters) for part in parts] == [1, 0, 0]
+    assert list(batch.cut(10)) == [batch]

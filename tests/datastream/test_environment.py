@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.graph.model import JobGraph
+    from millstream.metrics.event_time import OperatorTime
 
 
 class FakeClient:
@@ -48,6 +49,9 @@ class FakeClient:
 
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})
+
+    def get_watermarks(self) -> dict[str, OperatorTime]:
+        return {}
 
     def get_accumulators(self) -> dict[str, object]:
         return {}

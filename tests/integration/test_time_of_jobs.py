@@ -22,7 +22,7 @@ from tests.integration.job_runs import (
 )
 
 from millstream.common import WatermarkStrategy
-from millstream.connectors.source import Boundedness
+from millstream.connectors.source import Boundedness, SourceBatch
 from millstream.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -288,6 +288,23 @@ def test_ingestion_time_moves_while_nothing_comes(tmp_path: Path) -> None:
     clock.now = 1140
     running.run()
     assert collected(tmp_path) == [("a", 1000, [0, 1, 2])]
+
+
+class Unparsable(SplitsSource):
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        for batch in super().read(split, start, stop):
+            batch.dead_letters = [("here", "?", "no number")] * 2
+            yield batch
+
+
+def test_dead_letters_are_counted_though_nobody_reads_them(tmp_path: Path) -> None:
+    env = environment(2)
+    stream = env.from_source(Unparsable([[1, 2], [3, 4]]), None, "numbers").uid("numbers")
+    collect(stream.map(lambda each: each), tmp_path)
+    manifest = cluster(env, tmp_path).run()
+    assert manifest is not None
+    assert manifest.totals["numbers.numRecordsIn"] == 4
+    assert manifest.totals["numbers.numRecordsInErrors"] == 8
 
 
 # -- several inputs --------------------------------------------------------------------------------

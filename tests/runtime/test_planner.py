@@ -104,3 +104,16 @@ def test_unbounded_source_discovers_and_grows(tmp_path: Path) -> None:
     work = [(a.split.id, a.start, a.stop) for a in planner.assignments(first, second)]
     assert work == [("0", 3, 4), ("1", 0, 2)]
     assert not second["final"]
+
+
+def test_min_pause_keeps_the_next_epoch_waiting(tmp_path: Path) -> None:
+    log = SplitLog(LocalStorage(tmp_path, fsync=False))
+    planned = PlannedSource("s", _Lengths([100]), 1)
+    planner = SourcePlanner(
+        [planned], log, target_seconds=1, tick_interval=None, min_pause=60_000, wait_seconds=0
+    )
+    first = planner.latest_offset(initial_offset())
+    assert first != initial_offset()
+    planner.epoch_finished(0.1)
+    assert 59 < planner.remaining_pause() <= 60
+    assert planner.latest_offset(first) == first

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.common import Duration, Row, Types, WatermarkStrategy
-from millstream.datastream import JobStatus, KeyedProcessFunction
+from millstream.datastream import JobStatus, KeyedProcessFunction, TumblingEventTimeWindows
 from millstream.datastream.connectors import (
     DataGeneratorSource,
     FileSink,
@@ -160,6 +160,20 @@ def test_oracle_from_spark(make: Make, spark: SparkSession, tmp_path: Path) -> N
     wanted = [*rows, *((n + 100, name.upper()) for n, name in rows if n % 2 == 0)]
     found = parity.execute_and_collect(limit=len(wanted))
     assert sorted(found) == sorted(wanted)  # type: ignore[type-var]
+
+
+def test_watermark_of_a_spark_dataframe(make: Make, spark: SparkSession, tmp_path: Path) -> None:
+    seconds = [1, 4, 12, 3, 31, 9, 33]
+    lines = [f'{{"id": {n}, "at": "1970-01-01T00:00:{n:02}Z"}}\n' for n in seconds]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("".join(lines))
+    frame = spark.readStream.schema("id long, at timestamp").json(str(tmp_path / "in"))
+    env = make(1)
+    stream = env.from_spark(frame.withWatermark("at", "5 seconds"), WatermarkStrategy.preserve())
+    windows = stream.map(lambda row: row.id).key_by(lambda _: 0)
+    sums = windows.window(TumblingEventTimeWindows.of(10_000)).reduce(lambda one, two: one + two)
+    # The watermark is 27.999: the window of the thirties stays open.
+    assert sorted(sums.execute_and_collect(limit=2)) == [12, 1 + 4 + 3 + 9]  # type: ignore[type-var]
 
 
 def test_socket(make: Make) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from millstream.checkpoint.cleanup import state_names
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
+from millstream.common.time import MIN_TIMESTAMP
 from millstream.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -92,6 +93,11 @@ class OperatorDetails:
     #: Bytes of operator state kept in the manifest.
     operator_state_size: int
     committables: int
+    #: "source/split" of the active split that is exactly as far as the operator; empty if none
+    #: is: time was made in mid-stream, there is none yet, or the input is over.
+    held_back_by: str
+    #: Since the job began.
+    late_records_dropped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> 
     for entry, summary in zip(reversed(entries), reversed(summaries), strict=True):
         if entry.manifest is not None and epoch in (None, summary.epoch):
             operators = [
-                _operator(uid, fingerprint.get(uid, ""), acks)
+                _operator(uid, fingerprint.get(uid, ""), acks, entry.manifest)
                 for uid, acks in entry.manifest.operators.items()
             ]
             return CheckpointDetails(summary, operators, entry.manifest)
@@ -276,17 +282,26 @@ def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
     return summaries
 
 
-def _operator(uid: str, kind: str, acks: list[OperatorAck]) -> OperatorDetails:
+def _operator(uid: str, kind: str, acks: list[OperatorAck], manifest: Manifest) -> OperatorDetails:
+    watermark = min(ack.watermark for ack in acks)
+    holding = sorted(
+        f"{source}/{split.split_id}"
+        for source, splits in manifest.splits.items()
+        for split in splits.values()
+        if split.watermark == watermark != MIN_TIMESTAMP and not split.idle
+    )
     handles = [ack.state for ack in acks if ack.state is not None]
     sizes = {file["remote"]: file["size"] for handle in handles for file in handle["files"]}
     return OperatorDetails(
         uid=uid,
         kind=kind,
         subtasks=len(acks),
-        watermark=min(ack.watermark for ack in acks),
+        watermark=watermark,
         backends=sorted({handle["backend"] for handle in handles}),
         state_files=len(sizes),
         state_size=sum(sizes.values()),
         operator_state_size=sum(len(ack.operator_state or b"") for ack in acks),
         committables=sum(len(ack.committables) for ack in acks),
+        held_back_by=holding[0] if holding else "",
+        late_records_dropped=manifest.totals.get(f"{uid}.numLateRecordsDropped", 0),
     )

@@ -103,6 +103,8 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
         ("kind", False),
         ("subtasks", True),
         ("watermark", False),
+        ("held back by", False),
+        ("late", True),
         ("backend", False),
         ("state", True),
         ("files", True),
@@ -114,6 +116,8 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
             operator.kind,
             str(operator.subtasks),
             format_watermark(operator.watermark),
+            operator.held_back_by,
+            str(operator.late_records_dropped),
             ", ".join(operator.backends),
             format_bytes(operator.state_size + operator.operator_state_size),
             str(operator.state_files),
@@ -128,9 +132,21 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
 def _print_splits(splits: object) -> None:
     if not isinstance(splits, dict) or not any(splits.values()):
         return
-    table = _Table(("source", False), ("split", False), ("position", True), ("watermark", False))
+    table = _Table(
+        ("source", False),
+        ("split", False),
+        ("position", True),
+        ("watermark", False),
+        ("", False),
+    )
     rows = [
-        (uid, split.split_id, str(split.position), format_watermark(split.watermark))
+        (
+            uid,
+            split.split_id,
+            str(split.position),
+            format_watermark(split.watermark),
+            "idle" if split.idle else "",
+        )
         for uid, states in splits.items()
         for split in states.values()
     ]

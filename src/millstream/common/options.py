@@ -209,7 +209,8 @@ CHECKPOINTING_TIMEOUT: Final = ConfigOption(
     "execution.checkpointing.timeout",
     parse_duration,
     600_000,
-    "longest time that a checkpoint may take",
+    "longest time that the tasks of an epoch may take; it is given up then, and the restart "
+    "strategy decides whether it runs again",
     minimum=1,
 )
 CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
@@ -342,7 +343,11 @@ TARGET_EPOCH_DURATION: Final = ConfigOption(
     minimum=1,
 )
 BATCH_SIZE: Final = ConfigOption(
-    "millstream.batch.size", parse_integer, 16_384, "records per batch within a task", minimum=1
+    "millstream.batch.size",
+    parse_integer,
+    16_384,
+    "most records in a batch that a source hands on; longer ones are cut",
+    minimum=1,
 )
 LOCAL_DIRECTORY: Final = ConfigOption(
     "millstream.local-directory",

@@ -58,6 +58,23 @@ class SourceBatch:
     #: Dead letters: what could not be parsed, as (place such as "file:line", raw text, error).
     dead_letters: list[tuple[str, str, str]] = field(default_factory=list)
 
+    def cut(self, most: int) -> Iterator[SourceBatch]:
+        """The same in batches of at most ``most`` records."""
+        arrow, values, stamps = self.arrow, self.values, self.timestamps
+        count = len(values or ()) if arrow is None else arrow.num_rows
+        if count <= most:
+            yield self
+            return
+        for start in range(0, count, most):
+            stop = min(start + most, count)
+            yield SourceBatch(
+                arrow=None if arrow is None else arrow.slice(start, stop - start),
+                values=None if values is None else values[start:stop],
+                timestamps=None if stamps is None else stamps[start:stop],
+                watermark=self.watermark if stop == count else None,
+                dead_letters=[] if start else self.dead_letters,
+            )
+
 
 class Source(ABC):
     """A replayable (or not) origin of records.  Instances are pickled to driver and workers.

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from millstream.metrics.event_time import OperatorTime
 
 __all__ = ["JobClient", "JobExecutionResult", "JobStatus"]
 
@@ -86,7 +89,12 @@ class JobClient(Protocol):
         """Where the job is."""
 
     def cancel(self) -> None:
-        """Stop the job after the epoch that runs; returns when it has stopped."""
+        """Stop the job; returns when it has stopped.
+
+        As Flink's cancel gives up the running checkpoint, the epoch that runs is given up: its
+        output never becomes visible, and a new run on the same checkpoint directory reads its
+        records again.
+        """
 
     def get_job_execution_result(self) -> JobExecutionResult:
         """Wait for the end.
@@ -97,3 +105,10 @@ class JobClient(Protocol):
 
     def get_accumulators(self) -> dict[str, object]:
         """Totals so far."""
+
+    def get_watermarks(self) -> dict[str, OperatorTime]:
+        """The event time of each operator at the last checkpoint, by uid.
+
+        Its watermark and lag, the split that holds it back, idle splits, and the late records
+        that it dropped.  Empty before the first checkpoint.
+        """

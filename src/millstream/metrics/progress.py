@@ -59,6 +59,8 @@ class Progress:
     checkpoint_bytes: int
     #: From the start of the epoch until its sinks were committed.
     duration_seconds: float
+    #: What holds event time back, idle splits, late records (``metrics/event_time.py``).
+    event_time: str = ""
 
 
 class ProgressReporter(Protocol):
@@ -72,6 +74,7 @@ class ProgressReporter(Protocol):
         watermark: int,
         checkpoint_bytes: int,
         duration_seconds: float,
+        event_time: str = "",
     ) -> None:
         """Report an epoch that is committed; the arguments are those of ``Progress``."""
 
@@ -90,6 +93,7 @@ class SilentProgressReporter:
         watermark: int,
         checkpoint_bytes: int,
         duration_seconds: float,
+        event_time: str = "",
     ) -> None:
         """Do nothing."""
 
@@ -122,10 +126,17 @@ class LineProgressReporter:
         watermark: int,
         checkpoint_bytes: int,
         duration_seconds: float,
+        event_time: str = "",
     ) -> None:
         """Take the figures of an epoch; writes them if a line is due."""
         self._unwritten = Progress(
-            epoch, records, records_per_second, watermark, checkpoint_bytes, duration_seconds
+            epoch,
+            records,
+            records_per_second,
+            watermark,
+            checkpoint_bytes,
+            duration_seconds,
+            event_time,
         )
         now = self._clock()
         if now >= self._next:
@@ -160,13 +171,20 @@ class LiveProgressReporter:
         watermark: int,
         checkpoint_bytes: int,
         duration_seconds: float,
+        event_time: str = "",
     ) -> None:
         """Show the figures of an epoch."""
         from rich.live import Live
         from rich.text import Text
 
         progress = Progress(
-            epoch, records, records_per_second, watermark, checkpoint_bytes, duration_seconds
+            epoch,
+            records,
+            records_per_second,
+            watermark,
+            checkpoint_bytes,
+            duration_seconds,
+            event_time,
         )
         line = Text(f"{self._job_name}: {format_progress(progress)}", overflow="ellipsis")
         line.no_wrap = True
@@ -209,12 +227,13 @@ def create_progress_reporter(
 
 def format_progress(progress: Progress) -> str:
     """The figures in one line."""
-    return (
+    line = (
         f"epoch {progress.epoch} | {progress.records:,} records | "
         f"{progress.records_per_second:,.0f}/s | "
         f"watermark {format_watermark(progress.watermark)} | "
         f"checkpoint {format_bytes(progress.checkpoint_bytes)} | {progress.duration_seconds:.2f} s"
     )
+    return f"{line} | {progress.event_time}" if progress.event_time else line
 
 
 def format_watermark(watermark: int) -> str:

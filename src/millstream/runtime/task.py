@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow.compute as pc
 
 from millstream.checkpoint.model import OperatorAck, SplitState, TaskAck
+from millstream.common import options
 from millstream.common.pickling import dumps, loads
 from millstream.common.watermark_strategy import TimeOrigin
 from millstream.crash_points import crash_point
@@ -86,10 +87,13 @@ class Task:
         self._attempt = f"g{plan.generation}-{place}-{uuid.uuid4().hex[:12]}"
         self._stores: dict[int, KeyValueStore] = {}
         self._splits: list[SplitState] = []
+        #: Source node -> records that it could not parse.
+        self._unparsed: dict[int, int] = defaultdict(int)
         self._consumed: list[tuple[int, int, str]] = []
         self._started = time.monotonic()
         self._edges = instance.edges
         self._origins = instance.origins
+        self._batch_size = instance.graph.configuration.get(options.BATCH_SIZE)
         #: (channel, stage-0 node) -> the watermark at the end of the split.
         self._reached: dict[tuple[int, int], int] = {}
 
@@ -301,6 +305,7 @@ class Task:
         return len(batch)
 
     def _feed_dead_letters(self, node: StreamNode, read: SourceBatch) -> None:
+        self._unparsed[node.id] += len(read.dead_letters)
         for tag, type_info in node.side_types.items():
             rows = type_info.from_arrow(type_info.to_arrow(list(read.dead_letters)))
             self._instance.outputs[node.id].emit_side(tag, Batch(type_info, values=rows))
@@ -310,13 +315,15 @@ class Task:
     ) -> Iterator[SourceBatch]:
         if node.spark_index is not None:
             if self._spark_rows is not None:
-                yield from self._spark_rows(node.id)
+                for read in self._spark_rows(node.id):
+                    yield from read.cut(self._batch_size)
             return
         if node.source is None:
             message = f"source {node.name!r} has nothing to read"
             raise SourceError(message)
         if assignment.start < assignment.stop:
-            yield from node.source.read(assignment.split, assignment.start, assignment.stop)
+            for read in node.source.read(assignment.split, assignment.start, assignment.stop):
+                yield from read.cut(self._batch_size)
 
     def _split_context(self, node: StreamNode, assignment: SplitAssignment) -> EpochContext:
         watermark, pickled = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
@@ -422,10 +429,17 @@ class Task:
                     state=None if store is None else store.snapshot(),
                     operator_state=None if state is None else dumps(state),
                     committables=[dumps(item) for item in snapshot.committables],
-                    metrics=dict(snapshot.metrics),
+                    metrics=self._metrics(node, snapshot),
                 )
             )
         return acks
+
+    def _metrics(self, node: StreamNode, snapshot: OperatorSnapshot) -> dict[str, int]:
+        metrics = dict(snapshot.metrics)
+        if node.id in self._unparsed:
+            # Counted whether or not anybody reads the side output of dead letters.
+            metrics["numRecordsInErrors"] = self._unparsed[node.id]
+        return metrics
 
     def _acknowledged_watermark(self, node: StreamNode) -> int:
         """What the manifest says of an operator's time.

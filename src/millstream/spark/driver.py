@@ -30,6 +30,7 @@ from millstream.checkpoint.restart import restart_strategy
 from millstream.common import options
 from millstream.datastream.job_client import JobExecutionResult, JobStatus
 from millstream.errors import FencedError, JobError, MillstreamError
+from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.graph.model import JobGraph
+    from millstream.metrics.event_time import OperatorTime
     from millstream.metrics.progress import ProgressReporter
     from millstream.state.store import StateHandle
 
@@ -108,6 +110,9 @@ class _Job:
         root = configuration.get(options.LOCAL_DIRECTORY)
         base = Path(root) if root else Path(tempfile.gettempdir()) / "millstream"
         self.local_root = base / self.job_id
+        self.event_time = EventTimeReader(graph)
+        #: The last checkpoint, for whoever asks.
+        self.last: Manifest | None = None
 
     def clean_up(self, *, finished: bool) -> None:
         """Delete what nobody needs after the end."""
@@ -146,6 +151,13 @@ class SparkJobClient:
     def get_accumulators(self) -> dict[str, object]:
         """Totals so far, by "uid.metric"."""
         return dict(self._totals)
+
+    def get_watermarks(self) -> dict[str, OperatorTime]:
+        """The event time of each operator at the last checkpoint, by uid; empty before it."""
+        last = self._job.last
+        if last is None:
+            return {}
+        return {time.uid: time for time in self._job.event_time.read(last)}
 
     def cancel(self) -> None:
         """Stop the job; the epoch that runs is given up and its output aborted by the next run."""
@@ -251,6 +263,7 @@ class _Run:
             last = coordinator.recover()
             if last is not None:
                 self._count(last)
+                job.last = last
                 if last.final:
                     _LOG.info("job %r has finished before", job.graph.job_name)
                     return True
@@ -287,6 +300,9 @@ class _Run:
         query: StreamingQuery | None = None
         try:
             query = self._start_query(driver, server)
+            # Spark runs the jobs of a query in the group of this name.
+            run_id = str(query.runId)
+            driver.cancel_jobs = lambda: job.session.sparkContext.cancelJobGroup(run_id)
             while query.isActive and not cancelled.is_set() and not driver.drained.is_set():
                 driver.drained.wait(_POLL_SECONDS)
             if driver.drained.is_set():
@@ -295,6 +311,7 @@ class _Run:
                 return False
             raise driver.error or server.error or query.exception() or JobError("query ended")
         finally:
+            driver.ending.set()
             if query is not None:
                 query.stop()
             server.close()
@@ -326,6 +343,7 @@ class _Run:
             local_root=str(job.local_root),
             state_backend=job.graph.configuration.get(options.STATE_BACKEND),
             fsync=job.fsync,
+            timeout=job.graph.configuration.get(options.CHECKPOINTING_TIMEOUT) / 1000,
             spark_sources=[
                 node.id for node in job.graph.nodes.values() if node.spark_index is not None
             ],
@@ -369,6 +387,7 @@ class _Run:
 
     def _epoch_done(self, manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
         self._count(manifest)
+        self._job.last = manifest
         self._on_progress()
         records = sum(split.records for ack in acks for split in ack.splits)
         self._progress.update(
@@ -378,6 +397,7 @@ class _Run:
             self._watermark(manifest),
             sum(_uploaded(ack.state) for task in acks for ack in task.operators),
             seconds,
+            describe(self._job.event_time.read(manifest)),
         )
 
     def _watermark(self, manifest: Manifest) -> int:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.planner import Offset, SourcePlanner
 
-__all__ = ["EpochDriver", "EpochSettings", "spark_source_frame"]
+__all__ = ["EpochDriver", "EpochSettings", "EpochTimeout", "spark_source_frame"]
 
 #: Characters of an error that Spark is told; the driver has the error itself.
 _SHOWN_TO_SPARK: Final = 500
@@ -59,6 +59,7 @@ class EpochSettings:
         state_backend: str,
         fsync: bool,
         spark_sources: list[int],
+        timeout: float,
     ) -> None:
         self.job_id = job_id
         self.run_id = run_id
@@ -66,6 +67,8 @@ class EpochSettings:
         self.local_root = local_root
         self.state_backend = state_backend
         self.fsync = fsync
+        #: Seconds that the tasks of an epoch may take.
+        self.timeout = timeout
         #: Node ids of the Spark DataFrames among the sources.
         self.spark_sources = spark_sources
 
@@ -100,6 +103,10 @@ class EpochDriver:
             self.drained.set()
         #: The error that an epoch ended with: Spark's own keeps only its text.
         self.error: BaseException | None = None
+        #: The run ends: nobody needs to wait for anything.
+        self.ending = threading.Event()
+        #: Gives up what Spark is running for the query; set once the query is known.
+        self.cancel_jobs: Callable[[], None] = lambda: None
 
     def latest_offset(self) -> Offset:
         """Answer Spark's question how far the next epoch should read."""
@@ -131,12 +138,15 @@ class EpochDriver:
         if self._coordinator.handle_replay(epoch, stop):
             self.position = stop
             return
+        # The planner keeps the pause already, but Spark's own sources do not ask it.
+        self.ending.wait(self._planner.remaining_pause())
         crash_point("epoch.start.before")
         last = self._coordinator.last
         start = initial_offset() if last is None else last.offsets
         plan = self._plan(epoch, start, stop, last)
         self.position = stop
-        acks = self._run_tasks(rows, plan)
+        with EpochTimeout(epoch, self._settings.timeout, self._give_up):
+            acks = self._run_tasks(rows, plan)
         manifest = self._coordinator.complete_epoch(
             epoch=epoch,
             acks=acks,
@@ -201,6 +211,9 @@ class EpochDriver:
             fsync=settings.fsync,
         )
 
+    def _give_up(self) -> None:
+        self.cancel_jobs()  # asked here, when it is known
+
     # -- running -------------------------------------------------------------------------------
 
     def _run_tasks(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
@@ -230,6 +243,43 @@ class EpochDriver:
             .repartitionById(parallelism, functions.col("subtask"))
             .sortWithinPartitions("source", "partition", "sequence")
         )
+
+
+class EpochTimeout:
+    """Gives an epoch up that takes longer than ``execution.checkpointing.timeout``.
+
+    As in Flink with its default of no tolerated failure, the job fails then, and the restart
+    strategy decides whether the epoch is run again.  What was published is never given up: only
+    the tasks are timed.
+    """
+
+    def __init__(self, epoch: int, seconds: float, cancel: Callable[[], None]) -> None:
+        """Time epoch ``epoch``; ``cancel`` makes its tasks fail, and is called in a thread."""
+        self._epoch = epoch
+        self._seconds = seconds
+        self._cancel = cancel
+        self._expired = False
+        self._timer = threading.Timer(seconds, self._expire)
+        self._timer.daemon = True
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._cancel()
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._timer.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End; raises CheckpointError in the place of the error that giving up has caused."""
+        self._timer.cancel()
+        if self._expired and kind is not None:
+            message = (
+                f"epoch {self._epoch} was given up: it took longer than "
+                f"execution.checkpointing.timeout ({self._seconds:g} s); raise it, or read less "
+                "per epoch (millstream.epoch.target-duration)"
+            )
+            raise CheckpointError(message) from None
 
 
 def spark_source_frame(frame: DataFrame, node: int, parallelism: int) -> DataFrame:
