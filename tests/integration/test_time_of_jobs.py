@@ -21,7 +21,7 @@ from tests.integration.job_runs import (
     temporary_directory,
 )
 
-from millstream.common import WatermarkStrategy
+from millstream.common import OutputTag, WatermarkStrategy
 from millstream.connectors.source import Boundedness, SourceBatch
 from millstream.datastream import (
     DataStream,
@@ -305,6 +305,19 @@ def test_dead_letters_are_counted_though_nobody_reads_them(tmp_path: Path) -> No
     assert manifest is not None
     assert manifest.totals["numbers.numRecordsIn"] == 4
     assert manifest.totals["numbers.numRecordsInErrors"] == 8
+
+
+def test_records_for_a_side_output_that_nobody_reads_are_counted(tmp_path: Path) -> None:
+    env = environment(2)
+    events = [("a", 1, 50), ("a", 2, 3), ("a", 3, 4), ("a", 4, 60)]
+    stream = env.from_source(SplitsSource([events]), event_time(0), "events")
+    windows = stream.key_by(lambda each: each[0]).window(TumblingEventTimeWindows.of(10))
+    late = windows.side_output_late_data(OutputTag("late")).apply(Gathered()).uid("windows")
+    collect(late, tmp_path)
+    manifest = cluster(env, tmp_path).run()
+    assert manifest is not None
+    assert manifest.totals["windows.numSideOutputRecordsUnread"] == 2
+    assert sorted(collected(tmp_path)) == [("a", 50, [1]), ("a", 60, [4])]
 
 
 # -- several inputs --------------------------------------------------------------------------------

@@ -71,6 +71,8 @@ class NodeOutput:
         #: What receivers know: the last watermark and status sent (or restored).
         self.watermark = MIN_TIMESTAMP
         self.idle = False
+        #: Records for side outputs that nobody reads, since they were last counted.
+        self.unread = 0
 
     def everywhere(self) -> list[ChainedInput | ExchangeWriter]:
         """All receivers: watermarks go to side outputs too."""
@@ -83,7 +85,10 @@ class NodeOutput:
 
     def emit_side(self, tag: str, batch: Batch) -> None:
         """Send records on a side output."""
-        for receiver in self.side.get(tag, ()):
+        receivers = self.side.get(tag, ())
+        if not receivers:
+            self.unread += len(batch)
+        for receiver in receivers:
             receiver.emit(batch)
 
     def emit_watermark(self, watermark: int) -> None:

@@ -439,6 +439,10 @@ class Task:
         if node.id in self._unparsed:
             # Counted whether or not anybody reads the side output of dead letters.
             metrics["numRecordsInErrors"] = self._unparsed[node.id]
+        output = self._instance.outputs[node.id]
+        if output.unread:
+            metrics["numSideOutputRecordsUnread"] = output.unread
+            output.unread = 0
         return metrics
 
     def _acknowledged_watermark(self, node: StreamNode) -> int:
