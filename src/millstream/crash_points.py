@@ -18,7 +18,7 @@ import signal
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CRASH_POINTS", "arm", "crash_point"]
+__all__ = ["CRASH_POINTS", "arm", "crash_point", "points_of"]
 
 ENVIRONMENT_VARIABLE: Final = "MILLSTREAM_CRASH"
 #: Set beside it by the driver so that workers, which Spark puts into a process group of their
@@ -27,7 +27,8 @@ GROUP_VARIABLE: Final = "MILLSTREAM_CRASH_GROUP"
 #: A directory in which passings are counted across processes and restarts.
 COUNT_VARIABLE: Final = "MILLSTREAM_CRASH_DIRECTORY"
 
-#: Name -> where in the protocol it lies.  A test fails if a durable step has none.
+#: Name -> where in the protocol it lies: the part that passes it, a colon, and the place.  A test
+#: fails if a durable step has none.
 CRASH_POINTS: Final[dict[str, str]] = {
     "log.open.before": "driver: before a new generation is published in the manifest log",
     "log.open.after": "driver: the generation is published, nothing recovered yet",
@@ -51,6 +52,9 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "sink.commit.after": "driver: after a committable is committed",
     "file.rename.before": "file sink: before a pending file is renamed",
     "file.rename.after": "file sink: after a pending file is renamed",
+    "notes.transaction.before": "commit table: before the transaction of an epoch's rows",
+    "notes.commit.before": "commit table: rows and notes are written, not committed",
+    "notes.commit.after": "commit table: committed, staged rows are not dropped",
     "sink.abort.before": "driver: before output of lost attempts is aborted",
     "sink.abort.after": "driver: after output of lost attempts is aborted",
     "cleanup.before": "driver: before old checkpoints are cleaned up",
@@ -59,6 +63,11 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "splits.log.before": "driver: before newly discovered splits are logged",
     "splits.log.after": "driver: newly discovered splits are logged",
 }
+
+
+def points_of(*parts: str) -> list[str]:
+    """The names of the points that these parts pass ("driver", "task", "file sink", ...)."""
+    return sorted(name for name, place in CRASH_POINTS.items() if place.split(":")[0] in parts)
 
 
 def _parse(value: str) -> dict[str, int]:

@@ -24,7 +24,7 @@ from tests.checkpoint.toy_checkpoint_job import (
 from millstream.checkpoint.cleanup import state_names
 from millstream.checkpoint.inspect import verify_checkpoints
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.crash_points import CRASH_POINTS
+from millstream.crash_points import points_of
 from millstream.errors import SinkError
 from millstream.testing.crash import record_everything, run_until_done
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Points that lie in parts which the toy job does not have.
 ELSEWHERE = {"splits.log.before", "splits.log.after"}
-POINTS = sorted(CRASH_POINTS.keys() - ELSEWHERE)
+POINTS = sorted(set(points_of("driver", "task", "file sink")) - ELSEWHERE)
 
 
 def run_to_end(directory: Path, seed: int = 0) -> ToyJob:

@@ -29,7 +29,7 @@ from tests.recovery.recovery_data import (
     write_input,
 )
 
-from millstream.crash_points import CRASH_POINTS
+from millstream.crash_points import points_of
 from millstream.testing.crash import Run, run_once
 
 JOB: Final = Path(__file__).parent / "recovery_job.py"
@@ -37,6 +37,8 @@ SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1
 RECORDS: Final = 2_400
 #: Of each of the three files; some sixty epochs in all.
 BYTES_PER_EPOCH: Final = 700
+#: Those that a job with file sinks passes; other sinks have kill tests of their own.
+POINTS: Final = points_of("driver", "task", "file sink")
 #: Only a run that discovers the files logs them: the first.
 FIRST: Final = ["splits.log.before", "splits.log.after"]
 #: Between two steps of the protocol: what Spark replays then differs.
@@ -140,7 +142,7 @@ def test_every_crash_point(seed: int, tmp_path: Path) -> None:
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
     chance = random.Random(seed)
     chain = Chain(tmp_path, seed, "mini")
-    points = sorted(set(CRASH_POINTS) - set(FIRST))
+    points = sorted(set(POINTS) - set(FIRST))
     chance.shuffle(points)
     _kill_at(chain, FIRST + points, chance)
     assert chain.start(slow=False).exit_code == 0
@@ -153,7 +155,7 @@ def test_every_crash_point_and_random_moments_on_spark(seed: int, tmp_path: Path
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
     chance = random.Random(seed)
     chain = Chain(tmp_path, seed, "local[2]")
-    points = sorted(set(CRASH_POINTS) - set(FIRST) - set(DECISIVE))
+    points = sorted(set(POINTS) - set(FIRST) - set(DECISIVE))
     chance.shuffle(points)
     chosen = DECISIVE + points[: SPARK_POINTS - len(FIRST) - len(DECISIVE)]
     chance.shuffle(chosen)
@@ -173,7 +175,7 @@ def test_soak(tmp_path: Path) -> None:
         seed += 1
         chance = random.Random(seed)
         chain = Chain(tmp_path / str(seed), seed, "local[2]")
-        points = sorted(set(CRASH_POINTS) - set(FIRST))
+        points = sorted(set(POINTS) - set(FIRST))
         chance.shuffle(points)
         _kill_at(chain, points[: chance.randrange(1, 8)], chance)
         _kill_at_random(chain, 3, chance)

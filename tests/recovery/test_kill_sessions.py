@@ -23,7 +23,7 @@ from tests.recovery.session_data import (
 )
 from tests.recovery.test_kill_driver import DECISIVE, FIRST, Chain, _kill_at
 
-from millstream.crash_points import CRASH_POINTS
+from millstream.crash_points import points_of
 
 SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1").split(",")]
 POINTS: Final = int(os.environ.get("MILLSTREAM_KILL_POINTS", "5"))
@@ -77,7 +77,7 @@ def test_sessions_early_firing_and_timers(seed: int, tmp_path: Path) -> None:
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed} MILLSTREAM_KILL_POINTS={POINTS}")
     chance = random.Random(seed)
     chain = SessionChain(tmp_path, seed)
-    others = sorted(set(CRASH_POINTS) - set(FIRST) - set(DECISIVE))
+    others = sorted(set(points_of("driver", "task", "file sink")) - set(FIRST) - set(DECISIVE))
     chance.shuffle(others)
     decisive = chance.sample(DECISIVE, min(len(DECISIVE), (POINTS + 1) // 2))
     points = (decisive + others + [each for each in DECISIVE if each not in decisive])[:POINTS]

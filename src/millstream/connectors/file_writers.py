@@ -43,6 +43,7 @@ __all__ = [
     "JsonLinesWriterFactory",
     "ParquetWriterFactory",
     "named_values",
+    "table_of_values",
 ]
 
 #: Rows that a Parquet row group has at least, except for the last.
@@ -97,7 +98,12 @@ def named_values(value: object) -> dict[str, object]:  # noqa: PLR0911 - one per
     return {"f0": value}
 
 
-def _table_of_values(values: Sequence[object]) -> pa.Table:
+def table_of_values(values: Sequence[object]) -> pa.Table:
+    """The records of an untyped stream as columns.
+
+    Raises:
+        SinkError: the values of a column have no common type.
+    """
     rows = [named_values(value) for value in values]
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = []
@@ -346,7 +352,7 @@ class _ParquetRowWriter(BulkWriter):
         self._values.extend(batch.values)
 
     def finish(self) -> None:
-        table = _table_of_values(self._values)
+        table = table_of_values(self._values)
         pq.write_table(table, self._stream, compression=self._compression)
 
 

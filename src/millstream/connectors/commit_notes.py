@@ -1,0 +1,170 @@
+"""The commit table: a database notes, with the rows themselves, which output it holds.
+
+What it is: the exactly-once mechanism of sinks whose target has transactions but cannot keep one
+open across a crash.  The rows of an epoch are staged where nobody reads them; the committer then
+moves them into the table and notes them in ``millstream_commits``, in *one* transaction.  For
+each committable it finds one of:
+
+1. Its part is noted: an earlier try went through and could not say so.  Nothing is to be done.
+2. A later epoch of the same job and sink is noted: this run has been overtaken, or the checkpoint
+   directory was put back from an older copy.  SinkError: going on would repeat or lose rows.
+3. Neither: the rows are not in the table.  They are inserted and noted.
+
+What can never happen: rows without their note or the note without them, for one transaction
+writes both; two committers at a time, for the transaction locks the commit table first.
+
+What it is not: about where rows are staged: ``connectors/embedded_sink.py`` keeps them in files,
+``connectors/postgres_commit_table.py`` in a table of the server.
+
+Read next: ``connectors/embedded_sink.py``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
+
+from millstream.connectors.sink import Committer
+from millstream.crash_points import crash_point
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from millstream.connectors.sink import CommitRequest
+
+__all__ = ["COMMIT_TABLE", "CommitNotes", "NotedCommitter", "NotedPart", "NotedTransaction"]
+
+#: In the same database as the table that is written; made when it is missing.
+COMMIT_TABLE: Final = "millstream_commits"
+
+
+class NotedPart(TypedDict):
+    """The part of a committable that the notes know; sinks add what they need."""
+
+    job: str
+    sink: str
+    #: Unique in its job and sink, for every attempt.
+    part: str
+
+
+class CommitNotes:
+    """Reads and writes the commit table within the caller's transaction.
+
+    Args:
+        execute: runs a statement with parameters and returns a cursor (DB-API).
+        mark: how the database marks parameters.
+    """
+
+    #: Types that SQLite, DuckDB and PostgreSQL know.
+    CREATE: Final = (
+        f"CREATE TABLE IF NOT EXISTS {COMMIT_TABLE} (job TEXT NOT NULL, sink TEXT NOT NULL,"
+        " part TEXT NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (job, sink, part))"
+    )
+
+    def __init__(self, execute: Callable[..., Any], mark: str = "?") -> None:
+        self._execute = execute
+        self._mark = mark
+
+    def read(self, job: str, sink: str) -> dict[str, int]:
+        """Part -> epoch of what is noted."""
+        query = f"SELECT part, epoch FROM {COMMIT_TABLE} WHERE job = ? AND sink = ?"  # noqa: S608
+        return dict(self._execute(self._marked(query), (job, sink)).fetchall())
+
+    def add(self, part: NotedPart, epoch: int) -> None:
+        """Note that the rows of a part are in the table."""
+        statement = f"INSERT INTO {COMMIT_TABLE} VALUES (?, ?, ?, ?)"  # noqa: S608
+        values = (part["job"], part["sink"], part["part"], epoch)
+        self._execute(self._marked(statement), values)
+
+    def forget(self, job: str, sink: str, epoch: int) -> None:
+        """Drop the notes of epochs before ``epoch``, which no run commits again."""
+        statement = f"DELETE FROM {COMMIT_TABLE} WHERE job = ? AND sink = ? AND epoch < ?"  # noqa: S608
+        self._execute(self._marked(statement), (job, sink, epoch))
+
+    def _marked(self, statement: str) -> str:
+        return statement.replace("?", self._mark)
+
+
+class NotedTransaction(Protocol):
+    """An open transaction of the target that excludes other committers."""
+
+    @property
+    def notes(self) -> CommitNotes:
+        """The commit table."""
+
+    def insert(self, part: NotedPart) -> None:
+        """Move the staged rows of a part into the table.
+
+        Raises:
+            SinkError: the staged rows are gone.
+        """
+
+
+class NotedCommitter(Committer):
+    """Inserts staged rows and notes them, in one transaction for all parts of an epoch."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Insert what is not noted yet.
+
+        Raises:
+            SinkError: the target refused the rows or cannot be reached (nothing was inserted), or
+                this run has been overtaken.
+        """
+        if not requests:
+            return
+        parts = [(as_part(request.committable), request.epoch) for request in requests]
+        crash_point("notes.transaction.before")
+        with self.transaction(parts[0][0]["sink"]) as transaction:
+            notes = transaction.notes
+            noted = notes.read(parts[0][0]["job"], parts[0][0]["sink"])
+            for part, epoch in parts:
+                if not is_noted(part, epoch, noted):
+                    transaction.insert(part)
+                    notes.add(part, epoch)
+            notes.forget(parts[0][0]["job"], parts[0][0]["sink"], max(e for _, e in parts))
+            crash_point("notes.commit.before")
+        crash_point("notes.commit.after")
+        self.drop([part for part, _ in parts])
+
+    @abstractmethod
+    def transaction(self, sink_uid: str) -> AbstractContextManager[NotedTransaction]:
+        """A transaction: committed at the end of the block, rolled back if that raises.
+
+        It turns the target's errors into SinkError.
+        """
+
+    def drop(self, parts: Sequence[NotedPart]) -> None:
+        """Drop what is staged outside of the transaction, after the commit."""
+
+
+def is_noted(part: NotedPart, epoch: int, noted: Mapping[str, int]) -> bool:
+    """Whether a part is in the table already.
+
+    Raises:
+        SinkError: it is not, but output of a later epoch is.
+    """
+    if part["part"] in noted:
+        return True
+    newest = max(noted.values(), default=epoch)
+    if newest > epoch:
+        message = (
+            f"sink {part['sink']}: epoch {epoch} is to be committed, but the target holds epoch"
+            f" {newest} of this job: a newer run has taken over, or the checkpoint directory is"
+            " older than the target. Put back both from one copy."
+        )
+        raise SinkError(message)
+    return False
+
+
+def as_part(committable: object) -> NotedPart:
+    """The committable of a sink with a commit table.
+
+    Raises:
+        SinkError: it is none.
+    """
+    if not isinstance(committable, dict) or not {"job", "sink", "part"} <= committable.keys():
+        message = f"not a committable of a sink with a commit table: {committable!r:.200}"
+        raise SinkError(message)
+    return cast("NotedPart", committable)

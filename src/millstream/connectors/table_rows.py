@@ -1,0 +1,114 @@
+"""Records as rows of a database table: which columns they go to, and which one was refused.
+
+What it is: what the sinks of all databases share before any of them is spoken to.
+
+What it is not: a mapping of types; each database has its own.
+
+Read next: ``connectors/embedded_sink.py``, ``connectors/postgres_rows.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.common.composite_types import ROW_KIND_COLUMN
+from millstream.connectors.file_writers import table_of_values
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.runtime.batch import Batch
+
+__all__ = [
+    "columns_of_batch",
+    "first_refused",
+    "match_columns",
+    "quoted",
+    "record_text",
+    "refuse_changes",
+]
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it; the parts of ``schema.table`` are quoted one by one."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def columns_of_batch(batch: Batch) -> pa.Table:
+    """The records as columns; those of an untyped stream by their own names.
+
+    Raises:
+        SinkError: the values of a column have no common type, or a row is a deletion or update.
+    """
+    if batch.type_info.arrow_schema is None:
+        return table_of_values(batch.values)
+    refuse_changes(batch)
+    return pa.Table.from_batches([batch.arrow])
+
+
+def refuse_changes(batch: Batch) -> None:
+    """Raise SinkError if a row is a deletion or update."""
+    columnar = batch.type_info.arrow_schema is not None
+    if columnar and ROW_KIND_COLUMN in batch.arrow.schema.names:
+        message = (
+            "a row is a deletion or update (its RowKind is not INSERT), which tables do not take;"
+            " filter these rows or set their kind"
+        )
+        raise SinkError(message)
+
+
+def match_columns(
+    given: Sequence[str], table: Sequence[str], chosen: Sequence[str] | None, target: str
+) -> list[str]:
+    """The columns of the table that the given columns go to.
+
+    Args:
+        given: names in the records.
+        table: names in the table.
+        chosen: the user's choice of columns, in the order of the records' fields; None: by name.
+        target: for messages.
+
+    Raises:
+        SinkError: a column is missing, or the numbers of columns differ.
+    """
+    names = list(given if chosen is None else chosen)
+    if len(names) != len(given):
+        message = (
+            f"{target}: columns={names} are {len(names)}, but the records have {len(given)}"
+            f" fields: {list(given)}"
+        )
+        raise SinkError(message)
+    missing = [name for name in names if name not in table]
+    if missing:
+        message = (
+            f"{target} has no column {', '.join(map(repr, missing))}; it has {list(table)}, the"
+            f" records have {list(given)}. Rename the fields, or give columns=[...], the table's"
+            " columns in the order of the fields"
+        )
+        raise SinkError(message)
+    return names
+
+
+def first_refused(count: int, fits: Callable[[int], bool]) -> int:
+    """The position of the first record that a table refuses, by trying ever finer prefixes.
+
+    Args:
+        count: of records; all of them together are refused.
+        fits: whether the first n records are accepted, tried and undone.
+    """
+    accepted, refused = 0, count
+    while refused - accepted > 1:
+        middle = (accepted + refused) // 2
+        if fits(middle):
+            accepted = middle
+        else:
+            refused = middle
+    return refused - 1
+
+
+def record_text(rows: pa.Table, index: int) -> str:
+    """A record for a message, cut short if it is long."""
+    return f"{rows.slice(index, 1).to_pylist()[0]!r:.500}"

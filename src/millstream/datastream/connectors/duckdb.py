@@ -1,0 +1,12 @@
+"""The DuckDB sink under an import path like PyFlink's.
+
+What it is: a name only.  What it is not: where it is written.
+
+Read next: ``millstream/connectors/duckdb_sink.py``.
+"""
+
+from __future__ import annotations
+
+from millstream.connectors.duckdb_sink import DuckDbSink
+
+__all__ = ["DuckDbSink"]

@@ -1,0 +1,91 @@
+"""Targets of the tests: a table of some database, made empty, written by a sink, and read.
+
+A target is made from its name (``sqlite``, ``duckdb``) and an address, so that a job in
+another process makes the same one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.common.types import Types
+from millstream.connectors.duckdb_sink import DuckDbSink
+from millstream.connectors.sqlite_sink import SqliteSink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.connectors.sink import Sink
+
+RESULT = Types.ROW_NAMED(["key", "n", "id"], [Types.STRING(), Types.LONG(), Types.LONG()])
+#: The table of the tests; rows of one key have n = 1, 2, 3, ...
+COLUMNS = "key TEXT NOT NULL, n BIGINT NOT NULL CHECK (n < 1000000), id BIGINT"
+
+
+class Target(ABC):
+    """A table that a sink writes."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    @abstractmethod
+    def create(self, columns: str = COLUMNS) -> None:
+        """Make the table ``results``."""
+
+    @abstractmethod
+    def sink(self, **options: Any) -> Sink:
+        """A sink that writes it."""
+
+    @abstractmethod
+    def read(self, query: str = "SELECT * FROM results") -> list[tuple[Any, ...]]:
+        """What a reader sees."""
+
+    def leftovers(self) -> Sequence[object]:
+        """What is pre-committed and not committed."""
+        return list(Path(self.address).parent.glob(".pending*"))
+
+
+class SqliteTarget(Target):
+    """SQLite in WAL mode, so that readers do not wait."""
+
+    def create(self, columns: str = COLUMNS) -> None:
+        with sqlite3.connect(self.address) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"CREATE TABLE results ({columns})")
+        connection.close()
+
+    def sink(self, **options: Any) -> Sink:
+        return SqliteSink(self.address, "results", fsync=False, **options)
+
+    def read(self, query: str = "SELECT * FROM results") -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(self.address)
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+
+
+class DuckDbTarget(Target):
+    """DuckDB; a reader in another process has to wait for the sink."""
+
+    def create(self, columns: str = COLUMNS) -> None:
+        import duckdb  # takes half a second, which other jobs can do without
+
+        with duckdb.connect(self.address) as connection:
+            connection.execute(f"CREATE TABLE results ({columns})")
+
+    def sink(self, **options: Any) -> Sink:
+        return DuckDbSink(self.address, "results", fsync=False, **options)
+
+    def read(self, query: str = "SELECT * FROM results") -> list[tuple[Any, ...]]:
+        import duckdb
+
+        with duckdb.connect(self.address, read_only=True) as connection:
+            rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+            return rows
+
+
+TARGETS: dict[str, type[Target]] = {"sqlite": SqliteTarget, "duckdb": DuckDbTarget}
