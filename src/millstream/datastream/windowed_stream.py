@@ -256,10 +256,11 @@ class WindowedStream:
         )
         combiner = None
         assigner = self._assigner
-        # Late records that fall between windows must be counted, which partials cannot tell.
-        gaps = isinstance(assigner, FixedEventTimeWindows) and assigner.slide > assigner.size
+        # Late records that fall between windows must be counted, which partials cannot tell; nor
+        # can they tell which record of a session came first.
+        panes = isinstance(assigner, FixedEventTimeWindows) and assigner.slide <= assigner.size
         general = self._factory(BuiltInSpec(named)).is_general
-        if not general and self._late_tag is None and not gaps:
+        if panes and not general and self._late_tag is None:
             combiner = CombinerFactory(assigner, named, self._stream.key_selector)
         return self._evaluated(BuiltInSpec(named), chosen, {}, combiner)
 

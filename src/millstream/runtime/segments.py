@@ -134,8 +134,10 @@ def _distinct(values: pa.Array, groups: NDArray[np.int64], count: int) -> list[p
     if values.null_count:
         table = table.filter(values.is_valid())
     pairs = table.group_by(["group", "value"], use_threads=False).aggregate([])
-    # Groups come in their order of appearance, which is theirs by number.
-    return [_lists(one_array(pairs.column("value")), pairs.column("group").to_numpy(), count)]
+    found = pairs.column("group").to_numpy()
+    order = np.argsort(found, kind="stable")  # Arrow gives groups in no particular order
+    taken = one_array(pairs.column("value")).take(pa.array(order))
+    return [_lists(taken, found[order], count)]
 
 
 def _lengths(lists: pa.Array) -> NDArray[np.int64]:

@@ -36,12 +36,16 @@ from millstream.runtime.aggregates import (
     Quantiles,
     Sum,
 )
-from millstream.runtime.batch import MAX_TIMESTAMP, Batch
+from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.operators import BuiltInSpec, CombinerFactory, WindowFactory
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.row_aggregates import RowAggregates
+from millstream.runtime.window_assigners import EventTimeSessionWindows
 from millstream.runtime.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.state.key_groups import key_group, key_group_range, subtask_of
+from millstream.state.rescale import copy_key_groups
 from millstream.testing.harness import OperatorHarness
+from millstream.testing.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,9 +138,11 @@ def expected_of(elements: list[tuple[Row, int]]) -> dict[str, Any]:
 class Feed:
     """Runs a program on a window operator, or on a combiner in front of it."""
 
-    def __init__(self, assigner: Any, lateness: int, *, combined: bool = False) -> None:
+    def __init__(
+        self, assigner: Any, lateness: int, *, combined: bool = False, late: str | None = None
+    ) -> None:
         output = built_in_output_type(RECORD, Types.LONG(), AGGREGATES)
-        factory = WindowFactory(assigner, BuiltInSpec(AGGREGATES), key_of, lateness)
+        factory = WindowFactory(assigner, BuiltInSpec(AGGREGATES), key_of, lateness, late)
         self.window = OperatorHarness(factory, input_type=RECORD, output_type=output)
         self.combiner = None
         if combined:
@@ -213,6 +219,100 @@ def test_oracle_all_aggregates(items: Any, assigner: Any, lateness: int, combine
     assert found == model_of(assigner, lateness, items)
 
 
+def plain(late: tuple[Any, int]) -> str:
+    return repr((sorted(late[0].as_dict().items()), late[1]))
+
+
+class SessionModel:
+    """Flink's merging windows record by record: ``[start, end, elements]`` per key."""
+
+    def __init__(self, gap: int, lateness: int) -> None:
+        self.gap = gap
+        self.lateness = lateness
+        self.watermark = MIN_TIMESTAMP
+        self.open: dict[int, list[tuple[int, int, list[tuple[Row, int]]]]] = {}
+        #: (key, start, end) -> elements at each firing.
+        self.fired: dict[tuple[int, int, int], list[list[tuple[Row, int]]]] = {}
+        self.firings = 0
+        self.late: list[tuple[Row, int]] = []
+
+    def run(self, items: list[tuple[str, Any, int]]) -> SessionModel:
+        for position, (what, first, second) in enumerate(items):
+            if what == "record":
+                self.add(first, record_of(first, position), second)
+            elif what == "watermark":
+                self.advance(first)
+        self.advance(MAX_TIMESTAMP)
+        return self
+
+    def add(self, key: int, record: Row, time: int) -> None:
+        start, end, elements = time, time + self.gap, [(record, time)]
+        rest = []
+        for other in self.open.setdefault(key, []):
+            if other[0] <= end and other[1] >= start:
+                start, end = min(start, other[0]), max(end, other[1])
+                elements = other[2] + elements
+            else:
+                rest.append(other)
+        if end - 1 + self.lateness <= self.watermark:
+            assert len(rest) == len(self.open[key]), "an open session is not late"
+            self.late.append((record, time))
+            return
+        self.open[key] = [*rest, (start, end, elements)]
+        if end - 1 <= self.watermark:
+            self.fire(key, start, end, elements)
+
+    def fire(self, key: int, start: int, end: int, elements: list[tuple[Row, int]]) -> None:
+        self.fired.setdefault((key, start, end), []).append(list(elements))
+        self.firings += 1
+
+    def advance(self, watermark: int) -> None:
+        if watermark <= self.watermark:
+            return
+        before, self.watermark = self.watermark, watermark
+        for key, sessions in self.open.items():
+            for start, end, elements in sessions:
+                if before < end - 1 <= watermark:
+                    self.fire(key, start, end, elements)
+            sessions[:] = [e for e in sessions if e[1] - 1 + self.lateness > watermark]
+
+
+def session_results(harness: OperatorHarness) -> dict[tuple[int, int, int], dict[str, Any]]:
+    found = {}
+    for row, timestamp in harness.records:
+        fields = row.as_dict()  # type: ignore[attr-defined]
+        where = fields.pop("key"), fields.pop("window_start"), fields.pop("window_end")
+        assert timestamp == where[2] - 1
+        found[where] = fields
+    return found
+
+
+@given(ITEMS, st.sampled_from([1, 3, 5, 12]), LATENESS, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_oracle_sessions(items: Any, gap: int, lateness: int, tagged: bool) -> None:
+    feed = Feed(EventTimeSessionWindows.with_gap(gap), lateness, late="late" if tagged else None)
+    harness = feed.run(items)
+    model = SessionModel(gap, lateness).run(items)
+    found = session_results(harness)
+    expected = {w: [expected_of(each) for each in fires] for w, fires in model.fired.items()}
+    assert found.keys() <= expected.keys()
+    for (key, start, end), fires in expected.items():
+        grew = any(k == key and s <= start and end <= e and (s, e) != (start, end)
+                   for k, s, e in found)  # fmt: skip
+        # Records of one batch fire their session once, when all of them are in it: of the firings
+        # in between, and of sessions that were merged, some may be missing.
+        if lateness and grew:
+            assert found.get((key, start, end), fires[0]) in fires
+        else:
+            assert found[key, start, end] == fires[-1]
+    if not lateness:
+        assert len(harness.records) == model.firings
+    late = harness.side_records.get("late", [])
+    assert sorted(map(plain, late)) == sorted(map(plain, model.late if tagged else []))
+    assert harness.metrics["numLateRecordsDropped"] == (0 if tagged else len(model.late))
+    assert list(harness.state_entries()) == []
+
+
 @given(ITEMS, st.integers(1, 40))
 @settings(max_examples=30, deadline=None)
 def test_agree_row_by_row(items: Any, cut: int) -> None:
@@ -232,6 +332,50 @@ def test_agree_row_by_row(items: Any, cut: int) -> None:
         parts.append(pickle.loads(pickle.dumps(accumulator)))
     merged = rows.get_result(rows.merge(*parts))
     assert dict(zip(rows.names, merged, strict=True)) == expected_of(records)
+
+
+def test_sessions_are_restored_at_another_parallelism() -> None:
+    """1 -> 3 -> 2 subtasks, with sessions that go on, and marks, in between."""
+    factory = WindowFactory(
+        EventTimeSessionWindows.with_gap(10), BuiltInSpec(AGGREGATES), key_of, 5
+    )
+    groups = {n: [key_group_range(i, 128, n) for i in range(n)] for n in (1, 2, 3)}
+    stores = [MemoryStore()]
+    for step, parallelism in enumerate((1, 3, 2)):
+        before = groups[(1, 1, 3)[step]]
+        after: list[MemoryStore] = []
+        for subtask in range(parallelism):
+            part = OperatorHarness(
+                factory, input_type=RECORD, subtask=subtask, parallelism=parallelism
+            )
+            part.epoch = step
+            for store, held in zip(stores, before, strict=True):
+                first, stop = groups[parallelism][subtask]
+                if step and held[0] < stop and first < held[1]:
+                    copy_key_groups(store, held, part._store, (first, stop))
+            part.current_watermark = step * 7
+            part.operator.begin_epoch(part._epoch_context())
+            for times in ([step * 7] * 60, [step * 7 + 4] * 60):
+                keys = [k for k in range(60) if first_of(k, parallelism) == subtask]
+                records = [record_of(key, key + step) for key in keys]
+                part.process_all(records, times[: len(keys)], columnar=True)
+            part.watermark(step * 7 + 3)
+            if step == 2:
+                part.finish()
+                found = session_results(part)
+                assert {(s, e) for _, s, e in found} == {(0, 28)}
+                assert sorted(k for k, _, _ in found) == keys
+                assert all(fields["n"] == 6 for fields in found.values())
+                assert list(part.state_entries()) == []
+            else:
+                part.end_epoch(swap=False)
+                part.end_epoch()
+            after.append(part._store)
+        stores = after
+
+
+def first_of(key: int, parallelism: int) -> int:
+    return subtask_of(key_group(key, 128), 128, parallelism)
 
 
 def one_window(

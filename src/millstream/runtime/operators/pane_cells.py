@@ -82,7 +82,7 @@ class Arena:
             pairs = pa.array(np.repeat(np.arange(len(both)), 2))
             merged = self._partials.merge(lines.append_column(_PAIR, pairs), [_PAIR])
             first = self.add(merged.drop_columns([_PAIR]))
-            result.flat[both] = np.arange(first, first + len(both))
+            result.flat[both[merged.column(_PAIR).to_numpy()]] = np.arange(first, first + len(both))
         return result
 
 

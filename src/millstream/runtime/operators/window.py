@@ -33,6 +33,7 @@ from millstream.runtime.operators.window_specs import BuiltInSpec, WindowSpec
 from millstream.runtime.operators.window_state import WindowStateStore
 from millstream.runtime.triggers import EventTimeTrigger
 from millstream.runtime.user_code import user_error
+from millstream.runtime.window_assigners import EventTimeSessionWindows
 from millstream.runtime.windows import FixedEventTimeWindows
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.serializers import dumps, loads
@@ -329,7 +330,7 @@ class WindowFactory:
         tag = getattr(self.late_tag, "tag_id", self.late_tag)
         late_tag = None if tag is None else str(tag)
         if not self.is_general:
-            make: Callable[..., Operator] = _fixed_operator(self.spec)
+            make: Callable[..., Operator] = _fixed_operator(self.assigner, self.spec)
             return make(
                 self.assigner, self.spec, self.key_selector, self.allowed_lateness, late_tag
             )
@@ -347,17 +348,23 @@ class WindowFactory:
 
     @property
     def is_general(self) -> bool:
-        """Whether anything but fixed event-time windows with their default trigger is wanted."""
+        """Whether none of the operators for windows that fire by the watermark alone will do."""
         trigger = self.trigger or self.assigner.get_default_trigger(None)
         by_watermark = type(trigger) is EventTimeTrigger
+        if type(self.assigner) is EventTimeSessionWindows and isinstance(self.spec, BuiltInSpec):
+            return not by_watermark or self.evictor is not None
         fixed = isinstance(self.assigner, FixedEventTimeWindows) and (
             type(self.assigner).assign_windows is FixedEventTimeWindows.assign_windows
         )
         return not (fixed and by_watermark and self.evictor is None)
 
 
-def _fixed_operator(spec: WindowSpec) -> Any:  # noqa: ANN401 - a class of operators
-    """Return the operator of fixed event-time windows for this kind of function."""
+def _fixed_operator(assigner: object, spec: WindowSpec) -> Any:  # noqa: ANN401 - a class
+    """Return the operator of these windows and this kind of function."""
+    if type(assigner) is EventTimeSessionWindows:
+        from millstream.runtime.operators.builtin_session import BuiltInSessionOperator
+
+        return BuiltInSessionOperator
     if isinstance(spec, BuiltInSpec):
         from millstream.runtime.operators.builtin_window import BuiltInWindowOperator
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.runtime.panes import Panes
     from millstream.state.store import KeyValueStore
 
-__all__ = ["WindowChunks", "form_of"]
+__all__ = ["WindowChunks", "decoded", "encoded", "form_of"]
 
 _REST: Final = struct.Struct(">cQI")
 _MOST_TABLES: Final = 64
@@ -113,33 +113,23 @@ class WindowChunks:
             )
         self._added, self._loaded = {}, {}
 
+    def _encoded(self, table: pa.Table) -> bytes:
+        return encoded(table, self._max_parallelism, self._key_groups)
+
     def _range(self, pane: int) -> tuple[bytes, bytes]:
         time = self._panes.last_timestamp(pane)
         return self._section.prefix(time), self._section.after(time)
 
-    def _encoded(self, table: pa.Table) -> bytes:
-        first, stop = self._key_groups
-        groups = f"{self._max_parallelism}:{first}:{stop}".encode()
-        table = table.combine_chunks().replace_schema_metadata({_GROUPS: groups})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        encoded: bytes = sink.getvalue().to_pybytes()
-        return encoded
-
     def _read(self, pane: int) -> dict[bytes, list[pa.Table]]:
         if pane in self._loaded:
             return self._loaded[pane]
-        first, stop = self._key_groups
-        ours = f"{self._max_parallelism}:{first}:{stop}".encode()
+        ours = (self._max_parallelism, self._key_groups)
         begin, end = self._range(pane)
         # As this class wrote the key; each change of parallelism added a range behind it.
         length = len(begin) + _REST.size
         forms: dict[bytes, list[pa.Table]] = {}
         for name, stored in self._store.scan(begin, end):
-            table = pa.ipc.open_stream(stored).read_all()
-            written_by = (table.schema.metadata or {}).get(_GROUPS)
-            table = table.replace_schema_metadata(None)
+            table, written_by = decoded(stored)
             if written_by != ours or len(name) > length:
                 first, stop = chunk_key_groups(name, length, self._key_groups)
                 keys = table.column(KEY).combine_chunks()
@@ -162,3 +152,21 @@ def form_of(table: pa.Table) -> bytes:
         message = f"partial aggregates have keys of type {table.schema.field(KEY).type}"
         raise StateError(message)
     return form
+
+
+def encoded(table: pa.Table, max_parallelism: int, key_groups: tuple[int, int]) -> bytes:
+    """Return an Arrow IPC stream that says which key groups its writer had."""
+    groups = f"{max_parallelism}:{key_groups[0]}:{key_groups[1]}".encode()
+    table = table.combine_chunks().replace_schema_metadata({_GROUPS: groups})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    made: bytes = sink.getvalue().to_pybytes()
+    return made
+
+
+def decoded(stored: bytes) -> tuple[pa.Table, tuple[int, tuple[int, int]]]:
+    """Return the table, and the number of key groups and those that its writer had."""
+    table = pa.ipc.open_stream(stored).read_all()
+    groups, first, stop = map(int, table.schema.metadata[_GROUPS].split(b":"))
+    return table.replace_schema_metadata(None), (groups, (first, stop))

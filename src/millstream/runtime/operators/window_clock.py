@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACCUMULATOR_INDEX",
     "CHUNK_INDEX",
+    "SESSION_INDEX",
     "TimeSection",
     "WindowClock",
 ]
@@ -33,6 +34,7 @@ __all__ = [
 #: State indices of the window operators.  User states are numbered from 0 upwards.
 ACCUMULATOR_INDEX: Final = 0xFFF0
 CHUNK_INDEX: Final = 0xFFF1
+SESSION_INDEX: Final = 0xFFF2
 
 _PREFIX: Final = struct.Struct(">cHQ")
 _SIGN: Final = 2**63

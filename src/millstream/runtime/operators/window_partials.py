@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEY",
+    "POSITION",
     "RECORDS",
     "START",
     "TIME",
@@ -59,6 +60,7 @@ KEY: Final = "key"
 START: Final = "window_start"
 RECORDS: Final = "__records"
 TIME: Final = "__time"
+POSITION: Final = "__position"
 
 _ROW: Final = "__number"
 #: Stands for the record as a whole, where only a predicate is looked at.
@@ -143,8 +145,9 @@ class Partials:
     # From records to partials.
 
     def raw(self, batch: Batch, context: OperatorContext) -> list[pa.Table]:
-        """Return tables of key, pane start or time, and the fields that are aggregated.
+        """Return tables of key, pane start, time and the fields that are aggregated.
 
+        Without panes there are time and position in the batch.
         Most batches give one table; keys of several types give one per form of the key column.
         Records that fall between windows are left out.
         """
@@ -156,6 +159,8 @@ class Partials:
             columns[START] = pa.array(self._panes.starts(panes))
             if self._panes.per_window < self._panes.per_slide:
                 inside = self._panes.last_windows(panes) >= self._panes.first_windows(panes)
+        if self._panes is None:
+            columns[POSITION] = pa.array(np.arange(len(batch)))
         if self._panes is None or self.has_segments:
             columns[TIME] = pa.array(timestamps)
         for name, aggregate in self._sources.values():
@@ -199,7 +204,7 @@ class Partials:
     # Merging.
 
     def merge(self, table: pa.Table, by: Sequence[str]) -> pa.Table:
-        """Merge the rows that agree in ``by``; the result is in order of their appearance.
+        """Merge the rows that agree in ``by``; the result is in no particular order.
 
         Partial columns that the table lacks are left out.
         """
