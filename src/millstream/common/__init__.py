@@ -30,7 +30,13 @@ from millstream.common.functions import (
 from millstream.common.options import ConfigOption
 from millstream.common.output_tag import OutputTag
 from millstream.common.row import Row, RowKind
-from millstream.common.serialization import Encoder
+from millstream.common.serialization import (
+    ByteArraySchema,
+    DeserializationSchema,
+    Encoder,
+    SerializationSchema,
+    SimpleStringSchema,
+)
 from millstream.common.time import Duration, Instant, Time
 from millstream.common.typeinfo import BasicTypeInfo, TypeInformation, Types
 from millstream.common.watermark_strategy import (
@@ -51,8 +57,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AggregateFunction",
     "BasicTypeInfo",
+    "ByteArraySchema",
     "ConfigOption",
     "Configuration",
+    "DeserializationSchema",
     "Duration",
     "Encoder",
     "FilterFunction",
@@ -75,6 +83,8 @@ __all__ = [
     "Row",
     "RowKind",
     "RuntimeContext",
+    "SerializationSchema",
+    "SimpleStringSchema",
     "Time",
     "TimestampAssigner",
     "TypeInformation",

@@ -365,6 +365,17 @@ class SourcePlanner:
         """
         self._aligner.observe(splits)
 
+    def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
+        """Tell the sources how far they are read by committed epochs, for their monitoring.
+
+        Args:
+            splits: as for ``observe``.
+        """
+        for planned in self._sources:
+            if planned.source is not None:
+                states = splits.get(planned.uid, {})
+                planned.source.committed({name: each.position for name, each in states.items()})
+
     def epoch_finished(self, seconds: float) -> None:
         """Tell how long the epoch took, so that the next one can be sized."""
         self._epoch_ended = time.monotonic()

@@ -160,6 +160,7 @@ class EpochDriver:
         seconds = time.monotonic() - started
         self._planner.epoch_finished(seconds)
         self._planner.observe(manifest.splits)
+        self._planner.committed(manifest.splits)
         self._on_epoch(manifest, acks, seconds)
 
     def _offset_of(self, epoch: int) -> Offset:

@@ -156,6 +156,7 @@ class MiniCluster:
             started=0,
         )
         self.planner.observe(manifest.splits)
+        self.planner.committed(manifest.splits)
         return True
 
     def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:

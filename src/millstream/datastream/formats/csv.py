@@ -15,12 +15,24 @@ from millstream.common.types import Types
 from millstream.connectors.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.file_format import MalformedPolicy, StreamFormat
 from millstream.connectors.file_writers import BulkWriterFactory, CsvWriterFactory
+from millstream.connectors.message_formats import (
+    CsvRowDeserializationSchema,
+    CsvRowSerializationSchema,
+)
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
 
-__all__ = ["CsvBulkWriter", "CsvBulkWriters", "CsvReaderFormat", "CsvSchema", "CsvSchemaBuilder"]
+__all__ = [
+    "CsvBulkWriter",
+    "CsvBulkWriters",
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
+    "CsvSchemaBuilder",
+]
 
 
 @dataclass

@@ -1,17 +1,26 @@
-"""JSON lines: a reader format and a bulk writer.
+"""JSON: lines of files, and messages.
 
-What it is: what ``pyflink.datastream.formats.json`` is to Kafka, for files.
-What it is not: the (de)serialization schemas of message queues.
+What it is: ``pyflink.datastream.formats.json``, and the same for files.
+What it is not: the readers and writers.
 
-Read next: ``connectors/json_format.py``.
+Read next: ``connectors/json_format.py``, ``connectors/message_formats.py``.
 """
 
 from __future__ import annotations
 
 from millstream.connectors.file_writers import BulkWriterFactory, JsonLinesWriterFactory
 from millstream.connectors.json_format import JsonLinesFormat
+from millstream.connectors.message_formats import (
+    JsonRowDeserializationSchema,
+    JsonRowSerializationSchema,
+)
 
-__all__ = ["JsonBulkWriters", "JsonLinesFormat"]
+__all__ = [
+    "JsonBulkWriters",
+    "JsonLinesFormat",
+    "JsonRowDeserializationSchema",
+    "JsonRowSerializationSchema",
+]
 
 
 class JsonBulkWriters:

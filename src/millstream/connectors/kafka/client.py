@@ -1,0 +1,227 @@
+"""Talking to a Kafka cluster: properties, topics, offsets, and errors that name the cluster.
+
+What it is: the few questions that source and sink ask a cluster, on ``confluent-kafka``.
+Properties are librdkafka's; where Java's client has another name for the same thing, that is
+accepted too.
+
+What it is not: a reader or writer of records (``reader.py``, ``producers.py``).
+
+Read next: ``connectors/kafka/source.py``, ``connectors/kafka/sink.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ConfigurationError, MillstreamError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from confluent_kafka.admin import AdminClient
+
+__all__ = [
+    "KafkaCluster",
+    "KafkaTopicPartition",
+    "client_configuration",
+    "require_confluent_kafka",
+]
+
+_LOG: Final = logging.getLogger("millstream.kafka")
+#: Seconds that a question to the cluster may take.
+TIMEOUT: Final = 10.0
+
+#: Names of Java's client -> librdkafka's.
+_JAVA_NAMES: Final = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "buffer.memory": "",
+    "max.block.ms": "",
+    "max.poll.records": "",
+    "key.serializer": "",
+    "value.serializer": "",
+    "key.deserializer": "",
+    "value.deserializer": "",
+    "partition.discovery.interval.ms": "",
+    "commit.offsets.on.checkpoint": "",
+    "register.consumer.metrics": "",
+    "client.id.prefix": "",
+}
+_JAAS: Final = re.compile(r"(username|password)\s*=\s*\"?([^\";\s]+)\"?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KafkaTopicPartition:
+    """A partition of a topic, as in PyFlink."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def require_confluent_kafka() -> None:
+    """Check that the client is installed.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        message = "Kafka needs the package confluent-kafka: pip install 'millstream[kafka]'"
+        raise ConfigurationError(message) from error
+
+
+def client_configuration(
+    properties: Mapping[str, str], forced: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The configuration of a client, as librdkafka wants it.
+
+    Args:
+        properties: the user's, by librdkafka's or Java's names.
+        forced: what Millstream relies on; wins.
+    """
+    configuration: dict[str, Any] = {}
+    for name, value in properties.items():
+        known = _JAVA_NAMES.get(name, name)
+        if name == "sasl.jaas.config":
+            found = dict(_JAAS.findall(value))
+            configuration |= {f"sasl.{key}": text for key, text in found.items()}
+        elif known:
+            configuration[known] = value
+    configuration.update(forced or {})
+    return configuration
+
+
+class KafkaCluster:
+    """Questions to a cluster.
+
+    Args:
+        properties: those of the client; ``bootstrap.servers`` among them.
+        error: the class of the errors raised (SourceError or SinkError).
+        who: how errors name the asker.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str], error: type[MillstreamError], who: str
+    ) -> None:
+        require_confluent_kafka()
+        self._error = error
+        self._who = who
+        self._servers = properties.get("bootstrap.servers", "")
+        self._client = self._connect(properties)
+
+    def _connect(self, properties: Mapping[str, str]) -> AdminClient:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        names = (
+            "bootstrap.servers",
+            "security.",
+            "sasl.",
+            "ssl.",
+            "client.id",
+            "socket.",
+            "broker.",
+        )
+        relevant = {k: v for k, v in properties.items() if k.startswith(names)}
+        try:
+            return AdminClient(client_configuration(relevant, {"logger": _LOG}))
+        except (KafkaException, ValueError, TypeError) as error:
+            message = f"{self._who}: the properties are not accepted: {error}"
+            raise ConfigurationError(message) from error
+
+    def topics(self) -> dict[str, list[int]]:
+        """Topic -> its partitions.
+
+        Raises:
+            SourceError or SinkError: no broker can be reached.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            metadata = self._client.list_topics(timeout=TIMEOUT)
+        except KafkaException as error:
+            message = (
+                f"{self._who}: no answer from the Kafka brokers {self._servers!r} within"
+                f" {TIMEOUT:.0f} s: {error.args[0].str()}. Check bootstrap.servers, and that the"
+                " brokers run and can be reached from here."
+            )
+            raise self._error(message) from error
+        self._client.poll(0)
+        return {
+            name: sorted(topic.partitions)
+            for name, topic in metadata.topics.items()
+            if topic.error is None and not name.startswith("__")
+        }
+
+    def require_topics(self, wanted: Iterable[str]) -> None:
+        """Check that topics exist; raises SourceError or SinkError."""
+        topics = self.topics()
+        missing = sorted(set(wanted) - topics.keys())
+        if missing:
+            known = ", ".join(sorted(topics)[:20]) or "none"
+            message = (
+                f"{self._who}: there is no topic {', '.join(map(repr, missing))} at"
+                f" {self._servers!r}; topics there: {known}. Create it, or correct the name."
+            )
+            raise self._error(message)
+
+    def offsets(
+        self, wanted: Mapping[KafkaTopicPartition, object], *, committed_only: bool = False
+    ) -> dict[KafkaTopicPartition, int]:
+        """Ask for offsets of several partitions at once.
+
+        Args:
+            wanted: partition -> ``"earliest"``, ``"latest"`` or a time in milliseconds; -1 is
+                the answer where no record is that late.
+            committed_only: whether "latest" is the last stable offset: before the first record of
+                a transaction that is still open.
+
+        Raises:
+            SourceError: a partition is unknown, or the brokers do not answer.
+        """
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        if not wanted:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        asked = {}
+        for place, what in wanted.items():
+            if isinstance(what, int):
+                spec = OffsetSpec.for_timestamp(what)
+            else:
+                spec = OffsetSpec.earliest() if what == "earliest" else OffsetSpec.latest()
+            asked[TopicPartition(place.topic, place.partition)] = spec
+        futures = self._client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT)
+        found: dict[KafkaTopicPartition, int] = {}
+        for partition, future in futures.items():
+            place = KafkaTopicPartition(partition.topic, partition.partition)
+            try:
+                found[place] = future.result().offset
+            except KafkaException as error:
+                message = f"{self._who}: cannot ask for offsets of {place}: {error.args[0].str()}"
+                raise SourceError(message) from error
+        return found
+
+    def broker_setting(self, name: str) -> str | None:
+        """A setting of the first broker; None if the brokers do not tell."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource
+
+        metadata = self._client.list_topics(timeout=TIMEOUT)
+        broker = str(min(metadata.brokers))
+        resource = ConfigResource(ConfigResource.Type.BROKER, broker)
+        for future in self._client.describe_configs([resource]).values():
+            try:
+                entry = future.result().get(name)
+            except KafkaException:  # a right that many clients do not have
+                return None
+            return None if entry is None else str(entry.value)
+        return None

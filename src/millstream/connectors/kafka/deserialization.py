@@ -1,0 +1,178 @@
+"""From messages to records: values alone, or with key, headers and place.
+
+What it is: what a KafkaSource makes of what it reads, a whole batch at a time where the schema can.
+
+What it is not: the formats themselves (``connectors/message_formats.py``).
+
+Read next: ``connectors/kafka/source.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.common.types import Types
+from millstream.connectors.file_format import MalformedPolicy
+from millstream.connectors.source import SourceBatch
+from millstream.errors import MalformedRecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from millstream.common.serialization import DeserializationSchema
+    from millstream.common.typeinfo import TypeInformation
+
+__all__ = ["KafkaRecord", "KafkaRecordDeserializationSchema", "decode"]
+
+#: Characters of a malformed record that an error shows.
+_SHOWN: Final = 200
+_NO_TIMESTAMP: Final = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """A record as it is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+    #: Milliseconds; the minimum long if the record has none.
+    timestamp: int
+    key: bytes | None
+    #: None is a tombstone.
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class KafkaRecordDeserializationSchema(ABC):
+    """Makes a record of the stream from a record of Kafka; pickled to the workers."""
+
+    @property
+    @abstractmethod
+    def produced_type(self) -> TypeInformation:
+        """The type of the records."""
+
+    @abstractmethod
+    def deserialize(self, record: KafkaRecord) -> object:
+        """The record of the stream; raises ValueError if it does not parse."""
+
+    @staticmethod
+    def value_only(schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:
+        """Look at the value alone; tombstones are passed over."""
+        return ValueOnly(schema)
+
+    @staticmethod
+    def of(
+        function: Callable[[KafkaRecord], object], output_type: TypeInformation | None = None
+    ) -> KafkaRecordDeserializationSchema:
+        """Call a function with each KafkaRecord."""
+        return _Function(function, output_type or Types.PICKLED_BYTE_ARRAY())
+
+
+class ValueOnly(KafkaRecordDeserializationSchema):
+    """The value by a DeserializationSchema."""
+
+    def __init__(self, schema: DeserializationSchema) -> None:
+        self.schema = schema
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """That of the schema."""
+        return self.schema.produced_type
+
+    def deserialize(self, record: KafkaRecord) -> object:
+        """The value's record."""
+        return self.schema.deserialize(record.value or b"")
+
+
+class _Function(KafkaRecordDeserializationSchema):
+    def __init__(
+        self, function: Callable[[KafkaRecord], object], output_type: TypeInformation
+    ) -> None:
+        self._function = function
+        self._type = output_type
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return self._type
+
+    def deserialize(self, record: KafkaRecord) -> object:
+        return self._function(record)
+
+
+def kafka_record(message: Any) -> KafkaRecord:  # noqa: ANN401 - confluent's Message
+    """A message of confluent-kafka as a KafkaRecord."""
+    return KafkaRecord(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp=_timestamp(message),
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )
+
+
+def _timestamp(message: Any) -> int:  # noqa: ANN401 - confluent's Message
+    kind, milliseconds = message.timestamp()
+    return int(milliseconds) if kind else _NO_TIMESTAMP
+
+
+def decode(
+    schema: KafkaRecordDeserializationSchema, messages: Sequence[Any], policy: MalformedPolicy
+) -> SourceBatch:
+    """A batch of confluent's messages as a batch of the stream.
+
+    Raises:
+        MalformedRecordError: a message does not parse, and the policy is to fail.
+    """
+    if isinstance(schema, ValueOnly):
+        messages = [message for message in messages if message.value() is not None]
+        columns = _columns(schema, messages)
+        if columns is not None:
+            return SourceBatch(arrow=columns, timestamps=[_timestamp(each) for each in messages])
+    values: list[object] = []
+    timestamps: list[int] = []
+    letters: list[tuple[str, str, str]] = []
+    for message in messages:
+        record = kafka_record(message)
+        try:
+            values.append(schema.deserialize(record))
+        except (ValueError, ArithmeticError, LookupError, TypeError) as error:
+            if policy is MalformedPolicy.FAIL:
+                raise MalformedRecordError(_message(record, error)) from error
+            letters.append((_place(record), _shown(record), str(error)))
+        else:
+            timestamps.append(record.timestamp)
+    kind = schema.produced_type
+    if kind.arrow_schema is None:
+        return SourceBatch(values=values, timestamps=timestamps, dead_letters=letters)
+    return SourceBatch(arrow=kind.to_arrow(values), timestamps=timestamps, dead_letters=letters)
+
+
+def _columns(schema: ValueOnly, messages: Sequence[Any]) -> pa.RecordBatch | None:
+    if not messages:
+        return None
+    return schema.schema.deserialize_columns([message.value() for message in messages])
+
+
+def _place(record: KafkaRecord) -> str:
+    return f"{record.topic}-{record.partition}:{record.offset}"
+
+
+def _shown(record: KafkaRecord) -> str:
+    return (record.value or b"").decode("utf-8", "backslashreplace")
+
+
+def _message(record: KafkaRecord, error: Exception) -> str:
+    raw = _shown(record)
+    shown = raw if len(raw) <= _SHOWN else raw[:_SHOWN] + "..."
+    return (
+        f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: malformed"
+        f" record: {error}; the value is {shown!r}; correct the producer, or use"
+        " malformed='dead-letter' to set such records aside"
+    )

@@ -1,0 +1,367 @@
+"""The Kafka source: partitions as splits, Kafka's offsets as positions.
+
+What it is: Flink's ``KafkaSource``.  The driver finds partitions and asks how far they can be
+read; tasks read ranges.  Which offset a partition begins (and ends) at is decided when it is
+discovered and logged with the split.  Positions live in Millstream's checkpoints; committing them
+to a consumer group is for monitoring only.
+
+What it is not: a member of a consumer group: no rebalancing, no automatic commits.
+
+Read next: ``connectors/kafka/reader.py``, ``connectors/kafka/offsets.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.connectors.file_format import MalformedPolicy
+from millstream.connectors.kafka.client import (
+    KafkaCluster,
+    KafkaTopicPartition,
+    client_configuration,
+)
+from millstream.connectors.kafka.deserialization import (
+    KafkaRecordDeserializationSchema,
+    decode,
+)
+from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
+from millstream.connectors.kafka.reader import read_range
+from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.errors import ConfigurationError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from millstream.common.serialization import DeserializationSchema
+    from millstream.common.typeinfo import TypeInformation
+
+__all__ = ["KafkaSource", "KafkaSourceBuilder"]
+
+#: Seconds that an answer about ends of partitions is used: the planner asks several times over.
+_ENDS_VALID: Final = 0.02
+#: Milliseconds between two looks for new partitions, as in Flink.
+_DISCOVERY_INTERVAL: Final = 300_000
+
+
+class KafkaSource(Source):
+    """Reads topics of Kafka; made by ``KafkaSource.builder()``."""
+
+    initial_limit = 200_000
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        topics: tuple[str, ...],
+        pattern: str | None,
+        partitions: tuple[KafkaTopicPartition, ...],
+        start: KafkaOffsetsInitializer,
+        stop: KafkaOffsetsInitializer | None,
+        bounded: bool,
+        deserializer: KafkaRecordDeserializationSchema,
+        malformed: MalformedPolicy,
+    ) -> None:
+        self.properties = dict(properties)
+        self.topics = topics
+        self.pattern = pattern
+        self.partitions = partitions
+        self._start = start
+        self._stop = stop
+        self._bounded = bounded
+        self._deserializer = deserializer
+        self._malformed = malformed
+        self._forget()
+
+    def _forget(self) -> None:
+        """What belongs to one process and run."""
+        self._cluster_client: KafkaCluster | None = None
+        self._committer: Any = None
+        #: Monotonic seconds.
+        self._discovered = float("-inf")
+        self._asked = float("-inf")
+        #: Splits whose end is asked for, and the ends as of ``_asked``.
+        self._ends: dict[KafkaTopicPartition, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"_cluster_client": None, "_committer": None, "_ends": {}}
+        return self.__dict__ | own
+
+    @staticmethod
+    def builder() -> KafkaSourceBuilder:
+        """Start building."""
+        return KafkaSourceBuilder()
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded with ``set_bounded``."""
+        return Boundedness.BOUNDED if self._bounded else Boundedness.CONTINUOUS_UNBOUNDED
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """That of the deserializer."""
+        return self._deserializer.produced_type
+
+    @property
+    def _committed_only(self) -> bool:
+        return self.properties.get("isolation.level", "read_committed") == "read_committed"
+
+    @property
+    def _cluster(self) -> KafkaCluster:
+        if self._cluster_client is None:
+            self._cluster_client = KafkaCluster(self.properties, SourceError, str(self))
+        return self._cluster_client
+
+    def __str__(self) -> str:
+        what = self.pattern or ", ".join(self.topics) or ", ".join(map(str, self.partitions))
+        return f"Kafka source of {what!r}"
+
+    def validate(self) -> None:
+        """Check that the brokers answer and have the topics; raises SourceError."""
+        wanted = set(self.topics) | {place.topic for place in self.partitions}
+        self._cluster.require_topics(wanted)
+
+    def start(self) -> None:
+        """A new run."""
+        self._forget()
+
+    def stop(self) -> None:
+        """Let go of connections."""
+        if self._committer is not None:
+            self._committer.close()
+        self._forget()
+
+    # -- splits --------------------------------------------------------------------------------
+
+    def discover(self, known: frozenset[str]) -> list[Split]:
+        """New partitions.  Those found later than the first begin at their earliest record."""
+        interval = int(self.properties.get("partition.discovery.interval.ms", _DISCOVERY_INTERVAL))
+        now = time.monotonic()
+        waited = now - self._discovered
+        if known and (interval <= 0 or waited < interval / 1000):
+            return []
+        self._discovered = now
+        new = [place for place in self._places() if str(place) not in known]
+        if not new:
+            return []
+        begin = KafkaOffsetsInitializer.earliest() if known else self._start
+        starts = self._resolve(begin, new)
+        stops = {} if self._stop is None else self._resolve(self._stop, new)
+        return [self._split(place, starts[place], stops.get(place)) for place in sorted(new)]
+
+    def _split(self, place: KafkaTopicPartition, start: int, stop: int | None) -> Split:
+        properties: dict[str, object] = {
+            "topic": place.topic,
+            "partition": place.partition,
+            "start": start,
+        }
+        if stop is not None:
+            properties["stop"] = max(start, stop)
+        return Split(str(place), properties)
+
+    def _resolve(
+        self, initializer: KafkaOffsetsInitializer, places: list[KafkaTopicPartition]
+    ) -> dict[KafkaTopicPartition, int]:
+        return initializer.resolve(
+            places, self._cluster, self.properties, committed_only=self._committed_only
+        )
+
+    def _places(self) -> list[KafkaTopicPartition]:
+        topics = self._cluster.topics()
+        if self.partitions:
+            return list(self.partitions)
+        pattern = re.compile(self.pattern) if self.pattern is not None else None
+        return [
+            KafkaTopicPartition(topic, partition)
+            for topic in sorted(topics)
+            if topic in self.topics or (pattern is not None and pattern.fullmatch(topic))
+            for partition in topics[topic]
+        ]
+
+    def start_offset(self, split: Split) -> int:
+        """As decided when the partition was found."""
+        return int(str(split.properties["start"]))
+
+    def end_offset(self, split: Split) -> int:
+        """Up to the last stable offset, or to the given end; raises SourceError."""
+        stop = split.properties.get("stop")
+        if stop is not None:
+            return int(str(stop))
+        place = _place(split)
+        now = time.monotonic()
+        if place not in self._ends:
+            self._ends[place] = self.start_offset(split)
+            self._asked = float("-inf")
+        if now - self._asked > _ENDS_VALID:
+            found = self._cluster.offsets(
+                dict.fromkeys(self._ends, "latest"), committed_only=self._committed_only
+            )
+            for each, offset in found.items():
+                self._ends[each] = max(self._ends[each], offset)
+            self._asked = time.monotonic()
+        return self._ends[place]
+
+    def is_final(self, split: Split) -> bool:
+        """Whether an end was given."""
+        return "stop" in split.properties
+
+    # -- reading and telling -------------------------------------------------------------------
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """The records of ``[start, stop)``."""
+        if start >= stop:
+            return
+        for messages in read_range(self.properties, _place(split), start, stop):
+            batch = decode(self._deserializer, messages, self._malformed)
+            if batch.timestamps or batch.dead_letters:
+                yield batch
+
+    def committed(self, offsets: dict[str, int]) -> None:
+        """Commit the offsets to the consumer group, if there is one; nobody waits for it."""
+        wanted = self.properties.get("commit.offsets.on.checkpoint", "true").lower() == "true"
+        if not self.properties.get("group.id") or not wanted or not offsets:
+            return
+        from confluent_kafka import Consumer, TopicPartition
+
+        if self._committer is None:
+            forced = {"enable.auto.commit": False}
+            self._committer = Consumer(client_configuration(self.properties, forced))
+        places = [(name.rpartition("-"), at) for name, at in offsets.items()]
+        self._committer.commit(
+            offsets=[TopicPartition(topic, int(number), at) for (topic, _, number), at in places],
+            asynchronous=True,
+        )
+        self._committer.poll(0)
+
+
+def _place(split: Split) -> KafkaTopicPartition:
+    return KafkaTopicPartition(
+        str(split.properties["topic"]), int(str(split.properties["partition"]))
+    )
+
+
+class KafkaSourceBuilder:
+    """Builds a KafkaSource, as PyFlink's."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, str] = {}
+        self._topics: tuple[str, ...] = ()
+        self._pattern: str | None = None
+        self._partitions: tuple[KafkaTopicPartition, ...] = ()
+        self._start = KafkaOffsetsInitializer.earliest()
+        self._stop: KafkaOffsetsInitializer | None = None
+        self._bounded = False
+        self._deserializer: KafkaRecordDeserializationSchema | None = None
+        self._malformed = MalformedPolicy.FAIL
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        """Set where the brokers are, as "host:port,host:port"."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+        """Set the consumer group that offsets are committed to."""
+        return self.set_property("group.id", group_id)
+
+    def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        """Set the name by which brokers know the clients."""
+        return self.set_property("client.id", prefix)
+
+    def set_topics(self, *topics: str) -> KafkaSourceBuilder:
+        """Read these topics."""
+        self._topics = topics
+        return self
+
+    def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
+        """Read the topics whose whole name matches a regular expression, also new ones."""
+        self._pattern = topic_pattern
+        return self
+
+    def set_partitions(self, partitions: AbstractSet[KafkaTopicPartition]) -> KafkaSourceBuilder:
+        """Read these partitions."""
+        self._partitions = tuple(sorted(partitions))
+        return self
+
+    def set_starting_offsets(
+        self, starting_offsets_initializer: KafkaOffsetsInitializer
+    ) -> KafkaSourceBuilder:
+        """Set where to begin (default: earliest)."""
+        self._start = starting_offsets_initializer
+        return self
+
+    def set_bounded(
+        self, stopping_offsets_initializer: KafkaOffsetsInitializer
+    ) -> KafkaSourceBuilder:
+        """End there, as a bounded source."""
+        self._stop, self._bounded = stopping_offsets_initializer, True
+        return self
+
+    def set_unbounded(
+        self, stopping_offsets_initializer: KafkaOffsetsInitializer
+    ) -> KafkaSourceBuilder:
+        """Stop there, as a source that is unbounded otherwise."""
+        self._stop, self._bounded = stopping_offsets_initializer, False
+        return self
+
+    def set_value_only_deserializer(
+        self, deserialization_schema: DeserializationSchema
+    ) -> KafkaSourceBuilder:
+        """Set how values are read; keys and headers are not looked at."""
+        self._deserializer = KafkaRecordDeserializationSchema.value_only(deserialization_schema)
+        return self
+
+    def set_deserializer(
+        self,
+        deserializer: KafkaRecordDeserializationSchema | Callable[..., object],
+        output_type: TypeInformation | None = None,
+    ) -> KafkaSourceBuilder:
+        """Set how whole records are read: a schema, or a function of a KafkaRecord."""
+        if not isinstance(deserializer, KafkaRecordDeserializationSchema):
+            deserializer = KafkaRecordDeserializationSchema.of(deserializer, output_type)
+        self._deserializer = deserializer
+        return self
+
+    def set_malformed(self, malformed: str | MalformedPolicy) -> KafkaSourceBuilder:
+        """Set what happens to records that do not parse: "fail" or "dead-letter"."""
+        self._malformed = MalformedPolicy.of(malformed)
+        return self
+
+    def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
+        """Set a property of the client, by librdkafka's or Java's name."""
+        self._properties[key] = str(value)
+        return self
+
+    def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
+        """Set several properties."""
+        for key, value in props.items():
+            self.set_property(key, value)
+        return self
+
+    def build(self) -> KafkaSource:
+        """The source; raises ConfigurationError if something is missing."""
+        if "bootstrap.servers" not in self._properties:
+            message = "a Kafka source needs set_bootstrap_servers('host:port')"
+            raise ConfigurationError(message)
+        given = [bool(self._topics), self._pattern is not None, bool(self._partitions)]
+        if sum(given) != 1:
+            message = "call exactly one of set_topics, set_topic_pattern and set_partitions"
+            raise ConfigurationError(message)
+        if self._deserializer is None:
+            message = (
+                "a Kafka source needs set_value_only_deserializer(...) or set_deserializer(...)"
+            )
+            raise ConfigurationError(message)
+        return KafkaSource(
+            {"isolation.level": "read_committed"} | self._properties,
+            topics=self._topics,
+            pattern=self._pattern,
+            partitions=self._partitions,
+            start=self._start,
+            stop=self._stop,
+            bounded=self._bounded,
+            deserializer=self._deserializer,
+            malformed=self._malformed,
+        )

@@ -1,0 +1,119 @@
+"""A real Kafka broker for tests, and what an independent client sees of it.
+
+The broker is the package ``noida-db``; the independent client is ``kafka-python``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import noida_db
+import pytest
+from kafka.admin import NewTopic
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@contextlib.contextmanager
+def running_broker(directory: Path) -> Iterator[Broker]:
+    """A broker on a free port of the loopback interface, stopped whatever happens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = Path(noida_db.__file__).with_name("noida-db")
+    with (directory / "broker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                *(str(program), "start", "--only", "kafka", "--kafka-port", str(port)),
+                *("--data-dir", str(directory / "data")),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError((directory / "broker.log").read_text())
+            time.sleep(0.02)
+        broker = Broker(f"127.0.0.1:{port}")
+        yield broker
+        broker.close()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class Broker:
+    """The broker, as kafka-python sees it."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.admin = KafkaAdminClient(bootstrap_servers=servers)
+        self._producer: Any = None
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+        self.admin.close()
+
+    def topic(self, partitions: int = 1, name: str = "topic") -> str:
+        """A new topic with a name of its own."""
+        name = f"{name}-{uuid.uuid4().hex[:8]}"
+        self.admin.create_topics([NewTopic(name, partitions, 1)])
+        return name
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        partition: int = 0,
+        **fields: Any,
+    ) -> None:
+        """Append records, outside of any transaction."""
+        if self._producer is None:
+            self._producer = KafkaProducer(bootstrap_servers=self.servers)
+        for value in values:
+            self._producer.send(topic, value, partition=partition, **fields)
+        self._producer.flush()
+
+    def read(self, topic: str, *, committed: bool = True) -> list[Any]:
+        """All records that can be read now, partition by partition."""
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.servers,
+            isolation_level="read_committed" if committed else "read_uncommitted",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        try:
+            partitions = sorted(consumer.partitions_for_topic(topic) or ())
+            places = [TopicPartition(topic, each) for each in partitions]
+            ends = consumer.end_offsets(places)
+            consumer.assign(places)
+            consumer.seek_to_beginning(*places)
+            found: dict[Any, list[Any]] = {place: [] for place in places}
+            deadline = time.monotonic() + 20
+            while any(consumer.position(place) < ends[place] for place in places):
+                for place, records in consumer.poll(100).items():
+                    found[place] += [each for each in records if each.offset < ends[place]]
+                if time.monotonic() > deadline:
+                    pytest.fail(f"{topic} was not read up to {ends}")
+            return [record for place in places for record in found[place]]
+        finally:
+            consumer.close()
