@@ -282,25 +282,28 @@ class ContinuousEventTime(Trigger):
 
 
 class ContinuousProcessingTime(Trigger):
-    """At every multiple of the interval of processing time once there is a record."""
+    """At every multiple of the interval of processing time once there is a record.
+
+    And at the end of the window, if the clock has not passed it: in Flink a window of event time
+    whose end the clock has passed fires for ever.
+    """
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
 
-    def _next(self, pane: Pane, time: int) -> None:
-        pane.state["fire"] = min(time + self.interval, pane.end)
+    def _next(self, pane: Pane, time: int, passed: int) -> None:
+        following = time + self.interval
+        pane.state["fire"] = min(following, pane.end) if passed < pane.end else following
         pane.at_processing_time(pane.state["fire"])
 
     def on_element(self, pane: Pane, value: Any, timestamp: int) -> Result:
         if "fire" not in pane.state:
-            self._next(pane, pane.now - pane.now % self.interval)
+            self._next(pane, pane.now - pane.now % self.interval, pane.now - 1)
         return CONTINUE
 
     def on_processing_time(self, pane: Pane, time: int) -> Result:
         if pane.state.get("fire") == time:
-            del pane.state["fire"]
-            if time < pane.end:  # in Flink this fires for ever once the clock has passed the end
-                self._next(pane, time)
+            self._next(pane, time, time)
             return FIRE
         return CONTINUE
 

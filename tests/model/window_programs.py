@@ -464,12 +464,12 @@ def differences(program: Program, script: list[Step]) -> str:
         return f"late: expected {late}, seen {seen.late}"
     if seen.dropped != (0 if program.side_output else len(expected.late)):
         return f"dropped: expected {len(expected.late)}, seen {seen.dropped}"
-    if _forgets(program, script) and seen.left_behind:
+    if forgets(program, script) and seen.left_behind:
         return f"{seen.left_behind} entries of state are left behind"
     return ""
 
 
-def _forgets(program: Program, script: list[Step]) -> bool:
+def forgets(program: Program, script: list[Step]) -> bool:
     """Whether nothing is left at the end: no clock to wait for, and no state of the user's."""
     by_the_clock = "processing" in program.trigger or "moody" in program.trigger
     ended = program.event_time and isinstance(script[-1], Finish)

@@ -254,15 +254,16 @@ class WindowedStream:
         chosen = output_type or built_in_output_type(
             self.get_input_type(), self._stream.get_key_type(), named
         )
+        spec = BuiltInSpec(named, self.get_input_type())
         combiner = None
         assigner = self._assigner
         # Late records that fall between windows must be counted, which partials cannot tell; nor
         # can they tell which record of a session came first.
         panes = isinstance(assigner, FixedEventTimeWindows) and assigner.slide <= assigner.size
-        general = self._factory(BuiltInSpec(named)).is_general
+        general = self._factory(spec).is_general
         if panes and not general and self._late_tag is None:
             combiner = CombinerFactory(assigner, named, self._stream.key_selector)
-        return self._evaluated(BuiltInSpec(named), chosen, {}, combiner)
+        return self._evaluated(spec, chosen, {}, combiner)
 
     def _factory(self, spec: WindowSpec) -> WindowFactory:
         """What makes the operators of these windows."""

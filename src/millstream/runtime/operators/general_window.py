@@ -45,6 +45,7 @@ from millstream.runtime.windows import MergingWindowAssigner, TimeWindow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from millstream.common.typeinfo import TypeInformation
     from millstream.runtime.operator import EpochContext, OperatorSnapshot
     from millstream.runtime.operators.merging_windows import StateWindows
     from millstream.runtime.operators.namespaced_state import Slot
@@ -86,8 +87,10 @@ class GeneralWindowOperator(KeyedOperator):
         self._one_timer = self._fires_by_watermark and self._event_time and not allowed_lateness
         #: Set for built-in aggregates, which are computed row by row here.
         self._rows: RowAggregates | None = None
+        self._input_type: TypeInformation = Types.PICKLED_BYTE_ARRAY()
         if isinstance(spec, BuiltInSpec):
             self._rows = RowAggregates(spec.aggregates, self.extractor)
+            self._input_type = spec.input_type or self._input_type
             spec = AggregateSpec(self._rows, _AsRow(self._rows.names))
         self._logic = make_logic(spec, self)
         self._collector = Collector(self, self.emit)
@@ -489,7 +492,7 @@ class GeneralWindowOperator(KeyedOperator):
         values: list[Any] = [element[0] for element in elements]
         if self._rows is not None:
             times = [element[1] for element in elements]
-            batch = Batch(Types.PICKLED_BYTE_ARRAY(), values=values, timestamps=times)
+            batch = Batch(self._input_type, values=values, timestamps=times)
             values = self._rows.elements(batch, self.context) if values else []
         if logic.lists:
             self._emit_result(place, values)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.common.typeinfo import TypeInformation
     from millstream.runtime.aggregates import Aggregates
 
 __all__ = ["AggregateSpec", "ApplySpec", "BuiltInSpec", "ProcessSpec", "ReduceSpec", "WindowSpec"]
@@ -53,6 +54,8 @@ class BuiltInSpec:
     """Built-in aggregates: a dict of name to aggregate, or a list of them."""
 
     aggregates: Aggregates
+    #: Of the records: elements that an evictor left are made columns again, for filters.
+    input_type: TypeInformation | None = None
 
 
 WindowSpec = ReduceSpec | AggregateSpec | ApplySpec | ProcessSpec | BuiltInSpec
