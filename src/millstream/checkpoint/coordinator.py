@@ -30,6 +30,7 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.publish import EpochFacts, make_manifest
 from millstream.checkpoint.recovery import read_checkpoints
 from millstream.checkpoint.votes import select_votes
+from millstream.connectors.sink import CommitterContext
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, ConfigurationError, CorruptCheckpointError
 
@@ -94,6 +95,7 @@ class Coordinator:
             message = f"execution.checkpointing.num-retained is {retained}; it must be at least 1"
             raise ConfigurationError(message)
         self._job_id = job_id
+        self._storage = storage
         self._committers = dict(committers)
         self._retry = retry or CommitRetry()
         self._clock = clock
@@ -133,6 +135,8 @@ class Coordinator:
         generation = self._log.open_generation()
         crash_point("log.open.after")
         self._opened = True
+        for uid, committer in self._committers.items():
+            committer.open(CommitterContext(self._job_id, uid, generation, self._storage))
         return generation
 
     def recover(self) -> Manifest | None:

@@ -18,7 +18,14 @@ import sys
 import zlib
 from typing import IO, TYPE_CHECKING, cast
 
-from millstream.connectors.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from millstream.connectors.sink import (
+    Committer,
+    DeliveryGuarantee,
+    Sink,
+    SinkKind,
+    SinkWriter,
+    WriterContext,
+)
 from millstream.connectors.text_values import texts_of_batch
 from millstream.errors import SinkError
 
@@ -40,6 +47,7 @@ class PrintSink(Sink):
     """
 
     guarantee = DeliveryGuarantee.AT_LEAST_ONCE
+    kind = SinkKind.ANY
 
     def __init__(self, sink_identifier: str | None = None, *, to_stderr: bool = False) -> None:
         self.sink_identifier = sink_identifier

@@ -8,7 +8,8 @@ commit point) the committer in the driver makes them visible.
 What it is not: a place to decide what is committed.  Only what a published manifest names is
 ever committed, however often a task was tried.
 
-Read next: ``connectors/file_sink.py``; the 30-line example is in ``docs/connectors.md``.
+Read next: ``connectors/file_sink.py``.  ``two_phase_sink.py``, ``write_ahead_sink.py`` and
+``upsert_sink.py`` beside it are templates; ``docs/sinks.md`` has an example of each.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.checkpoint.storage import CheckpointStorage
     from millstream.runtime.batch import Batch
 
 __all__ = [
     "CommitRequest",
     "Committable",
     "Committer",
+    "CommitterContext",
     "DeliveryGuarantee",
     "Sink",
+    "SinkKind",
     "SinkWriter",
     "WriterContext",
 ]
@@ -45,6 +49,19 @@ class DeliveryGuarantee(Enum):
     NONE = "none"
 
 
+class SinkKind(Enum):
+    """How a sink comes to its guarantee; with it the plan says what a weaker one is due to."""
+
+    #: Output cannot be taken back nor recognised.
+    ANY = "any"
+    #: Writing again changes nothing: rows replace those of the same key.
+    IDEMPOTENT = "idempotent"
+    #: Results are kept in the checkpoint and written when it is complete.
+    WRITE_AHEAD = "write-ahead"
+    #: Output is pre-committed where nobody sees it, and committed with the checkpoint.
+    TWO_PHASE = "two-phase"
+
+
 @dataclass(frozen=True, slots=True)
 class WriterContext:
     """What a writer knows: who and which attempt it is."""
@@ -58,6 +75,20 @@ class WriterContext:
     attempt: str
     #: Of the run that the attempt belongs to.
     generation: int = 0
+    #: The checkpoint directory, for what shall be found again by the committer; None in a harness.
+    storage: CheckpointStorage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterContext:
+    """What a committer knows: whose output it commits, and for which run."""
+
+    job_id: str
+    sink_uid: str
+    #: Of this run; output of newer ones is not its own to abort.
+    generation: int
+    #: The checkpoint directory that the writers had.
+    storage: CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +141,12 @@ class Committer(ABC):
          ``retried=True``.  (author)
       3. ``abort_orphans`` never touches what ``keep`` names, nor output of other jobs or of newer
          generations of this one.  (suite)
+      4. ``commit`` gets all committables of the sink in one epoch at once.  (coordinator)
     """
+
+    def open(self, context: CommitterContext) -> None:
+        """Prepare; called once, before anything is committed or aborted."""
+        del context
 
     @abstractmethod
     def commit(self, requests: Sequence[CommitRequest]) -> None:
@@ -143,6 +179,7 @@ class Sink(ABC):
     """
 
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
+    kind: SinkKind = SinkKind.TWO_PHASE
 
     def validate(self) -> None:
         """Check, in the driver before anything is written, that the sink can be used.
@@ -158,3 +195,6 @@ class Sink(ABC):
     def create_committer(self) -> Committer | None:
         """The committer, called in the driver; None for sinks that make output visible at once."""
         return None
+
+    def close(self) -> None:
+        """Let go of what writers shared; called in a worker when its subtask moves or ends."""

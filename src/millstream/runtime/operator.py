@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from millstream.checkpoint.storage import CheckpointStorage
     from millstream.common.configuration import Configuration
     from millstream.common.typeinfo import TypeInformation
     from millstream.runtime.batch import Batch
@@ -100,6 +101,8 @@ class EpochContext:
     final: bool = False
     #: Where sinks and snapshots may put temporary files of this worker.
     scratch_directory: str = ""
+    #: The checkpoint directory; None in a harness.
+    storage: CheckpointStorage | None = None
 
 
 @dataclass(slots=True)

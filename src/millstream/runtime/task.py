@@ -203,6 +203,7 @@ class Task:
             generation=plan.generation,
             final=plan.final,
             scratch_directory=plan.local_root,
+            storage=plan.storage,
         )
 
     def _channels(self, node: StreamNode) -> dict[tuple[int, int], tuple[int, bool]]:

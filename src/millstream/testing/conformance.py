@@ -13,15 +13,28 @@ Read next: ``connectors/source.py``.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
+import tempfile
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.connectors.sink import CommitRequest, DeliveryGuarantee, WriterContext
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.common.pickling import dumps, loads
+from millstream.connectors.sink import (
+    CommitRequest,
+    CommitterContext,
+    DeliveryGuarantee,
+    SinkKind,
+    WriterContext,
+)
+from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millstream.checkpoint.storage import CheckpointStorage
     from millstream.connectors.sink import Committable, Committer, Sink, SinkWriter
     from millstream.connectors.source import Source, SourceBatch, Split
     from millstream.runtime.batch import Batch
@@ -142,97 +155,226 @@ def _check_split(
 
 
 def check_sink(
-    make_sink: Callable[[], Sink], batches: Sequence[Batch], read: Callable[[], Sequence[object]]
+    make_sink: Callable[[], Sink],
+    batches: Sequence[Batch],
+    read: Callable[[], Sequence[object]],
+    storage: CheckpointStorage | None = None,
 ) -> None:
-    """Check a sink that is exactly-once.
+    """Check a sink that is exactly-once: commits, retries, crashes, replays, other runs and jobs.
 
     Args:
         make_sink: makes the sink (the same target at each call).
-        batches: what to write, at least one record.
+        batches: what to write, at least one record; keys differ if the sink writes by key.
         read: what a reader of the target sees, as a sequence of comparable records.
+        storage: the checkpoint directory; None makes a temporary one.
 
     Raises:
-        ConformanceError: a contract is broken.
+        ConformanceError: a contract is broken; the message says which and when.
     """
+    if storage is None:
+        with tempfile.TemporaryDirectory(prefix="millstream-conformance-") as directory:
+            check_sink(make_sink, batches, read, LocalStorage(directory, fsync=False))
+        return
     sink: Sink = pickle.loads(pickle.dumps(make_sink()))
     sink.validate()
     _require(
         sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE, "only exactly-once sinks are checked"
     )
+    _require(sink.create_committer() is not None, "an exactly-once sink needs a committer")
     _require(not read(), "the target must be empty at first")
-
-    loser = _prepare(sink, batches, epoch=1, attempt="loser")
-    winner = _prepare(sink, batches, epoch=1, attempt="winner")
-    _require(not read(), "writer contract 2: output is visible before the commit")
-    committer = _committer(sink)
-    committer.abort_orphans("another-job", UID, [], GENERATION)
-    committer.abort_orphans(JOB, "another-uid", [], GENERATION)
-    committer.abort_orphans(JOB, UID, winner, GENERATION)
-    committer.abort_orphans(JOB, UID, [], GENERATION - 1)  # an older run, not yet fenced
-    _require(not read(), "writer contract 2: output is visible before the commit")
-    _commit(committer, winner, 1, retried=False)
-    first = sorted(map(repr, read()))
-    _require(first, "committed output is not visible")
-    _commit(committer, winner, 1, retried=True)
-    _commit(_committer(sink), winner, 1, retried=True)  # as the next run would
-    _require(sorted(map(repr, read())) == first, "committer contract 1: commit is not idempotent")
-    committer.abort_orphans(JOB, UID, winner, GENERATION)
-    _require(sorted(map(repr, read())) == first, "abort_orphans took committed output away")
-    del loser
-
-    _abort(sink, batches)
-    _require(sorted(map(repr, read())) == first, "aborted output is visible")
-    second = _prepare(sink, batches, epoch=2, attempt="second")
-    _commit(_committer(sink), second, 2, retried=True)  # the driver died before its first try
-    both = sorted(map(repr, read()))
-    _require(both == sorted(first + first), "two epochs of the same records do not give both")
-    empty = _prepare(sink, [], epoch=3, attempt="empty")
-    _commit(committer, empty, 3, retried=False)
-    _require(sorted(map(repr, read())) == both, "an epoch without records changed the output")
+    check = _SinkCheck(sink, batches, read, storage)
+    check.commits()
+    check.aborts()
+    check.crashes()
+    check.others()
+    check.fencing()
+    sink.close()
 
 
-def _context(epoch: int, attempt: str) -> WriterContext:
-    return WriterContext(
-        JOB,
-        UID,
-        subtask=0,
-        parallelism=1,
-        epoch=epoch,
-        attempt=attempt,
-        generation=GENERATION,
-    )
+@dataclass(frozen=True)
+class _Run:
+    """Who writes: one run of one sink of one job."""
+
+    job: str = JOB
+    uid: str = UID
+    generation: int = GENERATION
 
 
-def _written(sink: Sink, batches: Sequence[Batch], epoch: int, attempt: str) -> SinkWriter:
-    writer = sink.create_writer(_context(epoch, attempt))
-    for batch in batches:
-        writer.write(batch)
-    writer.write_watermark(0)
-    return writer
+_RUN = _Run()
+#: The one that takes over from ``_RUN``.
+_NEXT_RUN = _Run(generation=GENERATION + 1)
 
 
-def _prepare(
-    sink: Sink, batches: Sequence[Batch], *, epoch: int, attempt: str
-) -> list[Committable]:
-    writer = _written(sink, batches, epoch, attempt)
-    committables = list(writer.prepare_commit())
-    writer.close()
-    travelled: list[Committable] = pickle.loads(pickle.dumps(committables))
-    return travelled
+class _SinkCheck:
+    """The cases, in an order in which each builds on what the ones before have committed."""
 
+    def __init__(
+        self,
+        sink: Sink,
+        batches: Sequence[Batch],
+        read: Callable[[], Sequence[object]],
+        storage: CheckpointStorage,
+    ) -> None:
+        self._sink = sink
+        self._batches = batches
+        self._read = read
+        self._storage = storage
+        #: What one epoch makes visible, and what all so far have.
+        self._once: list[str] = []
+        self._seen: list[str] = []
+        self._epoch = 0
 
-def _abort(sink: Sink, batches: Sequence[Batch]) -> None:
-    writer = _written(sink, batches, 2, "aborted")
-    writer.abort()
-    writer.close()
+    # -- the cases -----------------------------------------------------------------------------
 
+    def commits(self) -> None:
+        """Invisible before the commit; the attempt that counts only; once, however often."""
+        self._prepare(1, "loser")
+        winner = self._prepare(1, "winner")
+        self._unchanged("writer contract 2: output is visible before the commit")
+        committer = self._committer()
+        committer.abort_orphans("another-job", UID, [], GENERATION)
+        committer.abort_orphans(JOB, "another-uid", [], GENERATION)
+        committer.abort_orphans(JOB, UID, winner, GENERATION)
+        committer.abort_orphans(JOB, UID, [], GENERATION - 1)  # an older run, not yet fenced
+        self._unchanged("writer contract 2: output is visible before the commit")
+        _commit(committer, winner, 1, retried=False)
+        self._once = self._seen = self._now()
+        _require(self._once, "committed output is not visible")
+        _commit(committer, winner, 1, retried=True)
+        committer.close()
+        self._commit(winner, 1)  # as the next run would
+        self._unchanged("committer contract 1: commit is not idempotent")
+        committer = self._committer()
+        committer.abort_orphans(JOB, UID, winner, GENERATION)
+        committer.close()
+        self._unchanged("abort_orphans took committed output away")
+        self._epoch = 1
 
-def _committer(sink: Sink) -> Committer:
-    committer = sink.create_committer()
-    if committer is None:
-        message = "an exactly-once sink needs a committer"
-        raise ConformanceError(message)
-    return committer
+    def aborts(self) -> None:
+        """An aborted writer leaves nothing to see; epochs follow, with and without records."""
+        writer = self._written(2, "aborted", _RUN, 0, self._batches)
+        writer.abort()
+        writer.close()
+        self._unchanged("aborted output is visible")
+        self._next_epoch(_RUN)
+        empty = self._prepare(self._epoch + 1, "empty", batches=[])
+        self._commit(empty, self._epoch + 1)
+        self._epoch += 1
+        self._unchanged("an epoch without records changed the output")
+
+    def crashes(self) -> None:
+        """The epoch was pre-committed, or partly, when the run died; the next one runs it again."""
+        epoch = self._epoch + 1
+        self._prepare(epoch, "before the crash")
+        self._written(epoch, "killed", _RUN, 1, self._batches)  # neither aborted nor closed
+        committer = self._committer(_NEXT_RUN)
+        committer.abort_orphans(JOB, UID, [], _NEXT_RUN.generation)
+        committer.abort_orphans(JOB, UID, [], _NEXT_RUN.generation)  # it died there, once
+        committer.close()
+        self._unchanged("output of an epoch that no manifest names became visible")
+        self._next_epoch(_NEXT_RUN, subtasks=2)
+
+    def others(self) -> None:
+        """Another job, and another sink of this one, keep what they pre-committed."""
+        for run in (_Run(job="another-job"), _Run(uid="another-uid")):
+            theirs = self._prepare(1, "other", run)
+            committer = self._committer()
+            committer.abort_orphans(JOB, UID, [], _NEXT_RUN.generation)
+            committer.close()
+            self._commit(theirs, 1, run)
+            self._grown(1, f"committer contract 3: output of {run} was dropped or shared a note")
+
+    def fencing(self) -> None:
+        """An older run that does not know yet that it was replaced can do no harm."""
+        epoch = self._epoch + 1
+        ours = self._prepare(epoch, "newer", _NEXT_RUN)
+        zombie = self._committer(_RUN)
+        zombie.abort_orphans(JOB, UID, [], _RUN.generation)
+        self._commit(ours, epoch, _NEXT_RUN)
+        self._grown(1, "committer contract 3: an older run dropped output of a newer one")
+        later = self._prepare(epoch + 1, "later", _NEXT_RUN)
+        self._commit(later, epoch + 1, _NEXT_RUN)
+        self._grown(1, "an epoch's output is missing")
+        with contextlib.suppress(SinkError):  # to be refused is as good
+            _commit(zombie, ours, epoch, retried=True)
+        zombie.close()
+        self._unchanged("an older run committed an epoch again that a newer one has passed")
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _next_epoch(self, run: _Run, subtasks: int = 1) -> None:
+        """An epoch whose first commit never ran: the driver died before."""
+        self._epoch += 1
+        committables = [
+            item
+            for subtask in range(subtasks)
+            for item in self._prepare(self._epoch, f"attempt {self._epoch}.{subtask}", run, subtask)
+        ]
+        self._commit(committables, self._epoch, run)
+        self._grown(subtasks, f"epoch {self._epoch} is not visible exactly once")
+
+    def _written(
+        self, epoch: int, attempt: str, run: _Run, subtask: int, batches: Sequence[Batch]
+    ) -> SinkWriter:
+        writer = self._sink.create_writer(
+            WriterContext(
+                run.job,
+                run.uid,
+                subtask=subtask,
+                parallelism=2,
+                epoch=epoch,
+                attempt=attempt,
+                generation=run.generation,
+                storage=self._storage,
+            )
+        )
+        for batch in batches:
+            writer.write(batch)
+        writer.write_watermark(0)
+        return writer
+
+    def _prepare(
+        self,
+        epoch: int,
+        attempt: str,
+        run: _Run = _RUN,
+        subtask: int = 0,
+        batches: Sequence[Batch] | None = None,
+    ) -> list[Committable]:
+        given = self._batches if batches is None else batches
+        writer = self._written(epoch, attempt, run, subtask, given)
+        committables = list(writer.prepare_commit())
+        writer.close()
+        travelled: list[Committable] = loads(dumps(committables))  # type: ignore[assignment]
+        return travelled
+
+    def _committer(self, run: _Run = _RUN) -> Committer:
+        committer = self._sink.create_committer()
+        if committer is None:
+            message = "an exactly-once sink needs a committer"
+            raise ConformanceError(message)
+        committer.open(CommitterContext(run.job, run.uid, run.generation, self._storage))
+        return committer
+
+    def _commit(self, committables: Sequence[Committable], epoch: int, run: _Run = _RUN) -> None:
+        """Commit in a new process, as far as the sink can tell."""
+        committer = self._committer(run)
+        _commit(committer, committables, epoch, retried=True)
+        committer.close()
+
+    # -- what a reader sees --------------------------------------------------------------------
+
+    def _now(self) -> list[str]:
+        return sorted(map(repr, self._read()))
+
+    def _unchanged(self, message: str) -> None:
+        _require(self._now() == self._seen, message)
+
+    def _grown(self, times: int, message: str) -> None:
+        """The records came ``times`` more; by key they replaced themselves."""
+        if self._sink.kind is not SinkKind.IDEMPOTENT:
+            self._seen = sorted(self._seen + self._once * times)
+        self._unchanged(message)
 
 
 def _commit(

@@ -21,7 +21,7 @@ from millstream.errors import ConfigurationError, SinkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.sink import CommitRequest, Committable
+    from millstream.connectors.sink import CommitRequest, Committable, CommitterContext
     from millstream.runtime.batch import Batch
 
 __all__ = ["STEPS", "CollectSink", "FailingSink", "read_collected"]
@@ -60,6 +60,7 @@ class FailingSink(Sink):
         self.step = step
         self.times = times
         self.guarantee = inner.guarantee
+        self.kind = inner.kind
         self._directory = Path(directory or tempfile.mkdtemp(prefix="millstream-failing-"))
 
     @property
@@ -95,6 +96,10 @@ class FailingSink(Sink):
         inner = self.inner.create_committer()
         return None if inner is None else _FailingCommitter(self, inner)
 
+    def close(self) -> None:
+        """Close the inner sink."""
+        self.inner.close()
+
 
 class _FailingWriter(SinkWriter):
     def __init__(self, sink: FailingSink, inner: SinkWriter) -> None:
@@ -126,6 +131,9 @@ class _FailingCommitter(Committer):
     def __init__(self, sink: FailingSink, inner: Committer) -> None:
         self._sink = sink
         self._inner = inner
+
+    def open(self, context: CommitterContext) -> None:
+        self._inner.open(context)
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         self._sink.reach("commit.before")

@@ -11,7 +11,15 @@ from millstream.connectors.blackhole import DiscardingSink
 from millstream.connectors.collection import CollectionSource
 from millstream.connectors.print_sink import PrintSink
 from millstream.connectors.socket_source import SocketTextStreamSource
-from millstream.datastream.connectors.base import DeliveryGuarantee, Sink, Source
+from millstream.datastream.connectors.base import (
+    CheckpointCommitter,
+    DeliveryGuarantee,
+    GenericWriteAheadSink,
+    Sink,
+    Source,
+    TwoPhaseCommitSinkFunction,
+    UpsertSink,
+)
 from millstream.datastream.connectors.datagen import (
     DataGeneratorSource,
     GeneratorFunction,
@@ -36,6 +44,7 @@ __all__ = [
     "BucketAssigner",
     "BulkFormat",
     "BulkWriterFactory",
+    "CheckpointCommitter",
     "CollectionSource",
     "DataGeneratorSource",
     "DeliveryGuarantee",
@@ -46,6 +55,7 @@ __all__ = [
     "FileSourceBuilder",
     "FileSplitAssignerProvider",
     "GeneratorFunction",
+    "GenericWriteAheadSink",
     "NumberSequenceSource",
     "OutputFileConfig",
     "PrintSink",
@@ -55,4 +65,6 @@ __all__ = [
     "SocketTextStreamSource",
     "Source",
     "StreamFormat",
+    "TwoPhaseCommitSinkFunction",
+    "UpsertSink",
 ]

@@ -91,6 +91,7 @@ class SinkOperator(Operator):
     def close(self) -> None:
         """Abort what is under way: an epoch that succeeded has left no writer."""
         self._drop_writer()
+        self._sink.close()
 
     def _make_writer(self) -> SinkWriter:
         context, epoch = self.context, self._epoch
@@ -106,6 +107,7 @@ class SinkOperator(Operator):
                 epoch=epoch.epoch,
                 attempt=epoch.attempt,
                 generation=epoch.generation,
+                storage=epoch.storage,
             )
         )
         return writer
