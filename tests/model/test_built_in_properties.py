@@ -252,7 +252,8 @@ def _check(program: Program, chance: random.Random, replay: str) -> None:
 
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 def test_oracle_built_in_aggregates(assigner: str) -> None:
-    for chance, replay in cases(40 if assigner in VECTORISED else 15):
+    count = {"session": 200}.get(assigner, 40 if assigner in VECTORISED else 15)
+    for chance, replay in cases(count):
         program = random_program(
             chance, assigner=assigner, trigger="default", evictor="none", function="apply"
         )

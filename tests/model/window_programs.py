@@ -328,6 +328,7 @@ Step = Records | Watermark | Now | Cut | Crash | Finish
 def random_script(chance: random.Random) -> list[Step]:
     """Records out of order around a time that goes on, now and then by a leap."""
     steps: list[Step] = []
+    stamps: list[int] = []
     # The clock ends below 400: it passes the end of event-time windows, or never does.
     event, now, number = chance.choice([100, 1_000]), 0, 0
     disorder = chance.choice([0, 5, 25])
@@ -338,12 +339,19 @@ def random_script(chance: random.Random) -> list[Step]:
             batch = []
             for _ in range(chance.randrange(1, 7)):
                 record = (chance.choice("aab"), number, ())
-                batch.append((record, event - chance.randint(0, disorder)))
+                stamps.append(event - chance.randint(0, disorder))
+                batch.append((record, stamps[-1]))
                 number += 1
                 event += chance.choice([0, 1, 1, 2, 7])
             steps.append(Records(tuple(batch)))
         elif kind < 0.75:
-            steps.append(Watermark(event - lag + chance.choice([-3, -1, 0, 0, 4])))
+            time = event - lag + chance.choice([-3, -1, 0, 0, 4])
+            # The last instant of a session, or of its lateness, and those around it.
+            ends = [stamp + length for stamp in stamps for length in (3, 9, 7, 13)]
+            near = [end for end in ends if abs(end - time) < 12]
+            if near and chance.random() < 0.6:
+                time = chance.choice(near) + chance.choice([-1, 0, 0, 0, 1])
+            steps.append(Watermark(time))
         elif kind < 0.85:
             now += chance.choice([0, 1, 3, 9, 20])
             steps.append(Now(now))
