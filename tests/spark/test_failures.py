@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,6 +243,8 @@ def test_restarts_end(
     assert f"{__file__}:" in message, "where the user's code failed"
     wanted = "always the same" if alike else f"failure {failures - 1}"
     assert f"ValueError: {wanted}" in message
+    lines = "".join(traceback.format_exception(caught.value)).splitlines()
+    assert len(lines) < 60, "the user's error drowns in Spark's"
 
 
 def explode(value: Any) -> Any:

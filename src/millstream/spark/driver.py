@@ -29,7 +29,15 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.restart import restart_strategy
 from millstream.common import options
 from millstream.datastream.job_client import JobExecutionResult, JobStatus
-from millstream.errors import FencedError, JobError, MillstreamError
+from millstream.errors import (
+    FencedError,
+    JobError,
+    MillstreamError,
+    ProgramError,
+    SinkError,
+    SourceError,
+    UserFunctionError,
+)
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -87,6 +95,10 @@ def submit(
     client = SparkJobClient(job)
     client.start()
     return client
+
+
+#: Errors whose message names what is wrong and where.
+_PLAIN_ERRORS: Final = (UserFunctionError, ProgramError, SourceError, SinkError)
 
 
 class _Job:
@@ -220,6 +232,11 @@ class SparkJobClient:
                     cause = original_error(error)
                     delay = strategy.next_delay(time.monotonic(), cause)
                     if delay is None:
+                        _LOG.debug("what Spark says of it", exc_info=error)
+                        # Errors of the user's say all there is; Spark's hundreds of lines about
+                        # them would hide that.
+                        if isinstance(cause, _PLAIN_ERRORS):
+                            raise cause from None
                         raise cause from error
                     self._status = JobStatus.RESTARTING
                     _LOG.warning("restarting in %.1f s after: %s", delay, cause)

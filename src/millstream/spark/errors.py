@@ -33,5 +33,4 @@ def original_error(error: BaseException) -> BaseException:
     if not (isinstance(kind, type) and issubclass(kind, errors.MillstreamError)):
         return error
     made: BaseException = kind(message)
-    made.__cause__ = error
     return made

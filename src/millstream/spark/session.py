@@ -43,6 +43,14 @@ _LOCAL_OPTIONS: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
+#: What these log of a failed task, in some hundred lines, the job's own error says in one.
+_QUIET_LOGGERS: Final = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+)
+
 #: Options of the session in which the query starts.  Spark copies them into the query's own
 #: session, so they are put back afterwards.
 STREAMING_OPTIONS: Final = {
@@ -103,6 +111,9 @@ def _start_session(configuration: Configuration) -> SparkSession:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr] # noqa: SLF001
+    for name in _QUIET_LOGGERS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     return session
 
 
