@@ -7,14 +7,7 @@ Read next: ``runtime/windows.py``.
 
 from __future__ import annotations
 
-from millstream.runtime.evictors import (
-    CountEvictor,
-    DeltaEvictor,
-    Evictor,
-    TimeEvictor,
-    TimestampedValue,
-)
-from millstream.runtime.triggers import (
+from millstream.runtime.built_in_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -25,9 +18,15 @@ from millstream.runtime.triggers import (
     ProcessingTimeoutTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
-    Trigger,
-    TriggerResult,
 )
+from millstream.runtime.evictors import (
+    CountEvictor,
+    DeltaEvictor,
+    Evictor,
+    TimeEvictor,
+    TimestampedValue,
+)
+from millstream.runtime.triggers import Trigger, TriggerResult
 from millstream.runtime.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,

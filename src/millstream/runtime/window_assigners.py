@@ -6,7 +6,7 @@ What it is: what users give to ``window()`` beside the fixed event-time windows 
 What it is not: merging itself.  Sessions only say that windows that touch belong together;
 ``runtime/operators/merging_windows.py`` does it.
 
-Read next: ``runtime/triggers.py``.
+Read next: ``runtime/built_in_triggers.py``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConfigurationError, ProgramError
-from millstream.runtime.triggers import (
+from millstream.runtime.built_in_triggers import (
     CountTrigger,
     EndOfStreamTrigger,
     NeverTrigger,
     PurgingTrigger,
-    Trigger,
 )
 from millstream.runtime.windows import (
     CountWindow,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.common.time import Duration, Time
+    from millstream.runtime.triggers import Trigger
 
 __all__ = [
     "CountSlidingWindowAssigner",

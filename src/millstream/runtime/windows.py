@@ -209,7 +209,10 @@ class WindowAssigner(ABC, Generic[T, W]):
     def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:  # noqa: ANN401 - PyFlink's
         """Return the trigger of windows for which the program gives none."""
         del env
-        from millstream.runtime.triggers import EventTimeTrigger, ProcessingTimeTrigger
+        from millstream.runtime.built_in_triggers import (
+            EventTimeTrigger,
+            ProcessingTimeTrigger,
+        )
 
         return EventTimeTrigger() if self.is_event_time() else ProcessingTimeTrigger()
 

@@ -27,6 +27,7 @@ from millstream.common.types import Types
 from millstream.errors import ProgramError
 from millstream.runtime.aggregates import LEADING_COLUMNS
 from millstream.runtime.batch import MAX_TIMESTAMP, Batch
+from millstream.runtime.built_in_triggers import EventTimeTrigger
 from millstream.runtime.evictors import TimestampedValue
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
@@ -38,7 +39,7 @@ from millstream.runtime.operators.window_contents import Accumulators, Elements
 from millstream.runtime.operators.window_logic import make_logic
 from millstream.runtime.operators.window_specs import AggregateSpec, BuiltInSpec
 from millstream.runtime.row_aggregates import RowAggregates
-from millstream.runtime.triggers import EventTimeTrigger, Trigger, TriggerResult
+from millstream.runtime.triggers import Trigger, TriggerResult
 from millstream.runtime.user_code import NO_RECORD, user_error
 from millstream.runtime.windows import MergingWindowAssigner, TimeWindow
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from millstream.errors import ProgramError
 from millstream.runtime.batch import MIN_TIMESTAMP, Batch
+from millstream.runtime.built_in_triggers import EventTimeTrigger
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, store_of
 from millstream.runtime.operators.window_accumulators import MISSING, WindowAccumulators
@@ -31,7 +32,6 @@ from millstream.runtime.operators.window_clock import WindowClock
 from millstream.runtime.operators.window_logic import make_logic
 from millstream.runtime.operators.window_specs import BuiltInSpec, WindowSpec
 from millstream.runtime.operators.window_state import WindowStateStore
-from millstream.runtime.triggers import EventTimeTrigger
 from millstream.runtime.user_code import user_error
 from millstream.runtime.window_assigners import EventTimeSessionWindows
 from millstream.runtime.windows import FixedEventTimeWindows
