@@ -116,12 +116,6 @@ class GeneralWindowOperator(KeyedOperator):
         self._context = WindowTriggerContext(keyed, self.runtime_context.get_metrics_group())
         self._window_states = NamespacedStates(keyed, "windows.function")
         self._assignment = Assignment(self._assigner, self._lateness, keyed, self.runtime_context)
-        self._sets = None
-        if self._merging:
-            self._sets = MergingSets(
-                keyed, self._assignment.codec, sessions=self._assignment.merges_sessions
-            )
-            keyed.add_state(self._sets)
         logic = self._logic
         self._elements: Elements | None = None
         self._contents: Contents
@@ -129,7 +123,15 @@ class GeneralWindowOperator(KeyedOperator):
             self._contents = self._elements = Elements(keyed, timestamps=self._evictor is not None)
         else:
             self._contents = Accumulators(keyed, logic.fold, logic.merge)
+        self._sets = self.make_sets() if self._merging else None
         super().open()
+
+    def make_sets(self) -> MergingSets | None:
+        """Make the state of which windows are in flight; once, in ``open``."""
+        assignment = self._assignment
+        sets = MergingSets(self.keyed_state, assignment.codec, sessions=assignment.merges_sessions)
+        self.keyed_state.add_state(sets)
+        return sets
 
     @property
     def watermark(self) -> int:
@@ -402,7 +404,9 @@ class GeneralWindowOperator(KeyedOperator):
             place = self._assignment.place_at(namespace.removeprefix(WINDOW_TIMERS))
             states = self._states_of(short, place)
             if states is None:
-                continue  # a timer that the trigger left behind
+                # A timer that the trigger left behind, or that of a session before it grew.
+                self._restore_timers(short, place.window)
+                continue
             self._context.set_window(short, place.namespace)
             try:
                 result = call(time, place.window, self._context)
@@ -423,6 +427,23 @@ class GeneralWindowOperator(KeyedOperator):
         if self._sets is None:
             return place.states
         return self._sets.of(key).windows.get(place.window)
+
+    def _restore_timers(self, key: CacheKey, window: Any) -> None:  # noqa: ANN401 - a window
+        """Register the timers of the session that ``window`` became part of.
+
+        They may be missing if the state was written without allowed lateness, by
+        ``session_window.py``.
+        """
+        if self._sets is None or not (self._fires_by_watermark and self._event_time):
+            return
+        if not self._assignment.merges_sessions:
+            return
+        for session in self._sets.of(key).windows:
+            if session.start <= window.start and window.end <= session.end:
+                place = self._assignment.place_of(session)
+                self._context.set_window(key, place.namespace)
+                self._context.register_event_time_timer(place.max_timestamp)
+                self._register_cleanup(place)
 
     def _clear_all(self, key: CacheKey, place: Place, states: StateWindows) -> None:
         """End a window."""

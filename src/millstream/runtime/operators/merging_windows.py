@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
-__all__ = ["MergingSets", "MergingWindowSet", "StateWindows"]
+__all__ = ["MergingSets", "MergingSetsDescriptor", "MergingWindowSet", "StateWindows"]
 
 #: Where the content of a window is: namespaces, in order of the elements.
 StateWindows: TypeAlias = tuple[bytes, ...]
@@ -140,7 +140,9 @@ def _end(window: TimeWindow) -> int:
     return window.end
 
 
-class _MergingSetsDescriptor(StateDescriptor):
+class MergingSetsDescriptor(StateDescriptor):
+    """Of the sets, whichever way they are held in memory."""
+
     kind = "merging windows"
 
 
@@ -155,7 +157,7 @@ class MergingSets:
     def __init__(self, keyed: KeyedState, codec: WindowCodec, *, sessions: bool) -> None:
         """Keep the sets in ``keyed``; ``sessions`` as for ``MergingWindowSet``."""
         self.keyed = keyed
-        self.descriptor: StateDescriptor = _MergingSetsDescriptor("\0windows.merging")
+        self.descriptor: StateDescriptor = MergingSetsDescriptor("\0windows.merging")
         self.index = -1
         self._codec = codec
         self._sessions = sessions

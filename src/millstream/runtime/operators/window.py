@@ -334,9 +334,10 @@ class WindowFactory:
             return make(
                 self.assigner, self.spec, self.key_selector, self.allowed_lateness, late_tag
             )
-        from millstream.runtime.operators.general_window import GeneralWindowOperator
+        from millstream.runtime.operators.session_window import general_operator
 
-        return GeneralWindowOperator(
+        make = general_operator(self.assigner, self.trigger, self.allowed_lateness)
+        return make(
             self.assigner,
             self.spec,
             self.key_selector,

@@ -158,7 +158,26 @@ class Assignment:
                 (Place(window, self.codec.encode(window), self._lateness),)
                 for window in (TimeWindow(time, time + gap) for time in batch.timestamp_list)
             ]
-        return self._assign_each(batch, keys, context)
+        return self._each(batch, keys, context, self._places_of)
+
+    def session_bounds(
+        self, batch: Batch, keys: list[Any], context: OperatorContext
+    ) -> tuple[list[int], list[int]]:
+        """Return starts and ends of the session that each record alone would make.
+
+        Raises:
+            UserFunctionError: the user's gap raised; names the record.
+        """
+        if type(self._assigner) is EventTimeSessionWindows:
+            starts = list(batch.timestamp_list)
+            gap: int = self._assigner.gap
+            return starts, [start + gap for start in starts]
+        windows = [each[0] for each in self._each(batch, keys, context, list)]
+        return [window.start for window in windows], [window.end for window in windows]
+
+    def new_place(self, window: Any) -> Place:  # noqa: ANN401 - a window
+        """Return what there is to know of a window, without keeping it."""
+        return Place(window, self.codec.encode(window), self._lateness)
 
     def _places_of(self, windows: Any) -> list[Place]:  # noqa: ANN401 - a collection of windows
         return [self.place_of(window) for window in windows]
@@ -174,9 +193,14 @@ class Assignment:
             assigned.append(places)
         return assigned
 
-    def _assign_each(
-        self, batch: Batch, keys: list[Any], context: OperatorContext
-    ) -> list[list[Place]]:
+    def _each(
+        self,
+        batch: Batch,
+        keys: list[Any],
+        context: OperatorContext,
+        take: Callable[[Any], list[Any]],
+    ) -> list[list[Any]]:
+        """Call the assigner for each record; ``take`` makes a list of what it returns."""
         set_key, assign = self._keyed.set_current_key, self._assign_one
         assigned = []
         value: Any = NO_RECORD
@@ -184,7 +208,7 @@ class Assignment:
         try:
             for key, value, timestamp in zip(keys, batch.values, batch.timestamp_list, strict=True):
                 set_key(key)
-                assigned.append(self._places_of(assign(value, timestamp, self._context)))
+                assigned.append(take(assign(value, timestamp, self._context)))
         except Exception as error:
             raise user_error(
                 context, error, value, doing="assigning windows to", key=key

@@ -75,6 +75,10 @@ class Contents(ABC):
     def prefetch_slots(self, slots: Sequence[Slot]) -> None:
         """Read what is needed to add to ``slots``, by one multi-get."""
 
+    @abstractmethod
+    def adder(self) -> Callable[[Slot, Any, int], None]:
+        """Return what adds (slot, element, timestamp), where no window is evaluated twice."""
+
     def emitted(self, key: CacheKey, states: StateWindows) -> None:
         """Note that what was computed from the content may still be in use when it changes."""
 
@@ -120,6 +124,19 @@ class Accumulators(Contents):
         del timestamp
         slot = (key, states[0])
         self._values.put(slot, self._fold(self._read(slot), value))
+
+    def adder(self) -> Callable[[Slot, Any, int], None]:
+        """Return what folds an element in, with all it needs at hand."""
+        values, fold = self._values, self._fold
+        cache, touch, read = values.cache, values.dirty.add, values.get
+
+        def add(slot: Slot, value: Any, timestamp: int) -> None:  # noqa: ANN401 - as in ``add``
+            del timestamp
+            so_far = cache[slot] if slot in cache else read(slot)
+            cache[slot] = fold(so_far, value)
+            touch(slot)
+
+        return add
 
     def get(self, key: CacheKey, states: StateWindows) -> Any:  # noqa: ANN401 - the user's accumulator
         """Return the accumulator."""
@@ -192,6 +209,20 @@ class Elements(Contents):
             self._tails[slot].append(item)
         except KeyError:
             self._tails[slot] = [item]
+
+    def adder(self) -> Callable[[Slot, Any, int], None]:
+        """Return what appends an element."""
+
+        def add(slot: Slot, value: Any, timestamp: int) -> None:  # noqa: ANN401 - as in ``add``
+            self._count += 1
+            item = (value, timestamp) if self._timestamps else value
+            tail = self._tails.get(slot)
+            if tail is None:
+                self._tails[slot] = [item]
+            else:
+                tail.append(item)
+
+        return add
 
     def size(self, key: CacheKey, states: StateWindows) -> int:
         """Return the number of elements."""
