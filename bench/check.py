@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import duckdb
-from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
+from bench.data import MAX_OUT_OF_ORDERNESS_MS, SESSION_GAP_MS, WINDOW_MS, Dataset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +44,32 @@ with truth as (select key, ts // {size} * {size} as start, count(*) as n, sum(va
 select * from differ
 """
 
+# Panes first: an event is in up to 100 windows.
+_SLIDING = """
+with panes as (select key, ts // {slide} as pane, count(*) as n, sum(value) as total
+               from {events} group by 1, 2),
+     truth as (select key, (pane - step) * {slide} as start, sum(n) as n, sum(total) as total
+               from panes, range({size} // {slide}) as steps(step) group by 1, 2),
+     result as (select key, start, n, total from {output}),
+     differ as ((select * from truth except all select * from result)
+                union all (select * from result except all select * from truth))
+select * from differ
+"""
+
+# Events of one time are peers in both windows over them, so their order does not matter.
+_SESSIONS = """
+with gaps as (select *, coalesce(ts - lag(ts) over (partition by key order by ts), {gap} + 1)
+                        > {gap} as fresh from {events}),
+     numbered as (select *, sum(fresh::int) over (partition by key order by ts) as session
+                  from gaps),
+     truth as (select key, min(ts) as start, max(ts) + {gap} as stop, count(*) as n,
+                      sum(value) as total from numbered group by key, session),
+     result as (select key, start, stop, n, total from {output}),
+     differ as ((select * from truth except all select * from result)
+                union all (select * from result except all select * from truth))
+select * from differ
+"""
+
 _MAP_FILTER = """
 with truth as (select key, value * 3 as value, ts from {events} where (value * 3) % 2 = 0),
      differ as ((select * from truth except all select key, value, ts from {output})
@@ -59,7 +85,15 @@ select * from truth full join result using (key)
 where truth.n is distinct from result.n or outputs <> truth.n
 """
 
-_QUERIES = {"count": _COUNT, "windows": _WINDOWS, "map_filter": _MAP_FILTER, "state": _STATE}
+_SLIDES = (10_000, 1_000, 100)
+_QUERIES = {
+    "count": _COUNT,
+    "map_filter": _MAP_FILTER,
+    "sessions": _SESSIONS,
+    "state": _STATE,
+    "windows": _WINDOWS,
+    **{f"sliding_{slide}": _SLIDING.replace("{slide}", str(slide)) for slide in _SLIDES},
+}
 
 
 #: Names of the result's columns by their position, for each number of columns.
@@ -67,6 +101,8 @@ _COLUMNS = {
     "count": {2: "key, count"},
     "state": {2: "key, count"},
     "map_filter": {3: "key, value, ts"},
+    "sessions": {5: "key, start, stop, n, total"},
+    **{f"sliding_{slide}": {5: "key, start, stop, n, total"} for slide in _SLIDES},
     "windows": {4: "key, start, n, total", 5: "key, start, stop, n, total"},
 }
 
@@ -85,7 +121,7 @@ def check(kind: str, dataset: Dataset, output: Path, *, closed_only: bool) -> in
     """Compare the rows in ``output`` with the truth.
 
     Args:
-        kind: ``count``, ``windows``, ``map_filter`` or ``state``.
+        kind: ``count``, ``windows``, ``sliding_1000``, ``sessions``, ``map_filter`` or ``state``.
         dataset: what was read.
         output: directory of the result.
         closed_only: windows that the last watermark (highest timestamp less the allowed delay)
@@ -108,7 +144,9 @@ def check(kind: str, dataset: Dataset, output: Path, *, closed_only: bool) -> in
         if closed_only:
             row = database.execute(f"select max(ts) from {events}").fetchone()
             closed = (row[0] if row else 0) - MAX_OUT_OF_ORDERNESS_MS
-        query = _QUERIES[kind].format(events=events, output=result, size=WINDOW_MS, closed=closed)
+        query = _QUERIES[kind].format(
+            events=events, output=result, size=WINDOW_MS, gap=SESSION_GAP_MS, closed=closed
+        )
         wrong = database.execute(f"{query} limit 3").fetchall()
         if wrong:
             message = f"{kind}: {output} differs from DuckDB, for example {wrong}"

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 __all__ = [
     "EVENTS_PER_SECOND",
     "MAX_OUT_OF_ORDERNESS_MS",
+    "SESSION_GAP_MS",
     "WINDOW_MS",
     "Dataset",
     "cache_directory",
@@ -42,6 +43,8 @@ _START_MS = 1_767_225_600_000
 EVENTS_PER_SECOND = 10_000
 MAX_OUT_OF_ORDERNESS_MS = 500
 WINDOW_MS = 10_000
+#: A key among 50,000 has an event every 5 s on average, so about a third of them ends a session.
+SESSION_GAP_MS = 5_000
 #: Rows per Parquet row group: small enough that a file can be read by two tasks.
 _ROW_GROUP = 65_536
 

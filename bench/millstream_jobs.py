@@ -1,7 +1,8 @@
 """The workloads as Millstream programs, with the public API alone.
 
 What it is: one job per workload, each in a process of its own.  Besides the four that peers run
-as well there are ``idle`` (how long an epoch without data takes) and ``state`` (large state).
+as well there are ``idle`` (how long an epoch without data takes), ``state`` (large state),
+``sessions``, and ``sliding_...`` (windows that overlap).
 Rates come from the checkpoint directory: when each epoch's manifest was published and how many
 records it had read.
 
@@ -15,10 +16,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
+from bench.data import MAX_OUT_OF_ORDERNESS_MS, SESSION_GAP_MS, WINDOW_MS, Dataset
 from bench.functions import is_even, triple
 from bench.measure import Batch, Outcome, steady_rate
 from bench.spark_session import start_session, warm_up_dataset
@@ -37,7 +39,11 @@ from millstream.datastream.aggregates import Count, Sum
 from millstream.datastream.connectors import DiscardingSink
 from millstream.datastream.connectors.file_system import FileSink, FileSource
 from millstream.datastream.state import ValueStateDescriptor
-from millstream.datastream.window import TumblingEventTimeWindows
+from millstream.datastream.window import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -132,6 +138,24 @@ def windows_built_in(events: DataStream) -> DataStream:
     )
 
 
+def sliding(events: DataStream, slide: int) -> DataStream:
+    """10 s windows that begin every ``slide`` milliseconds, count and sum built in."""
+    return (
+        events.key_by(lambda event: event.key)
+        .window(SlidingEventTimeWindows.of(WINDOW_MS, slide))
+        .aggregate({"n": Count(), "total": Sum("value")})
+    )
+
+
+def sessions(events: DataStream) -> DataStream:
+    """Sessions with a gap of 5 s, count and sum built in."""
+    return (
+        events.key_by(lambda event: event.key)
+        .window(EventTimeSessionWindows.with_gap(SESSION_GAP_MS))
+        .aggregate({"n": Count(), "total": Sum("value")})
+    )
+
+
 def map_filter(events: DataStream) -> DataStream:
     """``map`` and ``filter`` by lambdas."""
     return events.map(triple, output_type=Types.TUPLE([_LONG, _LONG, _LONG])).filter(is_even)
@@ -141,6 +165,8 @@ _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
     "count": count,
     "idle": count,
     "map_filter": map_filter,
+    "sessions": sessions,
+    **{f"sliding_{slide}": partial(sliding, slide=slide) for slide in (10_000, 1_000, 100)},
     "state": count,
     "windows": windows,
     "windows_built_in": windows_built_in,

@@ -10,12 +10,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.workloads import EMPTY_EPOCH_SECONDS, STATE_MEMORY_BYTES
+from bench.workloads import EMPTY_EPOCH_SECONDS, SESSION_ROWS_PER_SECOND, STATE_MEMORY_BYTES
 
 if TYPE_CHECKING:
     from bench.workloads import Comparison, Measurement
 
-__all__ = ["Line", "idle_line", "ratio_line", "render", "state_line"]
+__all__ = ["Line", "idle_line", "ratio_line", "render", "session_line", "state_line"]
 
 _MEBIBYTE = 2**20
 _HEADINGS = (
@@ -110,6 +110,28 @@ def idle_line(
         peer_rate="",
         ratio="",
         target=f"< {EMPTY_EPOCH_SECONDS} s",
+        verdict=verdict,
+        memory=_memory(memory),
+        peer_memory="",
+    )
+
+
+def session_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """How fast sessions are."""
+    del figures
+    verdict = "failed"
+    if rate:
+        verdict = "ok" if rate >= SESSION_ROWS_PER_SECOND else "behind"
+    return Line(
+        workload="sessions, built in",
+        keys=f"{measurement.dataset.keys:,}",
+        millstream=_rate(rate),
+        peer="",
+        peer_rate="",
+        ratio="",
+        target=f">= {SESSION_ROWS_PER_SECOND:,}",
         verdict=verdict,
         memory=_memory(memory),
         peer_memory="",

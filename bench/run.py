@@ -32,7 +32,7 @@ from pathlib import Path
 
 from bench.check import CheckFailedError, check
 from bench.measure import MemorySampler, Outcome
-from bench.report import Line, idle_line, ratio_line, render, state_line
+from bench.report import Line, idle_line, ratio_line, render, session_line, state_line
 from bench.workloads import Measurement, comparisons, own_measurements
 
 __all__ = ["main"]
@@ -198,9 +198,8 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         rates = (bench.rate(comparison.millstream), bench.rate(comparison.peer))
         memory = (bench.peak_memory(comparison.millstream), bench.peak_memory(comparison.peer))
         lines.append(ratio_line(comparison, rates, memory))
-    for measurement, line in zip(
-        own_measurements(quick=arguments.quick), (idle_line, state_line), strict=True
-    ):
+    own_lines = (idle_line, session_line, state_line)
+    for measurement, line in zip(own_measurements(quick=arguments.quick), own_lines, strict=True):
         if arguments.only in measurement.name:
             bench.measure([measurement])
             run = bench.runs[measurement.name][-1]

@@ -16,6 +16,7 @@ from bench.data import Dataset
 
 __all__ = [
     "EMPTY_EPOCH_SECONDS",
+    "SESSION_ROWS_PER_SECOND",
     "STATE_MEMORY_BYTES",
     "Comparison",
     "Measurement",
@@ -34,6 +35,11 @@ _SLOWEST_PEER_EVENTS = 200_000
 
 #: Wanted: an epoch without data takes less.
 EMPTY_EPOCH_SECONDS = 0.5
+#: Wanted: sessions of 50,000 keys with built-in aggregates.
+SESSION_ROWS_PER_SECOND = 300_000
+#: Wanted: 10 s windows sliding by 1 s and by 100 ms take at most three times as long as those that
+#: slide by 10 s, although they give 10 and 100 times as many results.
+_SLIDING_RATIO = 1 / 3
 #: Wanted: 5,000,000 keys of state take less, driver, JVM and workers together.
 STATE_MEMORY_BYTES = 6 * 2**30
 
@@ -101,6 +107,10 @@ def comparisons(*, quick: bool) -> list[Comparison]:
     count = [_millstream("count", "count", dataset) for dataset in (few, many)]
     windows = [_millstream("windows", "windows", dataset) for dataset in (few, many)]
     built_in = [_millstream("windows_built_in", "windows", dataset) for dataset in (few, many)]
+    sliding = {
+        slide: _millstream(f"sliding_{slide}", f"sliding_{slide}", few)
+        for slide in (10_000, 1_000, 100)
+    }
     map_filter = _millstream("map_filter", "map_filter", few)
     in_arrow = Measurement("Spark mapInArrow", "peer_map_in_arrow", "map_filter", few)
     return [
@@ -112,14 +122,21 @@ def comparisons(*, quick: bool) -> list[Comparison]:
         Comparison("windows, user's function", windows[1], _bytewax("windows", fewest_events), 4.0),
         Comparison("windows, built in", built_in[0], _spark_sql(few), 5.0),
         Comparison("windows, built in", built_in[1], _spark_sql(many), 5.0),
+        *(
+            Comparison(f"10 s windows by {slide} ms", sliding[slide], sliding[10_000], ratio)
+            for slide, ratio in ((1_000, _SLIDING_RATIO), (100, _SLIDING_RATIO))
+        ),
         Comparison("map and filter", map_filter, in_arrow, 1.0),
         Comparison("map and filter", map_filter, _bytewax("map_filter", few, processes=2), 0.8),
     ]
 
 
-def own_measurements(*, quick: bool) -> tuple[Measurement, Measurement]:
-    """What has a target but no peer: an epoch without data, and large state."""
+def own_measurements(*, quick: bool) -> tuple[Measurement, Measurement, Measurement]:
+    """What has a target but no peer: an epoch without data, sessions, and large state."""
     idle = _millstream("idle", "", Dataset(_IDLE_EVENTS, 1_000, files=2))
     keys = 500_000 if quick else 5_000_000
     state = _millstream("state", "state", Dataset(keys * 6 // 5, keys, distinct=True))
-    return idle, state
+    sessions = _millstream(
+        "sessions", "sessions", Dataset(_QUICK_EVENTS if quick else _EVENTS, 50_000)
+    )
+    return idle, sessions, state

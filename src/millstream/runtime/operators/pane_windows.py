@@ -41,6 +41,8 @@ __all__ = ["PaneWindows"]
 MOST_CELLS: Final = 4_000_000
 #: Rows of a block where partials are lists or sketches, which grow from row to row.
 MOST_LISTS: Final = 16
+#: Tables that share a row are laid over each other; more of them are merged first.
+_MOST_LAYERS: Final = 4
 #: Rows of results that are made together.
 MOST_ROWS: Final = 500_000
 
@@ -152,14 +154,35 @@ class _Block:
         self, tables: dict[int, list[pa.Table]], rows: NDArray[np.int64], count: int
     ) -> Cells:
         """Lay out panes in rows; several panes may share a row."""
-        parts = [part for each in tables.values() for part in each] or [self._nothing]
-        lengths = [sum(part.num_rows for part in each) for each in tables.values()]
-        table = concatenated(parts)
+        layers: list[list[tuple[int, pa.Table]]] = []
+        filled = [0] * count
+        for row, parts in zip(rows.tolist(), tables.values(), strict=True):
+            for part in parts:
+                # No table has a key twice, so a layer has no place twice.
+                if filled[row] == len(layers):
+                    layers.append([])
+                layers[filled[row]].append((row, part))
+                filled[row] += 1
+        if len(layers) > _MOST_LAYERS:
+            layers = [[each for layer in layers for each in layer]]
+            return self._layer(layers[0], count, merge=True)
+        made = self._layer(layers[0] if layers else [], count, merge=False)
+        for layer in layers[1:]:
+            later = self._layer(layer, count, merge=False)
+            made = made.padded(self.width).followed_by(later)
+        return made
+
+    def _layer(self, parts: list[tuple[int, pa.Table]], count: int, *, merge: bool) -> Cells:
+        """Lay out (row, table); ``merge``: what falls on one place, in the order given."""
+        table = concatenated([part for _, part in parts] or [self._nothing])
         columns = self._columns(one_array(table.column(KEY)))
-        table = table.drop_columns([KEY])
-        places = np.repeat(rows, lengths) * self.width + columns
-        merged = self._partials.merge(table.append_column(PLACE, pa.array(places)), [PLACE])
-        return Cells.make(self._partials, merged, count, self.width, self._arena)
+        rows = np.array([row for row, _ in parts], dtype=np.int64)
+        lengths = [part.num_rows for _, part in parts]
+        places = pa.array(np.repeat(rows, lengths) * self.width + columns)
+        table = table.append_column(PLACE, places)
+        if merge:
+            table = self._partials.merge(table, [PLACE])
+        return Cells.make(self._partials, table, count, self.width, self._arena)
 
     def _columns(self, keys: pa.Array) -> NDArray[np.int64]:
         """Return the column of each key; new keys get new ones."""

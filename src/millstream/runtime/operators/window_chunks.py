@@ -99,16 +99,21 @@ class WindowChunks:
 
     def flush(self) -> None:
         """Write what this epoch has in memory, as one chunk per pane and form of key."""
-        for pane, forms in self._added.items():
+        forms: dict[bytes, dict[int, list[pa.Table]]] = {}
+        for pane, added in self._added.items():
+            tables = added
             if self._epoch % _MERGE_EPOCHS == 0 and pane in self._stored:
-                forms = {form: self.parts(pane, form) for form in self.forms([pane])}  # noqa: PLW2901
+                tables = {form: self.parts(pane, form) for form in self.forms([pane])}
                 self._store.delete_range(*self._range(pane))
-            prefix = self._range(pane)[0]
-            merge = self._partials.merge_pane
+            for form, parts in tables.items():
+                forms.setdefault(form, {})[pane] = parts
+        for form, panes in forms.items():
+            rest = _REST.pack(form, self._epoch, self._attempt)
+            merged = self._partials.merge_panes(panes)
             self._store.write(
                 [
-                    (prefix + _REST.pack(form, self._epoch, self._attempt), self._encoded(merge(t)))
-                    for form, t in forms.items()
+                    (self._range(pane)[0] + rest, self._encoded(table))
+                    for pane, table in merged.items()
                 ]
             )
         self._added, self._loaded = {}, {}

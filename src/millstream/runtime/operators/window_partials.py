@@ -63,6 +63,7 @@ TIME: Final = "__time"
 POSITION: Final = "__position"
 
 _ROW: Final = "__number"
+_PANE: Final = "__pane"
 #: Stands for the record as a whole, where only a predicate is looked at.
 _RECORD: Final = object()
 _NO_SEGMENTS: Final = Segments(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
@@ -230,6 +231,23 @@ class Partials:
         if len(tables) == 1:
             return tables[0]
         return self.merge(concatenated(tables), [KEY])
+
+    def merge_panes(self, panes: dict[int, list[pa.Table]]) -> dict[int, pa.Table]:
+        """Merge the tables of many panes at once, as ``merge_pane`` does one by one."""
+        merged = {pane: tables[0] for pane, tables in panes.items() if len(tables) == 1}
+        others = {pane: tables for pane, tables in panes.items() if len(tables) > 1}
+        if not others:
+            return merged
+        counts = [sum(table.num_rows for table in tables) for tables in others.values()]
+        table = concatenated([table for tables in others.values() for table in tables])
+        numbers = pa.array(np.repeat(np.arange(len(others)), counts))
+        table = self.merge(table.append_column(_PANE, numbers), [_PANE, KEY])
+        found = table.column(_PANE).to_numpy()
+        table = table.drop_columns([_PANE]).take(pa.array(np.argsort(found, kind="stable")))
+        ends = np.cumsum(np.bincount(found, minlength=len(others))).tolist()
+        for pane, start, end in zip(others, [0, *ends], ends, strict=False):
+            merged[pane] = table.slice(start, end - start)
+        return merged
 
     def _group(
         self, table: pa.Table, by: Sequence[str], how: list[tuple[Any, str]]
