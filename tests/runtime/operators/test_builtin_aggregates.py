@@ -423,6 +423,19 @@ def test_zeros_and_nan(slide: int) -> None:
     assert (row["n"], row["least"], row["most"], row["half"]) == (3, 0.0, 2.0, 0.0)
 
 
+def test_many_small_batches_in_one_pane() -> None:
+    """More tables than are laid over each other are merged, in the order they came."""
+    feed = Feed(SlidingEventTimeWindows.of(10, 5), 0)
+    records = [(record_of(position % 3, position), 6) for position in range(40)]
+    for record in records:
+        feed.send([record])
+    found = results(feed.run([]))
+    assert len(found) == 6
+    for key in range(3):
+        expected = expected_of([each for each in records if each[0].k == key])
+        assert found[key, 0] == found[key, 5] == expected
+
+
 def test_quantiles_of_many_values_are_within_the_bounds() -> None:
     numbers = np.random.default_rng(1).permutation(20_000).astype(float).tolist()
     named = {"half": Quantile("v"), "some": Quantiles("v", ranks=[0.1, 0.9])}

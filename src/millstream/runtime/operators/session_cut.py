@@ -10,7 +10,7 @@ Read next: ``runtime/operators/builtin_session.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Sessions", "cut", "late_records"]
+
+#: Products below fit into 64 bits with room to spare.
+_MOST: Final = 2**62
 
 
 class Sessions:
@@ -48,7 +51,7 @@ def cut(keys: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int
     """
     if not len(keys):
         return Sessions(keys, starts, ends)
-    order = np.lexsort((starts, keys))
+    order = _order(keys, starts)
     by_key, begins, stops = keys[order], starts[order], ends[order]
     fresh = np.empty(len(order), dtype=np.bool_)
     fresh[0] = True
@@ -64,11 +67,27 @@ def _reached(keys: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int
     if bool((ends[1:] >= ends[:-1])[keys[1:] == keys[:-1]].all()):
         return ends
     # One accumulation for all keys: each key's ends are lifted above those of the key before.
-    values, ranks = np.unique(ends, return_inverse=True)
-    _, numbers = np.unique(keys, return_inverse=True)
-    lift = numbers * len(values)
-    reached: NDArray[np.int64] = values[np.maximum.accumulate(ranks + lift) - lift]
-    return reached
+    numbers = np.concatenate(([0], np.cumsum(keys[1:] != keys[:-1])))
+    low, span = int(ends.min()), _span(ends)
+    if span * len(keys) < _MOST:
+        values, ranks = np.zeros(0, dtype=np.int64), ends - low
+    else:
+        values, ranks = np.unique(ends, return_inverse=True)
+        span = len(values)
+    reached: NDArray[np.int64] = np.maximum.accumulate(ranks + numbers * span) - numbers * span
+    return values[reached] if len(values) else reached + low
+
+
+def _order(keys: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sort by key, then by start; what is equal in both is in any order."""
+    span = _span(starts)
+    if _span(keys) * span < _MOST:  # sorted as one number, several times as fast
+        return np.argsort((keys - keys.min()) * span + (starts - starts.min()))
+    return np.lexsort((starts, keys))
+
+
+def _span(numbers: NDArray[np.int64]) -> int:
+    return int(numbers.max()) - int(numbers.min()) + 1
 
 
 def late_records(

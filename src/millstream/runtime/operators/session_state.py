@@ -41,6 +41,7 @@ START: Final = "window_start"
 END: Final = "window_end"
 
 _REST: Final = struct.Struct(">cQIB")
+_LONGEST_TABLE: Final = 1 << 20
 _RUN: Final = 0
 _MARKS: Final = 1
 
@@ -124,8 +125,9 @@ class SessionState:
     def take_out(self, form: bytes, keys: pa.Array) -> pa.Table | None:
         """Take out all fragments of these keys, oldest first; None if there is none."""
         found = []
+        lookup = _Lookup(keys)
         for run in self._runs.get(form, []):
-            mask = pc.is_in(run.table.column(KEY), value_set=keys).to_numpy() & run.alive
+            mask = lookup.mask(run.table.column(KEY)) & run.alive
             if mask.any():
                 found.append(run.take_out(mask))
         return concatenated(found) if found else None
@@ -198,6 +200,33 @@ class SessionState:
             run.count = int(run.alive.sum())
             form = name[len(self._section.prefix(0)) :][:1]
             self._runs.setdefault(form, []).append(run)
+
+
+class _Lookup:
+    """Which keys are among those wanted; by a table where these are integers close together."""
+
+    def __init__(self, wanted: pa.Array) -> None:
+        self._wanted = wanted
+        self._table: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
+        if pa.types.is_integer(wanted.type):
+            numbers = wanted.to_numpy()
+            self._low = int(numbers.min())
+            span = int(numbers.max()) - self._low + 1
+            if span < _LONGEST_TABLE:
+                # The last entry stands for all other keys.
+                self._table = np.zeros(span + 1, dtype=np.bool_)
+                self._table[numbers - self._low] = True
+
+    def mask(self, keys: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Return one boolean per key."""
+        found: NDArray[np.bool_]
+        if self._table is None:
+            found = pc.is_in(keys, value_set=self._wanted).to_numpy()
+        else:
+            # As unsigned numbers, keys below the lowest are above the highest.
+            offsets = (keys.to_numpy() - self._low).view(np.uint64)
+            found = self._table[np.minimum(offsets, len(self._table) - 1).astype(np.int64)]
+        return found
 
 
 def _marks(name: bytes) -> bytes:
