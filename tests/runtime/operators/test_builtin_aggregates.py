@@ -171,7 +171,6 @@ class Feed:
             target = self.combiner or self.window
             target.process_all([r for r, _ in pending], [t for _, t in pending], columnar=True)
             pending.clear()
-            self.pass_on()
 
     def watermark(self, time: int) -> None:
         if self.combiner is not None:
@@ -186,9 +185,11 @@ class Feed:
         self.window.end_epoch(swap=swap)
 
     def pass_on(self) -> None:
-        if self.combiner is not None:
-            for batch in self.combiner.batches[self._passed :]:
-                self.window.process_batch(batch)
+        """Several flushes in one batch, as the exchange may put them."""
+        if self.combiner is not None and len(self.combiner.batches) > self._passed:
+            flushes = self.combiner.batches[self._passed :]
+            table = pa.Table.from_batches([batch.arrow for batch in flushes]).combine_chunks()
+            self.window.process_batch(Batch(flushes[0].type_info, arrow=table.to_batches()[0]))
             self._passed = len(self.combiner.batches)
 
 
@@ -434,6 +435,23 @@ def test_many_small_batches_in_one_pane() -> None:
     for key in range(3):
         expected = expected_of([each for each in records if each[0].k == key])
         assert found[key, 0] == found[key, 5] == expected
+
+
+@pytest.mark.parametrize("slide", [10, 5])
+def test_flushes_of_a_combiner_in_one_batch(slide: int) -> None:
+    feed = Feed(SlidingEventTimeWindows.of(10, slide), 0, combined=True)
+    assert feed.combiner is not None
+    for value in (1, 2, 3):
+        feed.combiner.process_all([record_of(1, value), record_of(2, value)], [6, 6])
+        feed.combiner.end_epoch(swap=False)
+    feed.pass_on()
+    assert len(feed.window.batches) == 0
+    found = results(feed.run([]))
+    assert len(found) == 2 * 10 // slide
+    assert len(feed.window.outputs) == len(found)
+    for key in (1, 2):
+        expected = expected_of([(record_of(key, value), 6) for value in (1, 2, 3)])
+        assert found[key, 0] == expected
 
 
 def test_quantiles_of_many_values_are_within_the_bounds() -> None:

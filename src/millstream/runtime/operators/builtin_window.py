@@ -32,6 +32,7 @@ from millstream.runtime.operators.pane_windows import MOST_ROWS, PaneWindows
 from millstream.runtime.operators.window import check_timestamps, drop_late
 from millstream.runtime.operators.window_chunks import WindowChunks, form_of
 from millstream.runtime.operators.window_partials import (
+    FLUSH,
     KEY,
     RECORDS,
     START,
@@ -151,14 +152,22 @@ class BuiltInWindowOperator(BuiltInOperator):
             return
         narrow = partials.drop_columns([START, RECORDS])
         form = form_of(narrow)
-        by_pane = list(_by_pane(panes, narrow))
+        for begin, end in _flushes(narrow):
+            flush = narrow.slice(begin, end - begin)
+            if FLUSH in flush.column_names:
+                flush = flush.drop_columns([FLUSH])
+            self._add_flush(form, panes[begin:end], flush)
+        if self._panes.first_windows(panes.min()) <= self._clock.last_fired:
+            self._fire_again(form, panes, one_array(narrow.column(KEY)))
+
+    def _add_flush(self, form: bytes, panes: NDArray[np.int64], flush: pa.Table) -> None:
+        """Add partials that have no key twice in a pane."""
+        by_pane = list(_by_pane(panes, flush))
         self._clock.open([pane for pane, _ in by_pane])
         for pane, table in by_pane:
             self._chunks.add(pane, table)
             if form in self._combined:
                 self._combined[form].touch(pane)
-        if self._panes.first_windows(panes.min()) <= self._clock.last_fired:
-            self._fire_again(form, panes, one_array(narrow.column(KEY)))
 
     def _fire_again(self, form: bytes, panes: NDArray[np.int64], keys: pa.Array) -> None:
         """Fire the windows that had fired already, for the keys that were added to them."""
@@ -236,6 +245,15 @@ class BuiltInWindowOperator(BuiltInOperator):
     def _emit(self, windows: NDArray[np.int64], merged: pa.Table) -> None:
         starts = self._panes.window_starts(windows)
         self.emit_results(merged, starts, starts + self._size)
+
+
+def _flushes(partials: pa.Table) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the flushes of a combiner; all else is one."""
+    bounds = [0, partials.num_rows]
+    if FLUSH in partials.column_names:
+        number = partials.column(FLUSH).to_numpy()
+        bounds[1:1] = (np.flatnonzero(np.diff(number)) + 1).tolist()
+    yield from pairwise(bounds)
 
 
 def _by_pane(panes: NDArray[np.int64], table: pa.Table) -> Iterator[tuple[int, pa.Table]]:

@@ -16,18 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
+import pyarrow as pa
+
 from millstream.common.typeinfo import from_arrow_schema
 from millstream.runtime.aggregates import Aggregates, named_aggregates
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.operator import Operator, OperatorSnapshot
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.window import check_timestamps
-from millstream.runtime.operators.window_partials import Partials, concatenated
+from millstream.runtime.operators.window_partials import FLUSH, Partials, concatenated
 from millstream.runtime.panes import Panes
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from millstream.runtime.operator import EpochContext
     from millstream.runtime.windows import FixedEventTimeWindows
 
@@ -35,6 +36,7 @@ __all__ = ["CombinerFactory", "CombinerOperator"]
 
 #: Records that are gathered before they are grouped (a few tens of MB).
 MOST_GATHERED: Final = 1 << 20
+_MOST_FLUSHES: Final = 1 << 30
 
 
 class CombinerOperator(Operator):
@@ -53,6 +55,8 @@ class CombinerOperator(Operator):
         self._forget()
         self._records_in = 0
         self._records_out = 0
+        #: Only tells one flush from the next.
+        self._flushes = 0
 
     def begin_epoch(self, epoch: EpochContext) -> None:
         """Start with nothing gathered."""
@@ -114,7 +118,10 @@ class CombinerOperator(Operator):
         gathered = self._gathered
         self._forget()
         for tables in gathered.values():
-            table = self._partials.make(concatenated(tables)).combine_chunks()
+            table = self._partials.make(concatenated(tables))
+            self._flushes = (self._flushes + 1) % _MOST_FLUSHES
+            number = pa.array(np.full(table.num_rows, self._flushes, dtype=np.int32))
+            table = table.append_column(FLUSH, number).combine_chunks()
             for arrow in table.to_batches():
                 if arrow.num_rows:
                     self._records_out += arrow.num_rows

@@ -5,6 +5,9 @@ operators behind it.  What a *pane* is says ``runtime/panes.py``.
 
 What it is not: time or storage (``combiner.py``, ``builtin_window.py``).
 
+The partials of a combiner also have ``__flush``, which changes where the next flush begins: the
+exchange may put several into one batch, and only within a flush no key has a pane twice.
+
 A partial table has the columns ``key``, ``window_start`` (start of the pane), ``__records`` (how
 many records went in) and ``p0``, ``p1``, ...: the partial columns of all aggregates.  The key
 column is int64 or string where keys are such values and binary otherwise: then it holds keys
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from millstream.runtime.panes import Panes
 
 __all__ = [
+    "FLUSH",
     "KEY",
     "POSITION",
     "RECORDS",
@@ -59,6 +63,7 @@ __all__ = [
 KEY: Final = "key"
 START: Final = "window_start"
 RECORDS: Final = "__records"
+FLUSH: Final = "__flush"
 TIME: Final = "__time"
 POSITION: Final = "__position"
 
