@@ -5,7 +5,8 @@ error and exit code 1.
 
 What it is not: the commands, which have a module each.
 
-Read next: ``cli/run_command.py``, ``cli/plan_command.py``, ``cli/checkpoints_command.py``.
+Read next: ``cli/run_command.py``, ``cli/plan_command.py``, ``cli/checkpoints_command.py``,
+``cli/transactions_command.py``.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_plan(commands)
     _add_checkpoints(commands)
+    _add_transactions(commands)
     return parser
 
 
@@ -141,6 +143,39 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
     actions.add_parser("verify", help="read every state file and compare its checksum")
 
 
+def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    transactions = commands.add_parser(
+        "transactions",
+        help="list, commit or abort open transactions of Kafka sinks",
+        description="Open transactions of Kafka sinks. A job ends its own when it is started "
+        "again; this is for jobs that will not be.",
+    )
+    actions = transactions.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="the open transactions")
+    listing.add_argument(
+        "--prefix", default="millstream", help="of the transactional ids (default: %(default)s)"
+    )
+    ends = [
+        actions.add_parser("commit", help="make the output of transactions visible"),
+        actions.add_parser("abort", help="drop the output of transactions"),
+    ]
+    for end in ends:
+        end.add_argument("ids", nargs="+", metavar="ID", help="a transactional id")
+    for action in (listing, *ends):
+        action.add_argument(
+            "--bootstrap-servers", required=True, metavar="HOST:PORT", help="the brokers"
+        )
+        action.add_argument(
+            "-X",
+            dest="properties",
+            action="append",
+            default=[],
+            type=parse_definition,
+            metavar="KEY=VALUE",
+            help="a property of the client, for instance -X security.protocol=SSL; may be repeated",
+        )
+
+
 def _dispatch(options: argparse.Namespace) -> int:
     # Imported here: `millstream --help` shall not wait for pyarrow and Spark.
     if options.command == "demo":
@@ -153,6 +188,12 @@ def _dispatch(options: argparse.Namespace) -> int:
         from millstream.cli.checkpoints_command import show_checkpoints
 
         return show_checkpoints(options.directory, options.action or "list", _epoch(options))
+    if options.command == "transactions":
+        from millstream.cli.transactions_command import show_transactions
+
+        properties = {"bootstrap.servers": options.bootstrap_servers, **dict(options.properties)}
+        prefix, ids = getattr(options, "prefix", ""), getattr(options, "ids", ())
+        return show_transactions(options.action, properties, prefix, ids)
     from millstream.cli.program import ProgramOptions
 
     program = ProgramOptions(

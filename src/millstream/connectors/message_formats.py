@@ -11,6 +11,7 @@ Read next: ``common/serialization.py``.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +27,7 @@ from millstream.connectors.schema import SchemaLike, columns_of, type_of_schema
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.common.typeinfo import TypeInformation
 
@@ -241,10 +242,15 @@ class CsvRowSerializationSchema(SerializationSchema):
 
     def serialize(self, element: object) -> bytes:
         """One line."""
-        import csv
+        return self._line(named_values(element).values())
 
+    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
+        """All lines, values in the order of the columns."""
+        columns = [column.to_pylist() for column in batch.columns]
+        return [self._line(values) for values in zip(*columns, strict=True)]
+
+    def _line(self, values: Iterable[object]) -> bytes:
         text = io.StringIO(newline="")
-        values = named_values(element).values()
         cells = ["" if value is None else _cell(value) for value in values]
         csv.writer(text, delimiter=self._delimiter, lineterminator="").writerow(cells)
         return text.getvalue().encode()

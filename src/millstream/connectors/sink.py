@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.common.configuration import Configuration
     from millstream.runtime.batch import Batch
 
 __all__ = [
@@ -187,6 +188,15 @@ class Sink(ABC):
         Raises:
             SinkError: it cannot, saying what to do.
         """
+
+    def validate_configuration(self, configuration: Configuration) -> None:
+        """Check, in the driver before anything is written, that the job's settings suit the sink.
+
+        Raises:
+            ConfigurationError: they could lose data (pre-committed output that does not outlive an
+                outage, say), with the numbers to set.
+        """
+        del configuration
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:

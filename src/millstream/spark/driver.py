@@ -87,6 +87,7 @@ def submit(
             node.source.validate()
         if node.sink is not None:
             node.sink.validate()
+            node.sink.validate_configuration(job_graph.configuration)
     if crash_points.ENVIRONMENT_VARIABLE in os.environ:
         # Workers inherit it from the JVM, so it is set before that starts.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())

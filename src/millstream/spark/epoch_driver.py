@@ -94,6 +94,7 @@ class EpochDriver:
         last = coordinator.last
         if last is not None:
             planner.observe(last.splits)
+            planner.committed(last.splits)
         #: The offset up to which everything is read, or is being read by the current epoch.
         self.position: Offset = initial_offset() if last is None else last.offsets
         self._planned: Offset | None = None

@@ -101,6 +101,7 @@ class MiniCluster:
         )
         if self.coordinator.last is not None:
             self.planner.observe(self.coordinator.last.splits)
+            self.planner.committed(self.coordinator.last.splits)
 
     def run(self, max_epochs: int = 10_000) -> Manifest | None:
         """Run epochs until the bounded job is over, or ``max_epochs`` more are done."""

@@ -14,14 +14,27 @@ from millstream.connectors.kafka.deserialization import (
     KafkaRecordDeserializationSchema,
 )
 from millstream.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
+from millstream.connectors.kafka.serialization import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+from millstream.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
 from millstream.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from millstream.connectors.sink import DeliveryGuarantee
 
 __all__ = [
+    "DeliveryGuarantee",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
     "KafkaRecord",
     "KafkaRecordDeserializationSchema",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
     "KafkaSource",
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
+    "KafkaTopicSelector",
 ]

@@ -1,0 +1,123 @@
+"""Ends the transactions that writers prepared, from the driver.
+
+What it is: the exactly-once half of the Kafka sink.  For each committable it finds one of:
+
+1. The transaction is open: nobody committed it yet.  It is committed by a request of the driver's
+   own, with the writer's producer id and epoch; the writer may be dead by then.
+2. Its marker is there: an earlier run or try committed it.
+3. Neither: it was aborted, by its timeout or by somebody else.  The output of a published epoch
+   is gone; SinkError says so.  Millstream itself aborts only what no manifest names, and a job
+   whose timeouts could lead here is refused at submit.
+
+What it is not: a producer.
+
+Read next: ``connectors/kafka/transactions.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, cast
+
+from millstream.connectors.kafka.producers import id_prefix
+from millstream.connectors.kafka.transactions import (
+    Outcome,
+    PreparedTransaction,
+    TransactionControl,
+)
+from millstream.connectors.sink import Committer, WriterContext
+from millstream.crash_points import crash_point
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.connectors.sink import CommitRequest, Committable
+
+__all__ = ["KafkaCommitter", "committable_of"]
+
+
+class KafkaCommitter(Committer):
+    """Commits prepared transactions, aborts those that no manifest names.
+
+    Args:
+        properties: of the client.
+        prefix: of the transactional ids.
+        timeout: transaction.timeout.ms.
+    """
+
+    def __init__(self, properties: Mapping[str, str], prefix: str, timeout: int) -> None:
+        self._prefix = prefix
+        self._timeout = timeout
+        self._control = TransactionControl(properties, "Kafka sink")
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Commit every transaction; raises SinkError if one is lost or the brokers are away."""
+        for request in requests:
+            self._commit(prepared_of(request.committable), request)
+
+    def _commit(self, prepared: PreparedTransaction, request: CommitRequest) -> None:
+        outcome = self._control.outcome(prepared)
+        if outcome is Outcome.OPEN:
+            crash_point("kafka.commit.before")
+            done = self._control.end(
+                prepared.transactional_id,
+                prepared.producer_id,
+                prepared.producer_epoch,
+                commit=True,
+            )
+            crash_point("kafka.commit.after")
+            outcome = Outcome.COMMITTED if done else self._control.outcome(prepared)
+        if outcome is not Outcome.COMMITTED:
+            message = (
+                f"output of epoch {request.epoch} is lost: transaction"
+                f" {prepared.transactional_id} (producer {prepared.producer_id}, epoch"
+                f" {prepared.producer_epoch}) is neither open nor committed. Either nothing"
+                f" committed it within transaction.timeout.ms ({self._timeout}), or somebody"
+                " else ended it."
+            )
+            raise SinkError(message)
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Abort open transactions of this sink and job, of this generation and older ones.
+
+        An id that ``keep`` names may be open for two reasons: it is to be committed yet, or
+        it was, and its producer has begun another transaction since, which is an orphan.
+        """
+        whole = id_prefix(self._prefix, WriterContext(job_id, sink_uid, 0, 1, 0, "", generation=0))
+        start = whole.removesuffix("0-")
+        kept = {each.transactional_id: each for each in map(prepared_of, keep)}
+        for transactional_id in self._control.open_transactions(start):
+            found = re.match(r"(\d+)-", transactional_id.removeprefix(start))
+            if found is None or int(found[1]) > generation:
+                continue
+            prepared = kept.get(transactional_id)
+            if prepared is not None and self._control.marker(transactional_id) != prepared.marker:
+                continue
+            crash_point("kafka.abort.before")
+            self._control.fence(transactional_id, self._timeout)
+            crash_point("kafka.abort.after")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._control.close()
+
+
+def committable_of(prepared: PreparedTransaction) -> Committable:
+    """A prepared transaction as it is kept in manifests."""
+    return {
+        "transactional_id": prepared.transactional_id,
+        "producer_id": prepared.producer_id,
+        "producer_epoch": prepared.producer_epoch,
+        "marker": prepared.marker,
+    }
+
+
+def prepared_of(committable: Committable) -> PreparedTransaction:
+    """The prepared transaction of a manifest; raises SinkError if it is none."""
+    if not isinstance(committable, dict) or "transactional_id" not in committable:
+        message = f"not a committable of a Kafka sink: {committable!r:.200}"
+        raise SinkError(message)
+    return PreparedTransaction(**cast("dict[str, str]", committable))  # type: ignore[arg-type]

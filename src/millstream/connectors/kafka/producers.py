@@ -1,0 +1,284 @@
+"""Producers, kept between epochs by a worker process.
+
+What it is: making a transactional producer takes a tenth of a second and more, an epoch should
+not.  So a process keeps them, each with a transactional id of its own that no other process ever
+has; the id begins with what tells jobs, sinks and generations apart::
+
+    <prefix>-<job id>-<hash of job and sink>-g<generation>-<random>
+
+A producer whose transaction was left open for the driver to commit is used again only once the
+marker says that this was done.  librdkafka is then told to commit as well, which the broker
+answers as a repeated request.  A producer whose transaction had another end is thrown away.
+
+What it is not: safe for several threads; a worker process runs one task at a time.
+
+Read next: ``connectors/kafka/sink.py``, ``connectors/kafka/transactions.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.connectors.kafka.client import client_configuration, require_confluent_kafka
+from millstream.connectors.kafka.transactions import (
+    Outcome,
+    PreparedTransaction,
+    TransactionControl,
+)
+from millstream.connectors.pending_files import uid_hash
+from millstream.errors import ConfigurationError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.connectors.sink import WriterContext
+
+__all__ = ["PooledProducer", "discard_producers", "plain_producer", "transactional_producer"]
+
+_LOG: Final = logging.getLogger("millstream.kafka")
+#: Messages that a producer holds before writing waits.
+_MOST_WAITING: Final = 100_000
+_CHUNK: Final = 10_000
+#: What confluent-kafka cannot produce in batches.
+_NOT_IN_BATCHES: Final = frozenset({"headers", "timestamp"})
+#: Seconds for one step of a transaction.
+PATIENCE: Final = 60.0
+
+
+@dataclass(eq=False)
+class PooledProducer:
+    """A producer and what it has going on."""
+
+    client: Any
+    properties: Mapping[str, str]
+    transactional_id: str = ""
+    group: Any = None
+    control: TransactionControl | None = None
+    #: The transaction left open at the end of an epoch, and the epoch.
+    prepared: PreparedTransaction | None = None
+    epoch: int = -1
+    failures: list[str] = field(default_factory=list)
+
+    def send(self, topic: str, messages: list[dict[str, Any]]) -> None:
+        """Queue messages, in order.
+
+        Raises:
+            SinkError: one is refused; names it.
+        """
+        from confluent_kafka import KafkaException
+
+        self._look_at_failures()
+        try:
+            for at in range(0, len(messages), _CHUNK):
+                self._make_room()
+                chunk = messages[at : at + _CHUNK]
+                if any(each.keys() & _NOT_IN_BATCHES for each in chunk):
+                    for message in chunk:
+                        self.client.produce(topic, **message)
+                    continue
+                if self.client.produce_batch(topic, chunk) != len(chunk):
+                    failed = next(each for each in chunk if "_error" in each)
+                    reason = failed.pop("_error")
+                    text = (
+                        f"topic {topic!r} refuses a record: {_text(reason)}; it is {failed!r:.200}"
+                    )
+                    raise SinkError(text)
+        except (KafkaException, SystemError, ValueError, BufferError) as error:
+            text = f"cannot write to topic {topic!r}: {_text(error)}"
+            raise SinkError(text) from error
+
+    def _make_room(self) -> None:
+        self.client.poll(0)
+        while len(self.client) > _MOST_WAITING:
+            self.client.poll(0.05)
+            self._look_at_failures()
+
+    def flush(self) -> None:
+        """Wait until the brokers have all messages; raises SinkError if they refused one."""
+        from confluent_kafka import KafkaException
+
+        try:
+            left = self.client.flush(PATIENCE)
+        except (KafkaException, SystemError) as error:
+            # A fatal error is raised while delivery reports are pending: Python then complains.
+            reason = error.__cause__ or error if isinstance(error, SystemError) else error
+            message = f"the brokers refuse the producer: {_text(reason)}"
+            raise SinkError(message) from error
+        self._look_at_failures()
+        if left:
+            servers = self.properties.get("bootstrap.servers")
+            message = f"the brokers {servers!r} did not take {left} messages in {PATIENCE:.0f} s"
+            raise SinkError(message)
+
+    def _look_at_failures(self) -> None:
+        if self.failures:
+            failures, self.failures[:] = list(self.failures), []
+            message = f"{len(failures)} messages were not delivered; the first: {failures[0]}"
+            raise SinkError(message)
+
+    def is_free(self, epoch: int) -> bool:
+        """Whether it can begin a transaction in ``epoch``."""
+        return self.prepared is None or self.epoch < epoch
+
+    def settle(self) -> bool:
+        """Bring librdkafka to where the broker is; False if it is of no use any more."""
+        from confluent_kafka import KafkaException
+
+        if self.prepared is None or self.control is None:
+            return True
+        if self.control.outcome(self.prepared) is not Outcome.COMMITTED:
+            return False
+        try:
+            self.client.commit_transaction(PATIENCE)
+        except KafkaException as error:
+            _LOG.debug("producer %s is not used again: %s", self.transactional_id, error)
+            return False
+        self.prepared = None
+        return True
+
+    def abort(self) -> None:
+        """Abort what was begun, if that is possible now; the producer is of no use any more.
+
+        Records that were dropped before they were sent leave a hole in its sequence numbers.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            self.client.purge()
+            self.client.abort_transaction(PATIENCE)
+        except (KafkaException, SystemError) as error:
+            _LOG.debug("transaction of %s is left to the driver: %s", self.transactional_id, error)
+
+
+#: (process id, configuration, job and sink, generation) -> producers that no writer has.
+_idle: dict[tuple[int, str, str, int], list[PooledProducer]] = {}
+_plain: dict[tuple[int, str], PooledProducer] = {}
+_controls: dict[tuple[int, str], TransactionControl] = {}
+
+
+def plain_producer(properties: Mapping[str, str]) -> PooledProducer:
+    """The process's producer without transactions."""
+    key = os.getpid(), _key(properties)
+    if key not in _plain:
+        _plain[key] = _make(properties, {})
+    return _plain[key]
+
+
+def transactional_producer(
+    properties: Mapping[str, str], prefix: str, context: WriterContext
+) -> PooledProducer:
+    """A producer that can begin a transaction; give it back with ``release``.
+
+    Raises:
+        SinkError: the brokers do not answer, or refuse.
+    """
+    key = _pool_key(properties, context)
+    for other in [each for each in _idle if each[:3] == key[:3] and each[3] < key[3]]:
+        del _idle[other]  # of an older run: nothing they began will ever be committed by them
+    idle = _idle.setdefault(key, [])
+    for producer in [each for each in idle if each.is_free(context.epoch)]:
+        idle.remove(producer)
+        if producer.settle():
+            return producer
+    return _make_transactional(properties, id_prefix(prefix, context), key)
+
+
+def release(producer: PooledProducer, context: WriterContext) -> None:
+    """Keep a producer for later epochs."""
+    _idle.setdefault(_pool_key(producer.properties, context), []).append(producer)
+
+
+def discard_producers() -> None:
+    """Forget all producers of this process (tests do; workers end with their process)."""
+    _idle.clear()
+    _plain.clear()
+    while _controls:
+        _controls.popitem()[1].close()
+
+
+def id_prefix(prefix: str, context: WriterContext) -> str:
+    """How the transactional ids of a job's sink begin, up to the generation."""
+    return f"{prefix}-{context.job_id}-{uid_hash(context)}-g{context.generation}-"
+
+
+def _pool_key(properties: Mapping[str, str], context: WriterContext) -> tuple[int, str, str, int]:
+    place = f"{context.job_id}/{context.sink_uid}"
+    return os.getpid(), _key(properties), place, context.generation
+
+
+def _key(properties: Mapping[str, str]) -> str:
+    return json.dumps(dict(properties), sort_keys=True)
+
+
+def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledProducer:
+    require_confluent_kafka()
+    from confluent_kafka import KafkaException, Producer
+
+    failures: list[str] = []
+
+    def delivered(error: Any, message: Any) -> None:  # noqa: ANN401 - confluent's
+        del message
+        if error is not None:
+            failures.append(error.str())
+
+    defaults = {
+        "enable.idempotence": "true",
+        # Java's: the same key goes to the same partition, whoever writes.
+        "partitioner": "murmur2_random",
+        "linger.ms": "5",
+        "queue.buffering.max.messages": "1000000",
+        "queue.buffering.max.kbytes": "2000000",
+    }
+    always: dict[str, Any] = {"delivery.report.only.error": True, "logger": _LOG}
+    if "transactional.id" not in forced:  # a transaction remembers failures itself
+        always["on_delivery"] = delivered
+    try:
+        client = Producer(client_configuration(defaults | dict(properties), {**always, **forced}))
+    except (KafkaException, ValueError, TypeError) as error:
+        message = f"the properties of the Kafka sink are not accepted: {_text(error)}"
+        raise ConfigurationError(message) from error
+    return PooledProducer(client, properties, failures=failures)
+
+
+def _make_transactional(
+    properties: Mapping[str, str], prefix: str, key: tuple[int, str, str, int]
+) -> PooledProducer:
+    from confluent_kafka import Consumer, KafkaException
+
+    transactional_id = f"{prefix}{uuid.uuid4().hex[:12]}"
+    producer = _make(properties, {"transactional.id": transactional_id})
+    try:
+        producer.client.init_transactions(PATIENCE)
+    except KafkaException as error:
+        message = (
+            f"no transaction at the brokers {properties.get('bootstrap.servers')!r} for"
+            f" {transactional_id}: {_text(error)}"
+        )
+        raise SinkError(message) from error
+    producer.transactional_id = transactional_id
+    consumer = Consumer(
+        client_configuration(_connection(properties), {"group.id": transactional_id})
+    )
+    producer.group = consumer.consumer_group_metadata()
+    consumer.close()
+    control = _controls.get(key[:2])
+    if control is None:
+        control = _controls[key[:2]] = TransactionControl(properties)
+    producer.control = control
+    return producer
+
+
+def _connection(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties that a consumer has as well."""
+    names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id")
+    return {name: value for name, value in properties.items() if name.startswith(names)}
+
+
+def _text(error: Any) -> str:  # noqa: ANN401 - an exception, or confluent's KafkaError
+    first = error.args[0] if getattr(error, "args", ()) else error
+    return str(first.str()) if hasattr(first, "str") else str(error)

@@ -1,0 +1,165 @@
+"""From records of a stream to messages: topic, key, value, headers, timestamp.
+
+What it is: PyFlink's ``KafkaRecordSerializationSchema``, a whole batch at a time where the schema
+can.
+
+What it is not: the formats (``connectors/message_formats.py``), or the sending.
+
+Read next: ``connectors/kafka/sink.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from millstream.common.serialization import SerializationSchema
+from millstream.errors import ConfigurationError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.runtime.batch import Batch
+
+__all__ = [
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaTopicSelector",
+]
+
+_SHOWN: Final = 200
+
+#: What makes bytes of a record: a schema, or a function.
+SchemaLike: TypeAlias = "SerializationSchema | Callable[[Any], bytes | None]"
+
+
+class KafkaTopicSelector:
+    """Chooses the topic of each record; subclass it, or give a function."""
+
+    def apply(self, data: object) -> str:
+        """The topic of a record."""
+        raise NotImplementedError
+
+
+class KafkaRecordSerializationSchema:
+    """How records become messages; made by ``builder()``."""
+
+    def __init__(
+        self,
+        topic: str | None,
+        selector: Callable[[Any], str] | None,
+        key: SchemaLike | None,
+        value: SchemaLike,
+        headers: Callable[[Any], Sequence[tuple[str, bytes]]] | None,
+    ) -> None:
+        self.topic = topic
+        self._selector = selector
+        self._key = key
+        self._value = value
+        self._headers = headers
+
+    @staticmethod
+    def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """Start building."""
+        return KafkaRecordSerializationSchemaBuilder()
+
+    def messages(self, batch: Batch) -> dict[str, list[dict[str, Any]]]:
+        """Topic -> messages, as keyword arguments of confluent's ``produce``.
+
+        Raises:
+            SinkError: a record does not fit; names it.
+        """
+        made: list[dict[str, Any]] = [
+            {"value": value} for value in self._serialized(self._value, batch, "value")
+        ]
+        if self._key is not None:
+            for message, key in zip(made, self._serialized(self._key, batch, "key"), strict=True):
+                message["key"] = key
+        if self._headers is not None:
+            for message, value in zip(made, batch.values, strict=True):
+                message["headers"] = list(self._headers(value))
+        for message, timestamp in zip(made, batch.timestamp_list, strict=True):
+            if timestamp > 0:
+                message["timestamp"] = timestamp
+        if self._selector is None:
+            return {str(self.topic): made}
+        by_topic: dict[str, list[dict[str, Any]]] = {}
+        for message, value in zip(made, batch.values, strict=True):
+            by_topic.setdefault(self._selector(value), []).append(message)
+        return by_topic
+
+    def _serialized(self, schema: SchemaLike, batch: Batch, what: str) -> Sequence[bytes | None]:
+        if isinstance(schema, SerializationSchema):
+            if batch.type_info.arrow_schema is not None:
+                columns = schema.serialize_columns(batch.arrow)
+                if columns is not None:
+                    return columns
+            function: Callable[[Any], bytes | None] = schema.serialize
+        else:
+            function = schema
+        made = []
+        for value in batch.values:
+            try:
+                made.append(function(value))
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                where = f" for topic {self.topic!r}" if self.topic is not None else ""
+                message = f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: {error}"
+                raise SinkError(message) from error
+        return made
+
+
+class KafkaRecordSerializationSchemaBuilder:
+    """Builds a KafkaRecordSerializationSchema, as PyFlink's."""
+
+    def __init__(self) -> None:
+        self._topic: str | None = None
+        self._selector: Callable[[Any], str] | None = None
+        self._key: SchemaLike | None = None
+        self._value: SchemaLike | None = None
+        self._headers: Callable[[Any], Sequence[tuple[str, bytes]]] | None = None
+
+    def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """Write to one topic."""
+        self._topic = topic
+        return self
+
+    def set_topic_selector(
+        self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Choose the topic of each record."""
+        if isinstance(topic_selector, KafkaTopicSelector):
+            topic_selector = topic_selector.apply
+        self._selector = topic_selector
+        return self
+
+    def set_key_serialization_schema(
+        self, key_serialization_schema: SchemaLike
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Set how keys are made; records of one key stay in order."""
+        self._key = key_serialization_schema
+        return self
+
+    def set_value_serialization_schema(
+        self, value_serialization_schema: SchemaLike
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Set how values are made; a function may return None, a tombstone."""
+        self._value = value_serialization_schema
+        return self
+
+    def set_header_provider(
+        self, header_provider: Callable[[Any], Sequence[tuple[str, bytes]]]
+    ) -> KafkaRecordSerializationSchemaBuilder:
+        """Set how headers are made."""
+        self._headers = header_provider
+        return self
+
+    def build(self) -> KafkaRecordSerializationSchema:
+        """The schema; raises ConfigurationError if something is missing."""
+        if (self._topic is None) == (self._selector is None):
+            message = "call either set_topic or set_topic_selector"
+            raise ConfigurationError(message)
+        if self._value is None:
+            message = "call set_value_serialization_schema(...) before build()"
+            raise ConfigurationError(message)
+        return KafkaRecordSerializationSchema(
+            self._topic, self._selector, self._key, self._value, self._headers
+        )

@@ -1,0 +1,274 @@
+"""The Kafka sink: none, at-least-once, exactly-once.
+
+What it is: Flink's ``KafkaSink``.  With EXACTLY_ONCE each subtask writes an epoch in one
+transaction, flushes it, adds the marker and leaves it open; the driver commits it when the
+manifest is published.  Readers see the epoch then, if they read with
+``isolation.level=read_committed``.  With AT_LEAST_ONCE records are visible at once and the vote
+waits for their delivery; with NONE nobody waits.
+
+What it is not: a maker of topics; they must exist.
+
+Read next: ``connectors/kafka/committer.py``, ``connectors/kafka/producers.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from millstream.common import options
+from millstream.connectors.kafka.client import KafkaCluster
+from millstream.connectors.kafka.committer import KafkaCommitter, committable_of
+from millstream.connectors.kafka.producers import (
+    PooledProducer,
+    plain_producer,
+    release,
+    transactional_producer,
+)
+from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionControl
+from millstream.connectors.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
+from millstream.crash_points import crash_point
+from millstream.errors import ConfigurationError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.common.configuration import Configuration
+    from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
+    from millstream.connectors.sink import Committable, WriterContext
+    from millstream.runtime.batch import Batch
+
+__all__ = ["KafkaSink", "KafkaSinkBuilder"]
+
+#: Milliseconds; also the default of the brokers' transaction.max.timeout.ms.
+DEFAULT_TIMEOUT: Final = 900_000
+#: Milliseconds for starting again after a failure: Spark, workers, recovery.
+START_UP: Final = 60_000
+
+
+class KafkaSink(Sink):
+    """Writes to topics of Kafka; made by ``KafkaSink.builder()``."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        record_serializer: KafkaRecordSerializationSchema,
+        guarantee: DeliveryGuarantee,
+        transactional_id_prefix: str,
+    ) -> None:
+        self.guarantee = guarantee
+        transactional = guarantee is DeliveryGuarantee.EXACTLY_ONCE
+        self.kind = SinkKind.TWO_PHASE if transactional else SinkKind.ANY
+        self.prefix = transactional_id_prefix
+        self.serializer = record_serializer
+        self.properties = dict(properties)
+        if transactional:
+            self.properties.setdefault("transaction.timeout.ms", str(DEFAULT_TIMEOUT))
+
+    @staticmethod
+    def builder() -> KafkaSinkBuilder:
+        """Start building."""
+        return KafkaSinkBuilder()
+
+    @property
+    def timeout(self) -> int:
+        """The transaction timeout in milliseconds."""
+        return int(self.properties.get("transaction.timeout.ms", DEFAULT_TIMEOUT))
+
+    def validate(self) -> None:
+        """Check that the brokers answer, and have the topic; raises SinkError."""
+        topic = self.serializer.topic
+        cluster = KafkaCluster(self.properties, SinkError, f"Kafka sink to {topic or 'topics'!r}")
+        cluster.require_topics([] if topic is None else [topic])
+
+    def validate_configuration(self, configuration: Configuration) -> None:
+        """Check that a prepared transaction outlives an outage.
+
+        Raises:
+            ConfigurationError: an epoch that is published could be lost; with the numbers to set.
+        """
+        if self.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+            return
+        checkpoint = configuration.get(options.CHECKPOINTING_TIMEOUT)
+        needed = checkpoint + _longest_restart(configuration) + START_UP
+        if self.timeout < needed:
+            message = (
+                f"transaction.timeout.ms of the Kafka sink is {self.timeout}, but up to {needed} ms"
+                f" may pass until its output is committed: execution.checkpointing.timeout"
+                f" ({checkpoint}), the longest restart delay ({_longest_restart(configuration)})"
+                f" and {START_UP} to start again. Set transaction.timeout.ms to {needed} or more,"
+                " or those shorter."
+            )
+            raise ConfigurationError(message)
+        self._validate_broker(needed)
+
+    def _validate_broker(self, needed: int) -> None:
+        cluster = KafkaCluster(self.properties, SinkError, "Kafka sink")
+        allowed = cluster.broker_setting("transaction.max.timeout.ms")
+        advice = (
+            f"Set transaction.max.timeout.ms of the brokers to {self.timeout} or more, or"
+            f" transaction.timeout.ms of the sink to between {needed} and what they allow."
+        )
+        if allowed is not None and int(allowed) < self.timeout:
+            message = (
+                f"transaction.timeout.ms of the Kafka sink is {self.timeout}, but the brokers"
+                f" allow {allowed} (transaction.max.timeout.ms). {advice}"
+            )
+            raise ConfigurationError(message)
+        if allowed is None:  # they do not tell: try it
+            control = TransactionControl(self.properties, "Kafka sink")
+            try:
+                control.fence(f"{self.prefix}-probe", self.timeout)
+            except ConfigurationError as error:
+                message = f"{error}. {advice}"
+                raise ConfigurationError(message) from error
+            finally:
+                control.close()
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer for one epoch of a subtask."""
+        if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            return _TransactionWriter(self, context)
+        return _PlainWriter(self)
+
+    def create_committer(self) -> Committer | None:
+        """The committer, if there are transactions."""
+        if self.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+            return None
+        return KafkaCommitter(self.properties, self.prefix, self.timeout)
+
+
+def _longest_restart(configuration: Configuration) -> int:
+    """Milliseconds; 0 where somebody starts the job again by hand, whenever that may be."""
+    kind = configuration.get(options.RESTART_STRATEGY)
+    if kind in {"none", "off", "disable"}:
+        return 0
+    if kind.startswith("fixed"):
+        return int(configuration.get(options.FIXED_DELAY_DELAY))
+    longest = configuration.get(options.EXPONENTIAL_MAX_BACKOFF)
+    return int(longest * (1 + configuration.get(options.EXPONENTIAL_JITTER)))
+
+
+class _PlainWriter(SinkWriter):
+    def __init__(self, sink: KafkaSink) -> None:
+        self._serializer = sink.serializer
+        self._waits = sink.guarantee is DeliveryGuarantee.AT_LEAST_ONCE
+        self._producer = plain_producer(sink.properties)
+
+    def write(self, batch: Batch) -> None:
+        for topic, messages in self._serializer.messages(batch).items():
+            self._producer.send(topic, messages)
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        if self._waits:
+            self._producer.flush()
+        return []
+
+
+class _TransactionWriter(SinkWriter):
+    """One transaction; an epoch without records has none."""
+
+    def __init__(self, sink: KafkaSink, context: WriterContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._producer: PooledProducer | None = None
+        self._topic = ""
+
+    def write(self, batch: Batch) -> None:
+        if len(batch) == 0:
+            return
+        by_topic = self._sink.serializer.messages(batch)
+        producer = self._producer
+        if producer is None:
+            producer = transactional_producer(
+                self._sink.properties, self._sink.prefix, self._context
+            )
+            producer.client.begin_transaction()
+            self._producer = producer
+        for topic, messages in by_topic.items():
+            producer.send(topic, messages)
+            self._topic = topic
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        producer, context = self._producer, self._context
+        if producer is None or producer.control is None:
+            return []
+        producer.flush()
+        marker = f"{context.attempt}-{uuid.uuid4().hex[:8]}"
+        crash_point("kafka.marker.before")
+        place = TopicPartition(self._topic, 0, context.epoch, metadata=marker)
+        try:
+            producer.client.send_offsets_to_transaction([place], producer.group)
+        except KafkaException as error:
+            reason = error.args[0].str()
+            message = f"the transaction of epoch {context.epoch} cannot be prepared: {reason}"
+            raise SinkError(message) from error
+        info = producer.control.describe(producer.transactional_id)
+        if info is None or info.state != "Ongoing":
+            state = "unknown" if info is None else info.state
+            message = f"transaction {producer.transactional_id} is not open but {state}"
+            raise SinkError(message)
+        prepared = PreparedTransaction(
+            producer.transactional_id, info.producer_id, info.producer_epoch, marker
+        )
+        producer.prepared, producer.epoch = prepared, context.epoch
+        self._producer = None
+        release(producer, context)
+        crash_point("kafka.marker.after")
+        return [committable_of(prepared)]
+
+    def abort(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.abort()
+
+
+class KafkaSinkBuilder:
+    """Builds a KafkaSink, as PyFlink's."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, str] = {}
+        self._serializer: KafkaRecordSerializationSchema | None = None
+        self._guarantee = DeliveryGuarantee.NONE
+        self._prefix = "millstream"
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """Set where the brokers are, as "host:port,host:port"."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_record_serializer(
+        self, record_serializer: KafkaRecordSerializationSchema
+    ) -> KafkaSinkBuilder:
+        """Set how records become messages."""
+        self._serializer = record_serializer
+        return self
+
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        """Set the guarantee (default, as in Flink: NONE)."""
+        self._guarantee = delivery_guarantee
+        return self
+
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+        """Set how transactional ids begin; job and sink are told apart behind it anyway."""
+        self._prefix = transactional_id_prefix
+        return self
+
+    def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
+        """Set a property of the producer, by librdkafka's or Java's name."""
+        if key == "transactional.id":
+            message = "transactional.id is Millstream's to choose; see set_transactional_id_prefix"
+            raise ConfigurationError(message)
+        self._properties[key] = str(value)
+        return self
+
+    def build(self) -> KafkaSink:
+        """The sink; raises ConfigurationError if something is missing."""
+        if "bootstrap.servers" not in self._properties:
+            message = "a Kafka sink needs set_bootstrap_servers('host:port')"
+            raise ConfigurationError(message)
+        if self._serializer is None:
+            message = "a Kafka sink needs set_record_serializer(...)"
+            raise ConfigurationError(message)
+        return KafkaSink(self._properties, self._serializer, self._guarantee, self._prefix)

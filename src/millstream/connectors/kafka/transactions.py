@@ -1,0 +1,311 @@
+"""Transactions of Kafka, seen and ended from outside the producer that began them.
+
+What it is: what librdkafka cannot do, on ``kafka-python``'s protocol layer: list, describe, commit
+and abort transactions by transactional id, producer id and producer epoch, and read the *marker*.
+
+The marker is an offset commit within the transaction: consumer group = the transactional id, offset
+= the epoch, metadata = the attempt.  It is there if and only if the transaction went through.
+Brokers alone do not tell: a producer keeps its id and epoch from one transaction to the next, and
+some answer an EndTxn(commit) for a transaction that was aborted as if all were well.
+
+What it is not: a producer.
+
+Read next: ``connectors/kafka/committer.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ConfigurationError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+__all__ = ["Outcome", "PreparedTransaction", "TransactionControl", "TransactionInfo"]
+
+#: Seconds that a broker may take to finish what it has begun.
+PATIENCE: Final = 30.0
+_PAUSE: Final = 0.02
+#: EndTxn of later versions also bumps the producer's epoch, of which librdkafka would not know.
+_END_VERSION: Final = 3
+
+# Error codes of the protocol.
+_TRY_AGAIN: Final = frozenset({51, 14, 7})  # CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD, TIMED_OUT
+_ELSEWHERE: Final = frozenset({15, 16})  # the coordinator is another one
+_TIMEOUT_TOO_LARGE: Final = 50
+
+_OPTIONS: Final = {
+    "bootstrap.servers": "bootstrap_servers",
+    "client.id": "client_id",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+
+
+class Outcome(Enum):
+    """What became of a prepared transaction."""
+
+    #: Records and marker are in the topics.
+    COMMITTED = "committed"
+    #: Prepared and open.
+    OPEN = "open"
+    #: Neither: it was aborted, by its timeout or by somebody.
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """What it takes to end a transaction, and to recognise that it was."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    #: The metadata of the marker.
+    marker: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """What the broker says of a transactional id."""
+
+    transactional_id: str
+    #: "Ongoing", "CompleteCommit", "Empty", ...
+    state: str
+    producer_id: int
+    producer_epoch: int
+    #: Milliseconds since 1970; -1 if no transaction is open.
+    started: int
+    timeout: int
+    #: "topic-partition", sorted.
+    partitions: tuple[str, ...]
+
+
+class TransactionControl:
+    """A connection to the transaction coordinators; opened when it is first used.
+
+    Args:
+        properties: of the client, by librdkafka's names.
+        who: how errors name the asker.
+    """
+
+    def __init__(self, properties: Mapping[str, str], who: str = "Kafka transactions") -> None:
+        self._properties = dict(properties)
+        self._who = who
+        self._admin: Any = None
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def open_transactions(self, prefix: str) -> list[str]:
+        """The transactional ids with this prefix whose transaction is open."""
+        listed = self._ask(lambda admin: admin.list_transactions(state_filters=["Ongoing"]))
+        return sorted(
+            each.transactional_id
+            for listings in listed.values()
+            for each in listings
+            if each.transactional_id.startswith(prefix)
+        )
+
+    def describe(self, transactional_id: str) -> TransactionInfo | None:
+        """What the broker knows of an id; None if it does not know it."""
+        from kafka.errors import TransactionalIdNotFoundError
+
+        def ask(admin: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+            try:
+                return admin.describe_transactions([transactional_id])[transactional_id]
+            except TransactionalIdNotFoundError:
+                return None
+
+        found = self._ask(ask)
+        if found is None:
+            return None
+        places = sorted(f"{each.topic}-{each.partition}" for each in found.topic_partitions)
+        return TransactionInfo(
+            transactional_id=transactional_id,
+            state=str(found.state.value),
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            started=found.transaction_start_time_ms,
+            timeout=found.transaction_timeout_ms,
+            partitions=tuple(places),
+        )
+
+    def marker(self, transactional_id: str) -> str | None:
+        """The marker of the last transaction of this id that was committed."""
+        found = self._ask(lambda admin: admin.list_group_offsets([transactional_id]))
+        # One per topic that markers were written for; their offsets are epochs.
+        entries = [each for each in found.get(transactional_id, {}).values() if each.offset >= 0]
+        if not entries:
+            return None
+        newest = max(entries, key=lambda entry: int(entry.offset))
+        return str(newest.metadata).rstrip("\0")  # librdkafka counts the end of a C string
+
+    def outcome(self, prepared: PreparedTransaction) -> Outcome:
+        """What became of a transaction.
+
+        Cases:
+
+        1. The marker is there -> committed.
+        2. It is not, and a transaction of the same producer is open -> it is this one: the
+           producer begins another only after the marker of this one was seen.
+        3. It is not, and the broker is just ending a transaction -> wait and look again.
+        4. It is not, and none is open -> lost.
+
+        What can never happen: an open transaction that was seen *before* the marker was found
+        missing is a later one of the same producer.  Hence the order of the two questions.
+        """
+        limit = time.monotonic() + PATIENCE
+        while True:
+            info = self.describe(prepared.transactional_id)
+            if self.marker(prepared.transactional_id) == prepared.marker:
+                return Outcome.COMMITTED
+            if info is None:
+                return Outcome.LOST
+            if not info.state.startswith("Prepare"):
+                same = (info.producer_id, info.producer_epoch) == (
+                    prepared.producer_id,
+                    prepared.producer_epoch,
+                )
+                return Outcome.OPEN if same and info.state == "Ongoing" else Outcome.LOST
+            self._wait(limit, f"{prepared.transactional_id} stays in state {info.state}")
+
+    # -- orders --------------------------------------------------------------------------------
+
+    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> bool:
+        """Commit or abort the open transaction of a producer.
+
+        Returns:
+            Whether the broker did so; False: it says that there is nothing to end.  Whatever
+            it says, ``outcome`` is what tells.
+        """
+        from kafka.protocol.producer.transaction import EndTxnRequest
+
+        def request() -> Any:  # noqa: ANN401 - kafka-python is untyped
+            return EndTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                committed=commit,
+                max_version=_END_VERSION,
+            )
+
+        return self._order(transactional_id, request) == 0
+
+    def fence(self, transactional_id: str, timeout: int) -> None:
+        """Abort the open transaction of an id, and lock out the producer that has it.
+
+        Args:
+            transactional_id: the id.
+            timeout: milliseconds that the id's next transaction could stay open.
+
+        Raises:
+            ConfigurationError: the timeout is longer than the broker allows.
+            SinkError: the broker refuses.
+        """
+        from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+        def request() -> Any:  # noqa: ANN401 - kafka-python is untyped
+            return InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout,
+                producer_id=-1,
+                producer_epoch=-1,
+            )
+
+        code = self._order(transactional_id, request)
+        if code == _TIMEOUT_TOO_LARGE:
+            message = (
+                f"{self._who}: transaction.timeout.ms is {timeout}, which is more than"
+                " transaction.max.timeout.ms of the brokers"
+            )
+            raise ConfigurationError(message)
+        if code:
+            message = f"{self._who}: cannot abort {transactional_id}: error {code} of the broker"
+            raise SinkError(message)
+
+    def close(self) -> None:
+        """Close the connections."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    # -- talking -------------------------------------------------------------------------------
+
+    def _order(self, transactional_id: str, request: Callable[[], Any]) -> int:
+        """Send a request to the id's coordinator until it is done with; its error code."""
+        limit = time.monotonic() + PATIENCE
+        while True:
+            code = int(self._ask(lambda admin: _send(admin, transactional_id, request())))
+            if code in _ELSEWHERE:
+                self.close()  # the address is remembered with the connections
+            elif code not in _TRY_AGAIN:
+                return code
+            self._wait(limit, f"the coordinator of {transactional_id} answers with error {code}")
+
+    def _wait(self, limit: float, trouble: str) -> None:
+        if time.monotonic() > limit:
+            message = f"{self._who}: {trouble}, for {PATIENCE:.0f} s"
+            raise SinkError(message)
+        time.sleep(_PAUSE)
+
+    def _ask(self, question: Callable[[Any], T]) -> T:
+        """Ask, with a new connection if the old one broke.
+
+        Raises:
+            SinkError: there is no answer.
+        """
+        from kafka.errors import KafkaError
+
+        for last in (False, True):
+            try:
+                return question(self._connected())
+            except (KafkaError, OSError) as error:
+                with contextlib.suppress(Exception):  # what is broken may not close well
+                    self.close()
+                self._admin = None
+                if last:
+                    servers = self._properties.get("bootstrap.servers")
+                    message = f"{self._who}: no answer from the brokers {servers!r}: {error!r}"
+                    raise SinkError(message) from error
+        raise AssertionError  # the second round returned or raised
+
+    def _connected(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
+        if self._admin is None:
+            try:
+                from kafka import KafkaAdminClient
+            except ImportError as error:
+                message = "Kafka transactions need kafka-python: pip install 'millstream[kafka]'"
+                raise ConfigurationError(message) from error
+            known = {_OPTIONS[k]: v for k, v in self._properties.items() if k in _OPTIONS}
+            milliseconds = int(PATIENCE * 1000)
+            self._admin = KafkaAdminClient(
+                **known, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
+            )
+        return self._admin
+
+
+def _send(admin: Any, transactional_id: str, request: Any) -> int:  # noqa: ANN401
+    """Send a request to the coordinator of an id, by the ways of kafka-python's own requests."""
+    from kafka.protocol.metadata import CoordinatorType
+
+    async def send() -> Any:  # noqa: ANN401
+        coordinator = await admin._find_coordinator_id(  # noqa: SLF001
+            transactional_id, key_type=CoordinatorType.TRANSACTION
+        )
+        return await admin._manager.send(request, node_id=coordinator)  # noqa: SLF001
+
+    return int(admin._manager.run(send).error_code)  # noqa: SLF001

@@ -1,0 +1,349 @@
+"""The Kafka sink against a real broker; results are read by kafka-python."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+from kafka import KafkaProducer
+from millstream.common import Configuration, Row, SimpleStringSchema, Types
+from millstream.connectors.kafka import client, producers
+from millstream.connectors.kafka.transactions import (
+    Outcome,
+    PreparedTransaction,
+    TransactionControl,
+)
+from millstream.connectors.sink import CommitRequest, WriterContext
+from millstream.datastream.connectors.kafka import (
+    DeliveryGuarantee,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+    KafkaSinkBuilder,
+)
+from millstream.datastream.formats.avro import (
+    AvroRowDeserializationSchema,
+    AvroRowSerializationSchema,
+)
+from millstream.datastream.formats.csv import CsvRowSerializationSchema
+from millstream.datastream.formats.json import JsonRowSerializationSchema
+from millstream.errors import ConfigurationError, SinkError
+from millstream.runtime.batch import Batch
+from millstream.testing.conformance import check_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kafka.broker import Broker
+
+    from millstream.connectors.sink import Committable
+
+ROW = Types.ROW_NAMED(["name", "count"], [Types.STRING(), Types.LONG()])
+
+
+@pytest.fixture(autouse=True)
+def no_producers() -> Iterator[None]:
+    yield
+    producers.discard_producers()
+
+
+def strings(topic: str) -> KafkaRecordSerializationSchema:
+    return (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic(topic)
+        .set_value_serialization_schema(SimpleStringSchema())
+        .set_key_serialization_schema(SimpleStringSchema())
+        .build()
+    )
+
+
+def exactly_once(broker: Broker, topic: str) -> KafkaSinkBuilder:
+    return (
+        KafkaSink.builder()
+        .set_bootstrap_servers(broker.servers)
+        .set_record_serializer(strings(topic))
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_transactional_id_prefix(topic)
+    )
+
+
+def texts(*values: str) -> Batch:
+    return Batch(Types.STRING(), values=list(values))
+
+
+def context(epoch: int, attempt: str = "a", generation: int = 1) -> WriterContext:
+    return WriterContext("job", "uid", 0, 1, epoch, attempt, generation)
+
+
+def prepare(sink: KafkaSink, where: WriterContext, *values: str) -> list[Committable]:
+    writer = sink.create_writer(where)
+    writer.write(texts(*values))
+    committables = list(writer.prepare_commit())
+    writer.close()
+    return committables
+
+
+def commit(sink: KafkaSink, committables: list[Committable], epoch: int) -> None:
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.commit([CommitRequest(each, epoch, retried=False) for each in committables])
+    committer.close()
+
+
+def values(broker: Broker, topic: str) -> list[str]:
+    return [record.value.decode() for record in broker.read(topic)]
+
+
+def test_contract(broker: Broker) -> None:
+    topic = broker.topic(partitions=2)
+    batches = [texts("a1", "b1", "a2"), texts("c1")]
+    check_sink(lambda: exactly_once(broker, topic).build(), batches, lambda: values(broker, topic))
+    with TransactionsLeft(broker, topic) as left:
+        assert left == []
+
+
+class TransactionsLeft:
+    """The open transactions of a test, by its prefix."""
+
+    def __init__(self, broker: Broker, prefix: str) -> None:
+        self.control = TransactionControl({"bootstrap.servers": broker.servers})
+        self.prefix = prefix
+
+    def __enter__(self) -> list[str]:
+        return self.control.open_transactions(self.prefix)
+
+    def __exit__(self, *error: object) -> None:
+        self.control.close()
+
+
+def test_producers_are_used_again_only_after_their_commit(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    ids = []
+    for epoch in range(3):
+        made = prepare(sink, context(epoch), f"r{epoch}")
+        commit(sink, made, epoch)
+        ids.append(made[0]["transactional_id"])  # type: ignore[index]
+    assert len(set(ids)) == 1
+    assert values(broker, topic) == ["r0", "r1", "r2"]
+    # The driver died before it committed epoch 2 again, with epoch 3 in the same producer's hands.
+    again = prepare(sink, context(3), "never")
+    assert again[0]["transactional_id"] == ids[0]  # type: ignore[index]
+    commit(sink, made, 2)
+    assert values(broker, topic) == ["r0", "r1", "r2"]
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.abort_orphans("job", "uid", made, 1)  # made is committed: what is open is another
+    with TransactionsLeft(broker, topic) as left:
+        assert left == []
+    assert values(broker, topic) == ["r0", "r1", "r2"]
+    # The producer of the lost attempt is fenced and thrown away.
+    third = prepare(sink, context(4), "r3")
+    assert third[0]["transactional_id"] != ids[0]  # type: ignore[index]
+    committer.commit([CommitRequest(third[0], 4, retried=False)])
+    committer.close()
+    assert values(broker, topic) == ["r0", "r1", "r2", "r3"]
+
+
+def test_two_subtasks_of_one_process(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    both = prepare(sink, context(1, "a"), "x") + prepare(sink, context(1, "b"), "y")
+    commit(sink, both, 1)
+    assert sorted(values(broker, topic)) == ["x", "y"]
+
+
+def test_lost_transactions_are_reported(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    (fenced,) = prepare(sink, context(1), "x")
+    control = TransactionControl({"bootstrap.servers": broker.servers})
+    control.fence(fenced["transactional_id"], 60_000)  # type: ignore[index]
+    with pytest.raises(SinkError, match=r"output of epoch 1 is lost: transaction .*900000"):
+        commit(sink, [fenced], 1)
+    (aborted,) = prepare(sink, context(2), "y")
+    prepared = PreparedTransaction(**aborted)  # type: ignore[arg-type]
+    control.end(
+        prepared.transactional_id, prepared.producer_id, prepared.producer_epoch, commit=False
+    )
+    assert control.outcome(prepared) is Outcome.LOST
+    with pytest.raises(SinkError, match="output of epoch 2 is lost"):
+        commit(sink, [aborted], 2)
+    control.close()
+    assert values(broker, topic) == []
+
+
+def test_orphans_of_older_runs_only(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    for generation in (1, 2, 3):
+        prepare(sink, context(1, generation=generation), f"g{generation}")
+        producers.discard_producers()  # each run has workers of its own
+    stranger = KafkaProducer(
+        bootstrap_servers=broker.servers, transactional_id=f"{topic}-other", enable_idempotence=True
+    )
+    stranger.init_transactions()
+    stranger.begin_transaction()
+    stranger.send(topic, b"stranger")
+    stranger.flush()
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.abort_orphans("job", "uid", [], 2)
+    with TransactionsLeft(broker, topic) as left:
+        assert [each.partition("-g")[2].partition("-")[0] for each in left if "-g" in each] == ["3"]
+        assert f"{topic}-other" in left
+    stranger.commit_transaction()
+    stranger.close()
+    committer.abort_orphans("job", "uid", [], 3)
+    committer.close()
+    assert values(broker, topic) == ["stranger"]
+
+
+def test_a_zombie_cannot_write_after_it_was_fenced(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    writer = sink.create_writer(context(1))
+    writer.write(texts("x"))
+    held = writer._producer  # type: ignore[attr-defined]
+    held.flush()
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.abort_orphans("job", "uid", [], 2)
+    committer.close()
+    writer.write(texts("y"))
+    with pytest.raises(SinkError, match="fenced by"):
+        writer.prepare_commit()
+    writer.abort()
+    assert values(broker, topic) == []
+
+
+@pytest.mark.parametrize("guarantee", [DeliveryGuarantee.AT_LEAST_ONCE, DeliveryGuarantee.NONE])
+def test_without_transactions(broker: Broker, guarantee: DeliveryGuarantee) -> None:
+    topic = broker.topic()
+    builder = exactly_once(broker, topic).set_delivery_guarantee(guarantee)
+    sink = builder.set_property("linger.ms", "200").build()
+    assert sink.create_committer() is None
+    assert prepare(sink, context(1), "x", "y") == []
+    waited = guarantee is DeliveryGuarantee.AT_LEAST_ONCE
+    assert values(broker, topic) == (["x", "y"] if waited else [])
+    producers.plain_producer(sink.properties).flush()
+    assert values(broker, topic) == ["x", "y"]
+
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "name", "type": "string"}, {"name": "count", "type": "long"}],
+    }
+)
+
+
+def test_messages(broker: Broker) -> None:
+    topic, other = broker.topic(partitions=4), broker.topic()
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic_selector(lambda row: topic if row.count else other)
+        .set_key_serialization_schema(lambda row: row.name.encode())
+        .set_value_serialization_schema(JsonRowSerializationSchema.builder().build())
+        .set_header_provider(lambda row: [("count", str(row.count).encode())])
+        .build()
+    )
+    sink = exactly_once(broker, topic).set_record_serializer(serializer).build()
+    now = 1_700_000_000_000_000_000 // 1_000_000
+    rows: list[object] = [Row(name="a", count=1), Row(name='"b"\n', count=0)]
+    writer = sink.create_writer(context(1))
+    writer.write(Batch(ROW, values=rows, timestamps=[now * 2, now * 2 + 1]))
+    commit(sink, list(writer.prepare_commit()), 1)
+    (first,) = broker.read(topic)
+    (second,) = broker.read(other)
+    assert json.loads(first.value) == {"name": "a", "count": 1}
+    assert json.loads(second.value) == {"name": '"b"\n', "count": 0}
+    assert (first.key, first.timestamp, list(first.headers)) == (b"a", now * 2, [("count", b"1")])
+    # The partition that Java's and Python's clients choose for the key.
+    mine = KafkaProducer(bootstrap_servers=broker.servers)
+    assert mine.send(topic, b"", key=b"a").get(10).partition == first.partition
+    mine.close()
+
+    batch = Batch(ROW, values=rows)
+    csv = KafkaRecordSerializationSchema.builder().set_topic(topic)
+    csv.set_value_serialization_schema(CsvRowSerializationSchema())
+    assert [each["value"] for each in csv.build().messages(batch)[topic]] == [
+        b"a,1",
+        b'"""b""\n",0',
+    ]
+    avro = AvroRowSerializationSchema(AVRO)
+    assert AvroRowDeserializationSchema(AVRO).deserialize(avro.serialize(rows[0])) == {
+        "name": "a",
+        "count": 1,
+    }
+
+
+def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SinkError, match=r"Kafka sink to 'nowhere': there is no topic 'nowhere'"):
+        exactly_once(broker, "nowhere").build().validate()
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    sink.validate()
+    writer = sink.create_writer(context(1))
+    with pytest.raises(SinkError, match=rf"record 5 cannot be made for topic '{topic}': Simple"):
+        writer.write(Batch(Types.LONG(), values=[5]))
+    writer.abort()
+    writer = sink.create_writer(context(1))
+    writer.write(texts("fine"))
+    with pytest.raises(SinkError, match=rf"topic '{topic}'.* Message size too large"):
+        writer.write(texts("x" * 2_000_000))
+    writer.abort()
+    assert values(broker, topic) == []
+    with TransactionsLeft(broker, topic) as left:
+        assert left == []
+    monkeypatch.setattr(client, "TIMEOUT", 0.3)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(SinkError, match=rf"no answer .*{address}"):
+            exactly_once(broker, topic).set_bootstrap_servers(address).build().validate()
+    with pytest.raises(ConfigurationError, match="No such configuration property"):
+        prepare(exactly_once(broker, topic).set_property("akcs", "1").build(), context(1), "x")
+
+
+def test_timeouts_are_compared(broker: Broker) -> None:
+    topic = broker.topic()
+    configuration = Configuration()
+    exactly_once(broker, topic).build().validate_configuration(configuration)
+
+    def check(builder: KafkaSinkBuilder, timeout: int) -> None:
+        sink: Any = builder.set_property("transaction.timeout.ms", str(timeout)).build()
+        sink.validate_configuration(configuration)
+
+    with pytest.raises(ConfigurationError, match=r"is 700000, but up to 726000 ms .* 726000"):
+        check(exactly_once(broker, topic), 700_000)
+    with pytest.raises(ConfigurationError, match=r"is 3600000, which .* between 726000 and"):
+        check(exactly_once(broker, topic), 3_600_000)
+    configuration.set_string("execution.checkpointing.timeout", "1 min")
+    configuration.set_string("restart-strategy.type", "fixed-delay")
+    configuration.set_string("restart-strategy.fixed-delay.delay", "5 s")
+    check(exactly_once(broker, topic), 125_000)
+    with pytest.raises(ConfigurationError, match="up to 125000 ms"):
+        check(exactly_once(broker, topic), 124_999)
+    check(exactly_once(broker, topic).set_delivery_guarantee(DeliveryGuarantee.AT_LEAST_ONCE), 1)
+
+
+def test_another_client_sees_the_fencing(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    (made,) = prepare(sink, context(1), "x")
+    name: str = made["transactional_id"]  # type: ignore[index]
+    described = broker.admin.describe_transactions([name])[name]
+    assert described.state.value == "Ongoing"
+    assert described.transaction_timeout_ms == 900_000
+    assert {place.topic for place in described.topic_partitions} >= {topic}
+    request = InitProducerIdRequest(
+        transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    assert broker.admin._manager.run(broker.admin._manager.send, request).error_code == 0
+    with pytest.raises(SinkError, match="lost"):
+        commit(sink, [made], 1)
