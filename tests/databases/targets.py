@@ -1,6 +1,6 @@
 """Targets of the tests: a table of some database, made empty, written by a sink, and read.
 
-A target is made from its name (``sqlite``, ``duckdb``) and an address, so that a job in
+A target is made from its name (see ``TARGETS``) and an address, so that a job in
 another process makes the same one.
 """
 
@@ -11,8 +11,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.databases.server import execute
+
 from millstream.common.types import Types
 from millstream.connectors.duckdb_sink import DuckDbSink
+from millstream.connectors.postgres_sink import PostgresSink
 from millstream.connectors.sqlite_sink import SqliteSink
 
 if TYPE_CHECKING:
@@ -88,4 +91,54 @@ class DuckDbTarget(Target):
             return rows
 
 
-TARGETS: dict[str, type[Target]] = {"sqlite": SqliteTarget, "duckdb": DuckDbTarget}
+class PostgresTarget(Target):
+    """A PostgreSQL database; its address is how to connect."""
+
+    def create(self, columns: str = COLUMNS) -> None:
+        execute(self.address, f"CREATE TABLE results ({columns})")
+
+    def read(self, query: str = "SELECT * FROM results") -> list[tuple[Any, ...]]:
+        return execute(self.address, query)
+
+
+class TwoPhaseTarget(PostgresTarget):
+    """Prepared transactions."""
+
+    def sink(self, **options: Any) -> Sink:
+        return PostgresSink.two_phase(self.address, "results", **options)
+
+    def leftovers(self) -> Sequence[object]:
+        return self.read("SELECT * FROM pg_prepared_xacts WHERE database = current_database()")
+
+
+class CommitTableTarget(PostgresTarget):
+    """A staging table and a commit table."""
+
+    def sink(self, **options: Any) -> Sink:
+        return PostgresSink.commit_table(self.address, "results", **options)
+
+    def leftovers(self) -> Sequence[object]:
+        return self.read("SELECT * FROM results_millstream")
+
+
+class UpsertTarget(PostgresTarget):
+    """Rows that replace those of the same key."""
+
+    def create(self, columns: str = COLUMNS) -> None:
+        super().create(columns + ", epoch BIGINT, PRIMARY KEY (key, n)")
+
+    def sink(self, **options: Any) -> Sink:
+        chosen = {"key": ["key", "n"], "epoch_column": "epoch", **options}
+        return PostgresSink.upsert(self.address, "results", **chosen)
+
+    def leftovers(self) -> Sequence[object]:
+        return []
+
+
+TARGETS: dict[str, type[Target]] = {
+    "sqlite": SqliteTarget,
+    "duckdb": DuckDbTarget,
+    "postgres-two-phase": TwoPhaseTarget,
+    "postgres-commit-table": CommitTableTarget,
+    "postgres-upsert": UpsertTarget,
+}

@@ -198,6 +198,14 @@ class Sink(ABC):
         """
         del configuration
 
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Check, right after ``validate``, that so many writers can work side by side.
+
+        Raises:
+            SinkError: they cannot, saying what to do.
+        """
+        del parallelism
+
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one epoch, called in the task."""

