@@ -86,10 +86,12 @@ def prepare(sink: KafkaSink, where: WriterContext, *values: str) -> list[Committ
     return committables
 
 
-def commit(sink: KafkaSink, committables: list[Committable], epoch: int) -> None:
+def commit(
+    sink: KafkaSink, committables: list[Committable], epoch: int, *, retried: bool = False
+) -> None:
     committer = sink.create_committer()
     assert committer is not None
-    committer.commit([CommitRequest(each, epoch, retried=False) for each in committables])
+    committer.commit([CommitRequest(each, epoch, retried) for each in committables])
     committer.close()
 
 
@@ -132,7 +134,7 @@ def test_producers_are_used_again_only_after_their_commit(broker: Broker) -> Non
     # The driver died before it committed epoch 2 again, with epoch 3 in the same producer's hands.
     again = prepare(sink, context(3), "never")
     assert again[0]["transactional_id"] == ids[0]  # type: ignore[index]
-    commit(sink, made, 2)
+    commit(sink, made, 2, retried=True)
     assert values(broker, topic) == ["r0", "r1", "r2"]
     committer = sink.create_committer()
     assert committer is not None

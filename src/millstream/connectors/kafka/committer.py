@@ -57,7 +57,7 @@ class KafkaCommitter(Committer):
             self._commit(prepared_of(request.committable), request)
 
     def _commit(self, prepared: PreparedTransaction, request: CommitRequest) -> None:
-        outcome = self._control.outcome(prepared)
+        outcome = self._control.outcome(prepared, first=not request.retried)
         if outcome is Outcome.OPEN:
             crash_point("kafka.commit.before")
             done = self._control.end(

@@ -154,8 +154,13 @@ class TransactionControl:
         newest = max(entries, key=lambda entry: int(entry.offset))
         return str(newest.metadata).rstrip("\0")  # librdkafka counts the end of a C string
 
-    def outcome(self, prepared: PreparedTransaction) -> Outcome:
+    def outcome(self, prepared: PreparedTransaction, *, first: bool = False) -> Outcome:
         """What became of a transaction.
+
+        Args:
+            prepared: the transaction.
+            first: nobody can have ended it on purpose: if one is open, it is this one, and the
+                marker need not be asked for.
 
         Cases:
 
@@ -171,16 +176,15 @@ class TransactionControl:
         limit = time.monotonic() + PATIENCE
         while True:
             info = self.describe(prepared.transactional_id)
+            open_now = info is not None and info.state == "Ongoing" and _is_of(prepared, info)
+            if open_now and first:
+                return Outcome.OPEN
             if self.marker(prepared.transactional_id) == prepared.marker:
                 return Outcome.COMMITTED
             if info is None:
                 return Outcome.LOST
             if not info.state.startswith("Prepare"):
-                same = (info.producer_id, info.producer_epoch) == (
-                    prepared.producer_id,
-                    prepared.producer_epoch,
-                )
-                return Outcome.OPEN if same and info.state == "Ongoing" else Outcome.LOST
+                return Outcome.OPEN if open_now else Outcome.LOST
             self._wait(limit, f"{prepared.transactional_id} stays in state {info.state}")
 
     # -- orders --------------------------------------------------------------------------------
@@ -296,6 +300,13 @@ class TransactionControl:
                 **known, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
             )
         return self._admin
+
+
+def _is_of(prepared: PreparedTransaction, info: TransactionInfo) -> bool:
+    return (info.producer_id, info.producer_epoch) == (
+        prepared.producer_id,
+        prepared.producer_epoch,
+    )
 
 
 def _send(admin: Any, transactional_id: str, request: Any) -> int:  # noqa: ANN401
