@@ -40,6 +40,8 @@ from millstream.datastream.connectors import DiscardingSink
 from millstream.datastream.connectors.file_system import FileSink, FileSource
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.datastream.window import (
+    ContinuousEventTimeTrigger,
+    CountEvictor,
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
@@ -57,6 +59,10 @@ _FIRST_EPOCH = 250_000
 _IDLE_EPOCHS = 12
 _IDLE_TIMEOUT_SECONDS = 120.0
 _LONG = Types.LONG()
+#: Seconds of event time; 10,000 events each.
+_EARLY_FIRING_SECONDS = 200
+#: A window that begins with the first event and holds 6,000,000.
+_BUFFERED_SECONDS = 600
 
 
 class RunningCount(KeyedProcessFunction):
@@ -156,12 +162,42 @@ def sessions(events: DataStream) -> DataStream:
     )
 
 
+class Totals(ProcessWindowFunction[Any, Any, int, Any]):
+    """Count and sum over all elements of a window, each time it fires."""
+
+    def process(
+        self, key: int, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]
+    ) -> Iterator[tuple[int, int, int]]:
+        """One row per key and firing."""
+        del context
+        count = total = 0
+        for element in elements:
+            count += 1
+            total += element.value
+        yield key, count, total
+
+
+def buffered(events: DataStream) -> DataStream:
+    """Every element is kept: one window over all, fired early, with an evictor and a full function.
+
+    The evictor keeps so many per window that none is lost; it is there for its cost.
+    """
+    return (
+        events.key_by(lambda event: event.key)
+        .window(TumblingEventTimeWindows.of(Duration.of_seconds(_BUFFERED_SECONDS)))
+        .trigger(ContinuousEventTimeTrigger.of(Duration.of_seconds(_EARLY_FIRING_SECONDS)))
+        .evictor(CountEvictor.of(1_000_000))
+        .process(Totals(), output_type=Types.TUPLE([_LONG, _LONG, _LONG]))
+    )
+
+
 def map_filter(events: DataStream) -> DataStream:
     """``map`` and ``filter`` by lambdas."""
     return events.map(triple, output_type=Types.TUPLE([_LONG, _LONG, _LONG])).filter(is_even)
 
 
 _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
+    "buffered": buffered,
     "count": count,
     "idle": count,
     "map_filter": map_filter,

@@ -15,7 +15,15 @@ from bench.workloads import EMPTY_EPOCH_SECONDS, SESSION_ROWS_PER_SECOND, STATE_
 if TYPE_CHECKING:
     from bench.workloads import Comparison, Measurement
 
-__all__ = ["Line", "idle_line", "ratio_line", "render", "session_line", "state_line"]
+__all__ = [
+    "Line",
+    "buffered_line",
+    "idle_line",
+    "ratio_line",
+    "render",
+    "session_line",
+    "state_line",
+]
 
 _MEBIBYTE = 2**20
 _HEADINGS = (
@@ -143,11 +151,24 @@ def state_line(
 ) -> Line:
     """Memory with large state."""
     del figures
+    return _memory_line("memory with large state", measurement, rate, memory)
+
+
+def buffered_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """Memory with windows that keep every element."""
+    del figures
+    workload = f"memory with {measurement.dataset.events:,} elements"
+    return _memory_line(workload, measurement, rate, memory)
+
+
+def _memory_line(workload: str, measurement: Measurement, rate: float, memory: int) -> Line:
     verdict = "failed"
     if rate:
         verdict = "ok" if memory < STATE_MEMORY_BYTES else "behind"
     return Line(
-        workload="memory with large state",
+        workload=workload,
         keys=f"{measurement.dataset.keys:,}",
         millstream=_rate(rate),
         peer="",

@@ -32,7 +32,15 @@ from pathlib import Path
 
 from bench.check import CheckFailedError, check
 from bench.measure import MemorySampler, Outcome
-from bench.report import Line, idle_line, ratio_line, render, session_line, state_line
+from bench.report import (
+    Line,
+    buffered_line,
+    idle_line,
+    ratio_line,
+    render,
+    session_line,
+    state_line,
+)
 from bench.workloads import Measurement, comparisons, own_measurements
 
 __all__ = ["main"]
@@ -198,7 +206,7 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         rates = (bench.rate(comparison.millstream), bench.rate(comparison.peer))
         memory = (bench.peak_memory(comparison.millstream), bench.peak_memory(comparison.peer))
         lines.append(ratio_line(comparison, rates, memory))
-    own_lines = (idle_line, session_line, state_line)
+    own_lines = (idle_line, session_line, state_line, buffered_line)
     for measurement, line in zip(own_measurements(quick=arguments.quick), own_lines, strict=True):
         if arguments.only in measurement.name:
             bench.measure([measurement])

@@ -26,6 +26,9 @@ __all__ = [
 
 _EVENTS = 2_000_000
 _QUICK_EVENTS = 200_000
+#: A stream so many times as long shows what large epochs save; the peer's rate does not change.
+_LONGER = 4
+_BUFFERED_EVENTS = 5_000_000
 #: Read before the epochs without data.
 _IDLE_EVENTS = 20_000
 #: Bytewax and transformWithState need minutes for all events over 50,000 keys; their rate does
@@ -106,6 +109,7 @@ def comparisons(*, quick: bool) -> list[Comparison]:
         fewest_events = replace(many, events=_SLOWEST_PEER_EVENTS)
     count = [_millstream("count", "count", dataset) for dataset in (few, many)]
     windows = [_millstream("windows", "windows", dataset) for dataset in (few, many)]
+    longer = _millstream("windows", "windows", replace(few, events=_LONGER * few.events))
     built_in = [_millstream("windows_built_in", "windows", dataset) for dataset in (few, many)]
     sliding = {
         slide: _millstream(f"sliding_{slide}", f"sliding_{slide}", few)
@@ -120,6 +124,7 @@ def comparisons(*, quick: bool) -> list[Comparison]:
         Comparison("running count", count[1], _transform_with_state("rows", fewer_events), 8.0),
         Comparison("windows, user's function", windows[0], _bytewax("windows", few), 4.0),
         Comparison("windows, user's function", windows[1], _bytewax("windows", fewest_events), 4.0),
+        Comparison("windows, user's, longer stream", longer, _bytewax("windows", few), 4.0),
         Comparison("windows, built in", built_in[0], _spark_sql(few), 5.0),
         Comparison("windows, built in", built_in[1], _spark_sql(many), 5.0),
         *(
@@ -131,7 +136,7 @@ def comparisons(*, quick: bool) -> list[Comparison]:
     ]
 
 
-def own_measurements(*, quick: bool) -> tuple[Measurement, Measurement, Measurement]:
+def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
     """What has a target but no peer: an epoch without data, sessions, and large state."""
     idle = _millstream("idle", "", Dataset(_IDLE_EVENTS, 1_000, files=2))
     keys = 500_000 if quick else 5_000_000
@@ -139,4 +144,6 @@ def own_measurements(*, quick: bool) -> tuple[Measurement, Measurement, Measurem
     sessions = _millstream(
         "sessions", "sessions", Dataset(_QUICK_EVENTS if quick else _EVENTS, 50_000)
     )
-    return idle, sessions, state
+    elements = _BUFFERED_EVENTS // 10 if quick else _BUFFERED_EVENTS
+    buffered = _millstream("buffered", "buffered", Dataset(elements, 1_000))
+    return idle, sessions, state, buffered
