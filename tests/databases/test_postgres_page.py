@@ -19,4 +19,5 @@ def test_blocks(database: str, tmp_path: Path) -> None:
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
         exec(compile(block, str(PAGE), "exec"), scope)
     MiniCluster(scope["env"].get_job_graph("page"), tmp_path).run()
+    scope["source"].validate()
     assert sorted(execute(database, "SELECT * FROM counts")) == [("be", 2), ("or", 1), ("to", 2)]

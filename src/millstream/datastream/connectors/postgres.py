@@ -1,12 +1,13 @@
-"""PostgreSQL sinks under an import path like PyFlink's.
+"""PostgreSQL source and sinks under an import path like PyFlink's.
 
 What it is: names only.  What it is not: where they are written.
 
-Read next: ``millstream/connectors/postgres_sink.py``.
+Read next: ``millstream/connectors/postgres_sink.py``, ``postgres_source.py``.
 """
 
 from __future__ import annotations
 
 from millstream.connectors.postgres_sink import PostgresSink
+from millstream.connectors.postgres_source import PostgresSource
 
-__all__ = ["PostgresSink"]
+__all__ = ["PostgresSink", "PostgresSource"]

@@ -1,0 +1,297 @@
+"""The PostgreSQL source: a query, bounded, cut into ranges of a key and read by COPY.
+
+What it is: the rows of a query, in order of an integer, date or timestamp column.  The range of its
+values is looked up once, when the job first starts, and cut into splits; an offset is a value of
+the key (days or microseconds since 1970 for dates and timestamps), so that a task reads
+``key >= start AND key < stop ORDER BY key``: an index range, at every reading the same.
+
+What it is not: a snapshot over splits, epochs and restarts.  A snapshot that one transaction
+exports ends with it, so it cannot outlive a restart.  What is promised: rows that nobody changes
+while the job runs are read exactly once, and replays read the same.  A row that is changed,
+inserted or deleted meanwhile, within the range of keys found at the start, may or may not be
+seen so, and if its epoch is replayed the answer may differ.  Nor does it follow changes.
+
+Read next: ``connectors/source.py``, ``docs/postgres.md``.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from millstream.common.typeinfo import from_arrow_schema
+from millstream.connectors.file_format import BATCH_SIZE
+from millstream.connectors.postgres_table import driver, error_text, server_of
+from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.connectors.table_rows import quoted
+from millstream.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.postgres_table import Session
+
+__all__ = ["PostgresSource"]
+
+#: Rows that the first epoch reads, about.
+_FIRST_ROWS: Final = 200_000
+#: A type's name in PostgreSQL -> its Arrow type.  Everything else is read as text.
+_ARROW: Final = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "bytea": pa.binary(),
+}
+#: A type of keys -> the integer of a key, and the key of an integer, in SQL.
+_KEYS: Final = {
+    "int2": ("{0}::bigint", "{0}"),
+    "int4": ("{0}::bigint", "{0}"),
+    "int8": ("{0}", "{0}"),
+    "date": ("({0} - date '1970-01-01')::bigint", "date '1970-01-01' + {0}"),
+    "timestamp": (
+        "(extract(epoch from {0}) * 1000000)::bigint",
+        "timestamp '1970-01-01' + {0} * interval '1 microsecond'",
+    ),
+    "timestamptz": (
+        "(extract(epoch from {0}) * 1000000)::bigint",
+        "timestamptz '1970-01-01 00:00+00' + {0} * interval '1 microsecond'",
+    ),
+}
+
+
+class PostgresSource(Source):
+    """The rows of a query as a bounded stream of ROWs.
+
+    ::
+
+        PostgresSource("postgresql://me@db.example/shop", "SELECT id, total FROM orders", key="id")
+
+    The types of the fields are those of the result's columns: booleans, numbers, dates, timestamps
+    and bytes as such, ``numeric(p, s)`` as DECIMAL, everything else as its text.  They are looked
+    up when the stream is made.
+
+    Args:
+        conninfo: as libpq takes it.
+        query: a SELECT, without ORDER BY.
+        key: a column of its result, best with an index: integer, date or timestamp, never null.
+        splits: how many ranges can be read side by side.
+
+    Raises:
+        SourceError: ``splits`` is less than 1.
+        SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
+    """
+
+    def __init__(self, conninfo: str, query: str, *, key: str, splits: int = 4) -> None:
+        if splits < 1:
+            message = f"splits={splits} must be at least 1"
+            raise SourceError(message)
+        driver()
+        server_of(conninfo)
+        self.conninfo = conninfo
+        self.query = query.rstrip().rstrip(";")
+        self.key = key
+        self.splits = splits
+        self._columns: dict[str, tuple[str, pa.DataType]] | None = None
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """It ends."""
+        return Boundedness.BOUNDED
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """ROW of the result's columns."""
+        fields = [(name, arrow) for name, (_, arrow) in self._described().items()]
+        return from_arrow_schema(pa.schema(fields))
+
+    def validate(self) -> None:
+        """Check the query and its key.
+
+        Raises:
+            SourceError: the server cannot be reached, refuses the query, or the key does not fit.
+        """
+        self._key_sql()
+
+    def discover(self, known: frozenset[str]) -> list[Split]:
+        """The ranges of the key, looked up once in the life of the job."""
+        if known:
+            return []
+        to_number, _ = self._key_sql()
+        number = to_number.format(quoted(self.key))
+        counts = f"min({number}), max({number}), count(*), count({quoted(self.key)})"
+        statement = f"SELECT {counts} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
+        lowest, highest, rows, keys = self._rows(statement)[0]
+        if rows != keys:
+            message = (
+                f"{self._place}: {rows - keys} rows have no {self.key!r}; they would never be read."
+                f" Add WHERE {self.key} IS NOT NULL, or take another key"
+            )
+            raise SourceError(message)
+        if not rows:
+            return []
+        span = highest - lowest + 1
+        self.initial_limit = max(1, span * _FIRST_ROWS // rows)
+        cuts = [lowest + span * i // self.splits for i in range(self.splits + 1)]
+        pairs = [(cuts[i], cuts[i + 1]) for i in range(self.splits) if cuts[i + 1] > cuts[i]]
+        return [
+            Split(f"range-{number}", {"first": first, "end": end})
+            for number, (first, end) in enumerate(pairs)
+        ]
+
+    def start_offset(self, split: Split) -> int:
+        """The first key of the range."""
+        return cast("int", split.properties["first"])
+
+    def end_offset(self, split: Split) -> int:
+        """The key behind the range."""
+        return cast("int", split.properties["end"])
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """The rows whose keys are in ``[start, stop)``, in order of the key."""
+        stop = min(stop, self.end_offset(split))
+        if start >= stop:
+            return
+        _, to_key = self._key_sql()
+        key = quoted(self.key)
+        columns = self._described()
+        fields = ", ".join(_selected(name, kind) for name, (kind, _) in columns.items())
+        # All columns break ties, so that rows with equal keys come in one order.
+        order = ", ".join([key, *(f"{quoted(name)}::text" for name in columns if name != self.key)])
+        statement = (
+            f"COPY (SELECT {fields} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
+            f" WHERE {key} >= {to_key.format(start)} AND {key} < {to_key.format(stop)}"
+            f" ORDER BY {order}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+        )
+        session = self._connect()
+        try:
+            with session.cursor().copy(statement) as copy:
+                lines: list[bytes] = []
+                for line in copy:  # a row each
+                    lines.append(bytes(line))
+                    if len(lines) == BATCH_SIZE:
+                        yield SourceBatch(arrow=self._batch(lines))
+                        lines = []
+                if lines:
+                    yield SourceBatch(arrow=self._batch(lines))
+        except (driver().Error, pa.ArrowException) as error:  # or a date that Arrow cannot hold
+            raise self._error(error) from error
+        finally:
+            session.close()
+
+    def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
+        columns = self._described()
+        text = {pa.binary(): pa.string(), pa.timestamp("us", "UTC"): pa.timestamp("us")}
+        table = pacsv.read_csv(
+            io.BytesIO(b"".join(lines)),
+            read_options=pacsv.ReadOptions(column_names=list(columns), use_threads=False),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                column_types={name: text.get(kind, kind) for name, (_, kind) in columns.items()},
+                null_values=[""],
+                true_values=["t"],
+                false_values=["f"],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        arrays = []
+        for column, (_, kind) in zip(table.columns, columns.values(), strict=True):
+            array = column.combine_chunks()
+            if kind == pa.binary():
+                raw = [None if v is None else bytes.fromhex(v) for v in array.to_pylist()]
+                array = pa.array(raw, pa.binary())
+            arrays.append(array.cast(kind))
+        schema = self.produced_type.arrow_schema
+        return self.produced_type.conform(
+            pa.RecordBatch.from_arrays(
+                arrays, names=list(columns) if schema is None else schema.names
+            )
+        )
+
+    # -- the server ------------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> str:
+        return f"query {self.query!r:.200} to {server_of(self.conninfo)}"
+
+    def _error(self, error: Exception) -> SourceError:
+        return SourceError(f"{self._place}: {error_text(error)}")
+
+    def _connect(self) -> Session:
+        try:
+            session: Session = driver().connect(self.conninfo, autocommit=True, connect_timeout=10)
+            session.execute("SET TIME ZONE 'UTC'")
+            session.execute("SET DateStyle = 'ISO'")
+        except driver().Error as error:
+            raise self._error(error) from error
+        return session
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        session = self._connect()
+        try:
+            return session.execute(statement).fetchall()
+        except driver().Error as error:
+            raise self._error(error) from error
+        finally:
+            session.close()
+
+    def _described(self) -> dict[str, tuple[str, pa.DataType]]:
+        """Column -> its type's name in PostgreSQL, and in Arrow."""
+        if self._columns is None:
+            session = self._connect()
+            try:
+                cursor = session.execute(f"SELECT * FROM ({self.query}) AS q LIMIT 0")  # noqa: S608
+                self._columns = {
+                    column.name: self._typed(session, column) for column in cursor.description or ()
+                }
+            except driver().Error as error:
+                raise self._error(error) from error
+            finally:
+                session.close()
+        return self._columns
+
+    def _typed(self, session: Session, column: Any) -> tuple[str, pa.DataType]:  # noqa: ANN401
+        info = session.adapters.types.get(column.type_code)
+        name = "text" if info is None or column.type_code == info.array_oid else info.name
+        if name != "numeric":
+            return name, _ARROW.get(name, pa.string())
+        if column.precision is None:
+            message = (
+                f"{self._place}: column {column.name!r} is numeric without a precision; cast it in"
+                f" the query, to numeric(20, 4) or float8 say"
+            )
+            raise SourceError(message)
+        return name, pa.decimal128(column.precision, column.scale)
+
+    def _key_sql(self) -> tuple[str, str]:
+        columns = self._described()
+        if self.key not in columns:
+            message = f"{self._place} has no column {self.key!r}; it has {list(columns)}"
+            raise SourceError(message)
+        kind = columns[self.key][0]
+        if kind not in _KEYS:
+            message = (
+                f"{self._place}: the key {self.key!r} is of type {kind}; it must be an integer, a"
+                " date or a timestamp"
+            )
+            raise SourceError(message)
+        return _KEYS[kind]
+
+
+def _selected(name: str, kind: str) -> str:
+    column = quoted(name)
+    if kind == "bytea":
+        return f"encode({column}, 'hex')"
+    if kind == "timestamptz":
+        return f"{column} AT TIME ZONE 'UTC'"
+    return column

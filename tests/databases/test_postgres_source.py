@@ -1,0 +1,119 @@
+"""The PostgreSQL source on a real server: the contract, the values, and the failures."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.databases.server import execute
+
+from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.connectors.collect import CollectSink, read_collected
+from millstream.connectors.postgres_source import PostgresSource
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.errors import SourceError
+from millstream.testing.conformance import check_source, read_records
+from millstream.testing.mini_cluster import MiniCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUMBERS = (
+    "CREATE TABLE numbers AS SELECT i, i * i AS square, 'text ' || i AS label,"
+    " date '2020-01-01' + i / 10 AS day, timestamp '2020-01-01' + i * interval '7.5 s' AS at"
+    " FROM generate_series(-50, 149) AS i"
+)
+
+
+@pytest.mark.parametrize("key", ["i", "day", "at"])
+def test_keeps_the_contract_and_reads_every_row(database: str, key: str) -> None:
+    execute(database, NUMBERS)
+    source = PostgresSource(database, "SELECT * FROM numbers;", key=key, splits=3)
+    check_source(source, rounds=2, most=10**12)
+    splits = source.discover(frozenset())
+    assert len(splits) == 3
+    rows: list[Any] = []
+    for split in splits:
+        start, stop = source.start_offset(split), source.end_offset(split)
+        rows += read_records(source, split, start, stop)
+    assert sorted(map(tuple, rows)) == execute(database, "SELECT * FROM numbers ORDER BY i")
+    keys = [row[key] for row in rows]
+    assert keys == sorted(keys)
+    assert source.discover(frozenset(split.id for split in splits)) == []
+
+
+def test_values_of_every_kind(database: str) -> None:
+    at = dt.datetime(2020, 5, 17, 1, 2, 3, 456_000, tzinfo=dt.UTC)
+    columns = (
+        "1 AS key, true AS yes, 1.5::float8 AS real, '\\x00ff'::bytea AS raw,"
+        f" '{at}'::timestamptz AS zoned, 12.3::numeric(10, 2) AS amount, ARRAY[1, 2] AS list,"
+        " '' AS empty, E'a,\"\\nb' AS text"
+    )
+    execute(database, f"CREATE TABLE kinds AS SELECT {columns}")
+    execute(database, "INSERT INTO kinds (key) VALUES (2)")
+    source = PostgresSource(database, "SELECT * FROM kinds", key="key")
+    splits = source.discover(frozenset())
+    ranges = [(split, source.start_offset(split), source.end_offset(split)) for split in splits]
+    rows: list[Any] = [row for each in ranges for row in read_records(source, *each)]
+    first, second = map(tuple, rows)
+    moment = first[4]
+    assert (moment.to_epoch_milli() if hasattr(moment, "to_epoch_milli") else moment) in {
+        at,
+        int(at.timestamp() * 1000),
+    }
+    assert first[:4] == (1, True, 1.5, b"\x00\xff")
+    assert first[5:] == (Decimal("12.30"), "{1,2}", "", 'a,"\nb')
+    assert second == (2, *[None] * 8)
+
+
+def test_a_job_reads_it_through_a_restart(database: str, tmp_path: Path) -> None:
+    execute(database, NUMBERS)
+
+    def run(epochs: int) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_parallelism(2)
+        source = PostgresSource(database, "SELECT i, square FROM numbers", key="i", splits=2)
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+        stream.uid("numbers").sink_to(CollectSink(tmp_path / "out", fsync=False)).uid("out")
+        graph = env.get_job_graph("numbers")
+        MiniCluster(graph, tmp_path / "checkpoints", limits=[30] * 20).run(epochs)
+
+    run(2)
+    execute(database, "INSERT INTO numbers (i, square) VALUES (1000, 0)")  # beyond the range found
+    run(100)
+    rows: list[Any] = list(read_collected(tmp_path / "out"))
+    assert sorted(tuple(row) for row in rows) == [(i, i * i) for i in range(-50, 150)]
+
+
+def test_an_empty_result_has_no_splits(database: str) -> None:
+    execute(database, NUMBERS)
+    source = PostgresSource(database, "SELECT * FROM numbers WHERE i > 1000", key="i")
+    source.validate()
+    assert source.discover(frozenset()) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "message"),
+    [
+        ("SELECT * FROM missing", "i", r'"missing" does not exist'),
+        ("SELEC", "i", r"syntax error"),
+        ("SELECT * FROM numbers", "j", r"has no column 'j'; it has \['i', 'square'"),
+        ("SELECT * FROM numbers", "label", r"is of type text; it must be an integer"),
+        ("SELECT i, i::numeric AS n FROM numbers", "i", r"'n' is numeric without a precision"),
+        ("SELECT NULLIF(i, 3) AS i FROM numbers", "i", r"1 rows have no 'i'"),
+    ],
+)
+def test_what_is_wrong_is_said_at_submit(database: str, query: str, key: str, message: str) -> None:
+    execute(database, NUMBERS)
+    source = PostgresSource(database, query, key=key)
+    with pytest.raises(SourceError, match=message):
+        source.discover(frozenset())  # which validates too
+
+
+def test_an_unreachable_server_is_named() -> None:
+    source = PostgresSource("postgresql://u:secret@127.0.0.1:1/db", "SELECT 1 AS i", key="i")
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:1/db.*refused") as refused:
+        source.validate()
+    assert "secret" not in str(refused.value)
