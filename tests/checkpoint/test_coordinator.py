@@ -25,6 +25,7 @@ from millstream.checkpoint.inspect import (
     list_checkpoints,
     verify_checkpoints,
 )
+from millstream.checkpoint.publish import EpochFacts
 from millstream.errors import (
     CheckpointError,
     ConfigurationError,
@@ -50,15 +51,9 @@ def complete(
     target: Coordinator, epoch: int, handle: StateHandle | None = None, committables: int = 0
 ) -> Manifest:
     operator = OperatorAck("u", 0, 0, state=handle, committables=[b"N."] * committables)
-    return target.complete_epoch(
-        epoch=epoch,
-        acks=[TaskAck(epoch, 0, 0, "a", [operator])],
-        expected={(0, 0)},
-        offsets={"p": epoch},
-        stages={0: 1},
-        max_parallelism=8,
-        started=0,
-    )
+    facts = EpochFacts(epoch, 0, {"p": epoch}, {0: 1}, 8)
+    target.begin_epoch(facts)
+    return target.complete_epoch(facts, [TaskAck(epoch, 0, 0, "a", [operator])], {(0, 0)})
 
 
 @pytest.fixture
@@ -112,15 +107,7 @@ def test_replay_of_other_offsets_is_refused(storage: LocalStorage) -> None:
 def test_nothing_is_published_without_all_votes(storage: LocalStorage) -> None:
     target = coordinator(storage)
     with pytest.raises(InconsistentEpochError):
-        target.complete_epoch(
-            epoch=0,
-            acks=[],
-            expected={(0, 0)},
-            offsets={},
-            stages={0: 1},
-            max_parallelism=8,
-            started=0,
-        )
+        target.complete_epoch(EpochFacts(0, 0, {}, {0: 1}, 8), [], {(0, 0)})
     assert ManifestLog(storage).latest() is None
 
 

@@ -78,7 +78,16 @@ def test_refused(acks: list[TaskAck], message: str) -> None:
 
 
 def facts(epoch: int = 1, stages: dict[int, int] | None = None) -> EpochFacts:
-    return EpochFacts(epoch, 1, "job", 10, 20, {"p": (1, 2)}, stages or {0: 2}, 128, final=False)
+    return EpochFacts(
+        epoch,
+        10,
+        {"p": (1, 2)},
+        stages or {0: 2},
+        128,
+        generation=1,
+        job_id="job",
+        published=20,
+    )
 
 
 def task(

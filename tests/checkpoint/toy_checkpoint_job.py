@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint import Coordinator, JobIdentity, LocalStorage, OperatorAck, TaskAck
 from millstream.checkpoint.commit import CommitRetry
+from millstream.checkpoint.publish import EpochFacts
 from millstream.connectors.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
 from millstream.errors import SinkError
@@ -192,14 +193,16 @@ class ToyJob:
                 if attempt == 0:
                     acks.append(ack)
         self.coordinator.complete_epoch(
-            epoch=epoch,
-            acks=acks,
-            expected={(0, 0)} | {(1, subtask) for subtask in range(parallelism)},
-            offsets={"position": plan["stop"]},
-            stages={0: 1, 1: parallelism},
-            max_parallelism=KEYS,
-            final=plan["stop"] == RECORDS,
-            started=0,
+            EpochFacts(
+                epoch,
+                0,
+                {"position": plan["stop"]},
+                {0: 1, 1: parallelism},
+                KEYS,
+                final=plan["stop"] == RECORDS,
+            ),
+            acks,
+            {(0, 0)} | {(1, subtask) for subtask in range(parallelism)},
         )
 
     def _task(

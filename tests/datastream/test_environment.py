@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millstream.datastream
+from millstream.checkpoint.commit import PendingCommits
 from millstream.common.configuration import Configuration
 from millstream.common.types import Types
 from millstream.common.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
@@ -49,6 +50,9 @@ class FakeClient:
 
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})
+
+    def get_pending_commits(self) -> PendingCommits:
+        return PendingCommits()
 
     def get_watermarks(self) -> dict[str, OperatorTime]:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from millstream.common.types import Types
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.blackhole import BlackholeSink
 from millstream.connectors.number_sequence import NumberSequenceSource
-from millstream.connectors.sink import DeliveryGuarantee
+from millstream.connectors.sink import DeliveryGuarantee, SinkKind
 from millstream.datastream import (
     CheckpointingMode,
     OutputTag,
@@ -22,7 +23,7 @@ from millstream.datastream import (
 from millstream.datastream.aggregates import Count
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.explain import explain
-from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.guarantee import guarantee_table, sink_guarantees
 from millstream.graph.picture import picture
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ class ExactSink(BlackholeSink):
 
 class RepeatingSink(BlackholeSink):
     guarantee = DeliveryGuarantee.AT_LEAST_ONCE
+
+
+class KeyedSink(BlackholeSink):
+    kind = SinkKind.IDEMPOTENT
+
+
+class PromisesNothing(BlackholeSink):
+    guarantee = DeliveryGuarantee.NONE
 
 
 class FleetingSource(NumberSequenceSource):
@@ -147,6 +156,11 @@ def test_picture_keeps_boxes_apart() -> None:
         (True, ExactSink(), CheckpointingMode.EXACTLY_ONCE, "exactly-once"),
         (True, RepeatingSink(), CheckpointingMode.EXACTLY_ONCE, "at-least-once"),
         (True, ExactSink(), CheckpointingMode.AT_LEAST_ONCE, "at-least-once"),
+        (True, KeyedSink(), CheckpointingMode.EXACTLY_ONCE, "exactly-once"),
+        (True, KeyedSink(), CheckpointingMode.AT_LEAST_ONCE, "exactly-once"),
+        (True, ExactSink(), CheckpointingMode.NONE, "at-most-once"),
+        (False, RepeatingSink(), CheckpointingMode.NONE, "at-most-once"),
+        (True, PromisesNothing(), CheckpointingMode.EXACTLY_ONCE, "none"),
         (False, ExactSink(), CheckpointingMode.EXACTLY_ONCE, "at-most-once"),
         (False, RepeatingSink(), CheckpointingMode.EXACTLY_ONCE, "none"),
     ],
@@ -161,3 +175,9 @@ def test_guarantee_is_that_of_the_weakest_part(
     (found,) = sink_guarantees(env.get_job_graph())
     assert found.guarantee == expected
     assert bool(found.reasons) == (expected != "exactly-once")
+    assert bool(found.notes) == isinstance(sink, KeyedSink)
+
+
+def test_the_table_of_the_page_is_what_is_computed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
+    assert f"\n\n{guarantee_table()}\n" in page

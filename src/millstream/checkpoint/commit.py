@@ -11,9 +11,11 @@ Read next: ``checkpoint/recovery.py``.
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.common.pickling import loads
 from millstream.connectors.sink import CommitRequest
@@ -25,58 +27,201 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.manifest_log import ManifestLog
     from millstream.checkpoint.model import Manifest
+    from millstream.checkpoint.storage import CheckpointStorage
     from millstream.connectors.sink import Committer
 
-__all__ = ["CommitRetry", "abort_orphans", "commit_manifest"]
+__all__ = [
+    "PENDING_FILE",
+    "CommitRetry",
+    "ManifestCommit",
+    "PendingCommits",
+    "abort_orphans",
+    "read_pending",
+]
+
+_LOG: Final = logging.getLogger("millstream")
+#: In the checkpoint directory while a commit keeps failing.
+PENDING_FILE: Final = "pending-commit.json"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRetry:
-    """How a commit that fails is tried again before the job fails."""
+    """How a commit that fails is tried again before the run fails."""
 
     #: Seconds before the second, third, ... try.
     delays: tuple[float, ...] = (0.1, 0.5, 2.0)
     sleep: Callable[[float], None] = field(default=time.sleep)
 
+    @classmethod
+    def exponential(cls, initial: int, maximum: int, attempts: int) -> CommitRetry:
+        """Waits that double.
 
-def commit_manifest(
-    manifest: Manifest, committers: Mapping[str, Committer], retry: CommitRetry, *, retried: bool
-) -> None:
-    """Commit everything that ``manifest`` names.
+        Args:
+            initial: milliseconds before the second try.
+            maximum: the longest wait in milliseconds.
+            attempts: tries in all.
+        """
+        waits = (min(initial * 2**number, maximum) for number in range(attempts - 1))
+        return cls(tuple(wait / 1000 for wait in waits))
 
-    Cases, for each sink:
 
-    1. The commit succeeds.
-    2. It raises SinkError: some committables may be committed, some not.  All are committed again
-       with ``retried``; those that were are recognised by the sink.
-    3. It still fails after the last try: the error fails this run.  The manifest stands, and the
-       next run commits again.
-    4. The process dies in between: as case 3.
+@dataclass(frozen=True, slots=True)
+class PendingCommits:
+    """What is published and not committed yet."""
 
-    What can never happen: an epoch after this one is published while part of this one is
-    uncommitted, for the coordinator publishes nothing before this function has returned.
+    #: -1: none yet.
+    epoch: int = -1
+    #: Milliseconds since 1970, when its manifest was published.
+    published: int = 0
+    #: Sink uid -> number of committables.
+    sinks: Mapping[str, int] = field(default_factory=dict)
+    #: Why the last try failed; kept in the file only.
+    error: str = ""
 
-    Args:
-        manifest: a published one.
-        committers: sink uid -> committer.
-        retry: how often, and after how long, a failed commit is tried again.
-        retried: an earlier run or try may have committed it already.
+    @property
+    def committables(self) -> int:
+        """How many, over all sinks."""
+        return sum(self.sinks.values())
 
-    Raises:
-        SinkError: a sink kept failing, or output of the manifest has no sink to commit it.
+    def age(self, now: int) -> int:
+        """Milliseconds since the oldest was published; 0 if nothing is pending."""
+        return max(0, now - self.published) if self.sinks else 0
+
+    def __str__(self) -> str:
+        """For messages: "2 of sink a, 1 of sink b"."""
+        return ", ".join(f"{count} of sink {uid}" for uid, count in self.sinks.items())
+
+
+def read_pending(storage: CheckpointStorage) -> PendingCommits | None:
+    """What a commit that keeps failing has left to do, as noted; None if there is no note."""
+    try:
+        note = json.loads(storage.read(PENDING_FILE))
+    except FileNotFoundError:
+        return None
+    return PendingCommits(note["epoch"], note["published"], note["sinks"], note["error"])
+
+
+class ManifestCommit:
+    """Commits manifests one after the other, and knows what is still to do.
+
+    While a commit keeps failing, the file ``pending-commit.json`` in the checkpoint directory says
+    what is pending, for ``millstream checkpoints``.  It decides nothing.
     """
-    for uid, committables in _committables(manifest).items():
-        committer = committers.get(uid)
-        if committer is None:
-            message = (
-                f"epoch {manifest.epoch} holds output of sink {uid} that is not committed yet,"
-                " but the job has no such sink any more. Run the job as it was until it has"
-                " committed, then change it."
-            )
-            raise SinkError(message)
-        crash_point("sink.commit.before")
-        _commit(committer, committables, manifest.epoch, retry, retried=retried)
-        crash_point("sink.commit.after")
+
+    def __init__(
+        self,
+        storage: CheckpointStorage,
+        committers: Mapping[str, Committer],
+        retry: CommitRetry,
+        clock: Callable[[], int],
+    ) -> None:
+        self._storage = storage
+        self._committers = committers
+        self._retry = retry
+        self._clock = clock
+        self._epoch = -1
+        #: Sink uid -> what is not committed; a sink is taken out when it is done.
+        self._left: dict[str, list[object]] = {}
+        self.pending = PendingCommits()
+        self._noted = storage.exists(PENDING_FILE)
+
+    def begin(self, manifest: Manifest) -> None:
+        """Take a manifest; of one that was begun before, what is done stays done."""
+        if self._left and self._epoch == manifest.epoch:
+            return
+        self._epoch = manifest.epoch
+        self._left = _committables(manifest)
+        self._show(manifest.published)
+
+    def finish(self, *, retried: bool) -> None:
+        """Commit everything that the manifest names and that is not done.
+
+        Cases, for each sink:
+
+        1. The commit succeeds.  This run does not commit it again, whatever the others do.
+        2. It raises SinkError: some committables may be committed, some not.  All are committed
+           again with ``retried``; those that were are recognised by the sink.
+        3. It still fails after the last try: the error fails this run.  The manifest stands, and
+           the next run commits again.
+        4. The process dies in between: as case 3.
+
+        What can never happen: an epoch after this one is published while part of this one is
+        uncommitted, for the coordinator publishes nothing before this method has returned.
+
+        Args:
+            retried: an earlier run or try may have committed it already.
+
+        Raises:
+            SinkError: a sink kept failing, or output of the manifest has no sink to commit it.
+        """
+        for uid in list(self._left):
+            committer = self._committers.get(uid)
+            if committer is None:
+                message = (
+                    f"epoch {self._epoch} holds output of sink {uid} that is not committed yet,"
+                    " but the job has no such sink any more. Run the job as it was until it has"
+                    " committed, then change it."
+                )
+                raise SinkError(message)
+            crash_point("sink.commit.before")
+            self._commit(uid, committer, retried=retried)
+            crash_point("sink.commit.after")
+            del self._left[uid]
+            self._show(self.pending.published)
+        if self._noted:
+            self._storage.delete([PENDING_FILE])
+            self._noted = False
+
+    def _commit(self, uid: str, committer: Committer, *, retried: bool) -> None:
+        committables = self._left[uid]
+        for number, delay in enumerate((*self._retry.delays, None), 1):
+            try:
+                committer.commit(
+                    [CommitRequest(item, self._epoch, retried) for item in committables]
+                )
+            except SinkError as error:
+                self._note(uid, error)
+                if delay is None:
+                    raise self._given_up(uid, number, error) from error
+                _LOG.warning(
+                    "try %d of sink %s to commit epoch %d failed, the next is in %.1f s: %s",
+                    number,
+                    uid,
+                    self._epoch,
+                    delay,
+                    error,
+                )
+                self._retry.sleep(delay)
+                retried = True
+            else:
+                return
+
+    def _given_up(self, uid: str, tries: int, error: SinkError) -> SinkError:
+        message = (
+            f"{error} (sink {uid} could not commit epoch {self._epoch} in {tries} tries. Pending:"
+            f" {self.pending}. They stay pre-committed; the next run of the job commits them"
+            " before anything else)"
+        )
+        return SinkError(message)
+
+    def _note(self, uid: str, error: SinkError) -> None:
+        """Keep what is pending for whoever looks; that the note fails must not hide the error."""
+        note = {
+            "epoch": self._epoch,
+            "published": self.pending.published,
+            "sinks": dict(self.pending.sinks),
+            "error": f"sink {uid}: {error}",
+        }
+        try:
+            self._storage.write(PENDING_FILE, json.dumps(note).encode())
+        except OSError as failure:
+            _LOG.warning("cannot write %s: %s", PENDING_FILE, failure)
+        else:
+            self._noted = True
+
+    def _show(self, published: int) -> None:
+        sinks = {uid: len(items) for uid, items in self._left.items()}
+        self.pending = PendingCommits(self._epoch, published, sinks)
 
 
 def abort_orphans(
@@ -95,28 +240,6 @@ def abort_orphans(
     for uid, committer in committers.items():
         log.check_fence()
         committer.abort_orphans(job_id, uid, kept.get(uid, []), log.generation)
-
-
-def _commit(
-    committer: Committer,
-    committables: list[object],
-    epoch: int,
-    retry: CommitRetry,
-    *,
-    retried: bool,
-) -> None:
-    for delay in (*retry.delays, None):
-        try:
-            committer.commit(
-                [CommitRequest(committable, epoch, retried) for committable in committables]
-            )
-        except SinkError:
-            if delay is None:
-                raise
-            retry.sleep(delay)
-            retried = True
-        else:
-            return
 
 
 def _committables(manifest: Manifest) -> dict[str, list[object]]:

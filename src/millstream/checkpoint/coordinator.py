@@ -12,6 +12,12 @@ the tasks::
       4 commit     sinks make output visible, drop orphans          commit.py
       5 clean up   old checkpoints and the files only they name     cleanup.py
 
+That is the order for exactly-once.  The other modes (``CheckpointingMode``) are other orders::
+
+    AT_LEAST_ONCE   1, 2, 4, 3, 5   a run that dies between 4 and 3 writes the epoch again
+    NONE            3, 1, 2, 4, 5   the position alone is published, before the epoch runs: one
+                                    that fails is passed over, and state is kept in memory only
+
 What it is not: a scheduler.  It neither starts epochs nor runs tasks, and it knows nothing of
 Spark; ``spark/driver.py`` calls it.
 
@@ -22,14 +28,16 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
-from millstream.checkpoint.commit import CommitRetry, abort_orphans, commit_manifest
+from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits, abort_orphans
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.publish import EpochFacts, make_manifest
 from millstream.checkpoint.recovery import read_checkpoints
 from millstream.checkpoint.votes import select_votes
+from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.connectors.sink import CommitterContext
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, ConfigurationError, CorruptCheckpointError
@@ -55,8 +63,8 @@ class Coordinator:
     """The one writer of a job's checkpoints, for one run.
 
     Contract:
-      1. ``open``, then ``recover``, once each and in this order; then epochs; then ``close``.
-         (checked here)
+      1. ``open``, then ``recover``, once each and in this order; then for each epoch
+         ``begin_epoch`` and ``complete_epoch``; then ``close``.  (checked here)
       2. Before the tasks of an epoch run, ``handle_replay`` is asked; if it says True they do not
          run.  (driver)
       3. While a method runs, no task of this run works on an epoch, except attempts that already
@@ -73,6 +81,7 @@ class Coordinator:
         committers: Mapping[str, Committer],
         retained: int = 2,
         *,
+        mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
         retry: CommitRetry | None = None,
         clock: Callable[[], int] = _wall_clock,
         sweep_interval: int = SWEEP_INTERVAL,
@@ -84,6 +93,7 @@ class Coordinator:
             job_id: what ``JobIdentity.claim`` returned.
             committers: sink uid -> committer; closed with the coordinator.
             retained: how many checkpoints to keep, at least 1.
+            mode: the order of the steps.
             retry: how a failed commit is tried again before the job fails.
             clock: milliseconds since 1970, for the time stamps in manifests.
             sweep_interval: epochs between two searches for files that nothing names.
@@ -97,11 +107,17 @@ class Coordinator:
         self._job_id = job_id
         self._storage = storage
         self._committers = dict(committers)
-        self._retry = retry or CommitRetry()
+        self._mode = mode
+        # At most once: a commit that failed may have gone through.
+        never = CommitRetry(delays=())
+        retry = never if mode is CheckpointingMode.NONE else retry or CommitRetry()
+        self._commits = ManifestCommit(storage, self._committers, retry, clock)
         self._clock = clock
         self._log = ManifestLog(storage)
         self._cleaner = Cleaner(storage, self._log, retained, sweep_interval)
         self._last: Manifest | None = None
+        #: Mode NONE: the version and manifest that ``begin_epoch`` published.
+        self._begun: tuple[int, Manifest] | None = None
         #: The last manifest is published and may not be committed yet.
         self._uncommitted = False
         self._opened = False
@@ -109,13 +125,21 @@ class Coordinator:
 
     @property
     def last(self) -> Manifest | None:
-        """The last published manifest; None before the first epoch."""
+        """The manifest to go on from; None before the first epoch.
+
+        It is the last published one; in mode NONE it has state besides, which only this run knows.
+        """
         return self._last
 
     @property
     def generation(self) -> int:
         """The generation of this run, from 1; ``open`` must have been called."""
         return self._log.generation
+
+    @property
+    def pending_commits(self) -> PendingCommits:
+        """What is published and not committed yet; may be asked from any thread."""
+        return self._commits.pending
 
     def open(self) -> int:
         """Take the job over: from now on no older run can publish.
@@ -182,21 +206,40 @@ class Coordinator:
         self._recovered = True
         return self._last
 
+    def begin_epoch(self, facts: EpochFacts) -> None:
+        """Say that an epoch is about to run; in mode NONE its position is published here.
+
+        Cases, in mode NONE:
+
+        1. The epoch completes -> its output is committed.
+        2. It fails, or the process dies, at any moment after this -> the next run finds the
+           position behind it, no state, and no output to commit.  Its records are lost.
+        3. The process dies before or in this -> as 2, or the epoch runs for the first time.
+
+        What can never happen: an epoch runs twice.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._require_next(facts.epoch)
+        if self._mode is not CheckpointingMode.NONE:
+            return
+        self._finish_commit()
+        empty = replace(self._last, operators={}, splits={}) if self._last is not None else None
+        manifest = make_manifest(self._completed(facts), [], empty)
+        crash_point("manifest.publish.before")
+        self._begun = (self._log.publish(manifest), manifest)
+        crash_point("manifest.publish.after")
+
     def complete_epoch(
         self,
-        *,
-        epoch: int,
+        facts: EpochFacts,
         acks: Sequence[TaskAck],
         expected: AbstractSet[tuple[int, int]],
-        offsets: Mapping[str, Any],
-        stages: Mapping[int, int],
-        max_parallelism: int,
-        final: bool = False,
-        started: int,
     ) -> Manifest:
         """Publish and commit an epoch whose tasks have all ended.
 
-        Cases (where it can stop -> what holds):
+        Cases (where it can stop -> what holds, in mode EXACTLY_ONCE):
 
         1. Votes missing or inconsistent -> nothing is published; the epoch is run again.
         2. Publishing says that a newer run exists -> nothing is published; this run must end.
@@ -209,14 +252,10 @@ class Coordinator:
         output of an attempt that the manifest does not name.
 
         Args:
-            epoch: its number, one more than that of the last manifest, from 0.
+            facts: what the driver knows of the epoch, as given to ``begin_epoch``; its number is
+                one more than that of the last manifest, from 0.
             acks: what the tasks sent, in any order; acks of lost attempts may be among them.
             expected: (stage, subtask) of every task that ran.
-            offsets: the source planner's position after the epoch (JSON).
-            stages: stage level -> parallelism.
-            max_parallelism: number of key groups.
-            final: the bounded job is over.
-            started: when the epoch began, in milliseconds since 1970.
 
         Returns:
             The manifest, published and committed.
@@ -226,29 +265,12 @@ class Coordinator:
             FencedError: case 2, or found when orphans were to be dropped.
             SinkError: case 4.
         """
-        self._require_next(epoch)
+        self._require_next(facts.epoch)
         self._finish_commit()
-        votes = select_votes(epoch, acks, expected)
+        votes = select_votes(facts.epoch, acks, expected)
         crash_point("epoch.acks.after")
-        facts = EpochFacts(
-            epoch=epoch,
-            generation=self._log.generation,
-            job_id=self._job_id,
-            started=started,
-            published=self._clock(),
-            offsets=offsets,
-            stages=stages,
-            max_parallelism=max_parallelism,
-            final=final,
-        )
-        manifest = make_manifest(facts, votes, self._last)
-        crash_point("manifest.publish.before")
-        version = self._log.publish(manifest)
-        self._last = manifest
-        self._uncommitted = True
-        crash_point("manifest.publish.after")
-        commit_manifest(manifest, self._committers, self._retry, retried=False)
-        self._uncommitted = False
+        manifest = make_manifest(self._completed(facts), votes, self._last)
+        version = self._publish_and_commit(manifest)
         crash_point("sink.abort.before")
         abort_orphans(manifest, self._job_id, self._committers, self._log)
         crash_point("sink.abort.after")
@@ -257,6 +279,38 @@ class Coordinator:
         crash_point("cleanup.after")
         crash_point("epoch.end.before")
         return manifest
+
+    def _publish_and_commit(self, manifest: Manifest) -> int:
+        """Steps 3 and 4 in the order of the mode; returns the version that holds the manifest."""
+        if self._mode is CheckpointingMode.AT_LEAST_ONCE:
+            self._commit(manifest)
+        if self._mode is CheckpointingMode.NONE:
+            if self._begun is None:
+                message = f"epoch {manifest.epoch} ends, but begin_epoch() was not called"
+                raise CheckpointError(message)
+            version, self._begun = self._begun[0], None
+            self._last = manifest
+            self._commit(manifest)
+            return version
+        crash_point("manifest.publish.before")
+        version = self._log.publish(manifest)
+        self._last = manifest
+        self._uncommitted = self._mode is CheckpointingMode.EXACTLY_ONCE
+        crash_point("manifest.publish.after")
+        if self._uncommitted:
+            self._commit(manifest)
+            self._uncommitted = False
+        return version
+
+    def _commit(self, manifest: Manifest) -> None:
+        self._commits.begin(manifest)
+        self._commits.finish(retried=False)
+
+    def _completed(self, facts: EpochFacts) -> EpochFacts:
+        """The facts with what the coordinator knows."""
+        return replace(
+            facts, generation=self._log.generation, job_id=self._job_id, published=self._clock()
+        )
 
     def handle_replay(self, epoch: int, offsets: Mapping[str, Any] | None = None) -> bool:
         """Whether ``epoch`` is published already, so that its tasks must not run again.
@@ -313,7 +367,8 @@ class Coordinator:
 
     def _finish_commit(self) -> None:
         if self._uncommitted and self._last is not None:
-            commit_manifest(self._last, self._committers, self._retry, retried=True)
+            self._commits.begin(self._last)
+            self._commits.finish(retried=True)
         self._uncommitted = False
 
     def _require_recovered(self) -> Manifest | None:

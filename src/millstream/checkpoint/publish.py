@@ -33,17 +33,19 @@ class EpochFacts:
     """What the driver knows of an epoch beside the votes."""
 
     epoch: int
-    generation: int
-    job_id: str
     #: Milliseconds since 1970.
     started: int
-    published: int
     #: The source planner's position after the epoch (JSON).
     offsets: Mapping[str, object]
     #: Stage level -> parallelism.
     stages: Mapping[int, int]
     max_parallelism: int
-    final: bool
+    #: The bounded job is over.
+    final: bool = False
+    #: Filled in by the coordinator.
+    generation: int = 0
+    job_id: str = ""
+    published: int = 0
 
 
 def make_manifest(facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None) -> Manifest:

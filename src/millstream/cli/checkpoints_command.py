@@ -8,10 +8,12 @@ Read next: ``checkpoint/inspect.py``.
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.commit import read_pending
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,
@@ -64,6 +66,7 @@ def _list(storage: CheckpointStorage) -> None:
     identity = content.identity
     print(f"Job '{identity.job_name}' ({identity.job_id}) in {content.location}")
     print(f"Runs so far: {content.runs}; the newest is {content.owner or 'unknown'}")
+    _pending(storage)
     table = _Table(
         ("epoch", True),
         ("run", True),
@@ -88,6 +91,18 @@ def _list(storage: CheckpointStorage) -> None:
             "end of job" if summary.final else "",
         )
     table.print()
+
+
+def _pending(storage: CheckpointStorage) -> None:
+    """What a sink that keeps failing has not committed."""
+    pending = read_pending(storage)
+    if pending is not None:
+        seconds = pending.age(time.time_ns() // 1_000_000) / 1000
+        print(
+            f"Not committed: {pending.committables} committables of epoch {pending.epoch}"
+            f" ({pending}), the oldest published {seconds:.1f} s ago; the last error:"
+            f" {pending.error}"
+        )
 
 
 def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:

@@ -194,8 +194,8 @@ CHECKPOINTING_MODE: Final = ConfigOption(
     "execution.checkpointing.mode",
     _upper,
     "EXACTLY_ONCE",
-    "guarantee for state and sinks",
-    choices=("EXACTLY_ONCE", "AT_LEAST_ONCE"),
+    "guarantee for state and sinks; NONE: at most once, without state after a failure",
+    choices=("EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"),
 )
 NUM_RETAINED: Final = ConfigOption(
     "execution.checkpointing.num-retained",
@@ -219,6 +219,28 @@ CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
     0,
     "shortest time between the end of a checkpoint and the next one",
     minimum=0,
+)
+COMMIT_RETRY_INITIAL: Final = ConfigOption(
+    "millstream.commit-retry.initial-backoff",
+    parse_duration,
+    100,
+    "wait before the second try of a sink's commit that failed; doubled before each further one",
+    minimum=0,
+)
+COMMIT_RETRY_MAXIMUM: Final = ConfigOption(
+    "millstream.commit-retry.max-backoff",
+    parse_duration,
+    10_000,
+    "longest wait between two tries of a commit",
+    minimum=0,
+)
+COMMIT_RETRY_ATTEMPTS: Final = ConfigOption(
+    "millstream.commit-retry.attempts",
+    parse_integer,
+    6,
+    "tries of a commit before the run fails; the restart strategy then decides, and the next run "
+    "commits first of all",
+    minimum=1,
 )
 STATE_BACKEND: Final = ConfigOption(
     "state.backend.type",

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from millstream.common.checkpointing_mode import CheckpointingMode
+
 __all__ = ["CheckpointingMode", "RuntimeExecutionMode"]
-
-
-class CheckpointingMode(Enum):
-    """What a record counts for after a failure."""
-
-    EXACTLY_ONCE = 0
-    AT_LEAST_ONCE = 1
 
 
 class RuntimeExecutionMode(Enum):

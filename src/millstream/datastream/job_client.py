@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from millstream.checkpoint.commit import PendingCommits
     from millstream.metrics.event_time import OperatorTime
 
 __all__ = ["JobClient", "JobExecutionResult", "JobStatus"]
@@ -105,6 +106,12 @@ class JobClient(Protocol):
 
     def get_accumulators(self) -> dict[str, object]:
         """Totals so far."""
+
+    def get_pending_commits(self) -> PendingCommits:
+        """What is published and not committed yet: sinks, committables, and since when.
+
+        While a sink cannot commit, ``get_pending_commits().age(now)`` grows (milliseconds).
+        """
 
     def get_watermarks(self) -> dict[str, OperatorTime]:
         """The event time of each operator at the last checkpoint, by uid.

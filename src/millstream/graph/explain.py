@@ -15,9 +15,10 @@ from millstream.graph.guarantee import sink_guarantees
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.graph.guarantee import SinkGuarantee
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
 
-__all__ = ["edge_words", "explain"]
+__all__ = ["edge_words", "explain", "guarantee_words"]
 
 _TYPE_WIDTH = 60
 
@@ -54,8 +55,13 @@ def _lines(job_graph: JobGraph) -> Iterator[str]:
     yield ""
     yield "Guarantees"
     for each in sink_guarantees(job_graph):
-        reasons = f" ({'; '.join(each.reasons)})" if each.reasons else ""
-        yield f"  [{each.node}] {job_graph.nodes[each.node].name}: {each.guarantee}{reasons}"
+        yield f"  [{each.node}] {job_graph.nodes[each.node].name}: {guarantee_words(each)}"
+
+
+def guarantee_words(guarantee: SinkGuarantee) -> str:
+    """A guarantee with its reasons, such as "at-least-once (the sink may ...)"."""
+    why = (*guarantee.reasons, *guarantee.notes)
+    return guarantee.guarantee + (f" ({'; '.join(why)})" if why else "")
 
 
 def edge_words(edge: StreamEdge) -> str:

@@ -1,26 +1,43 @@
 """The delivery guarantee of each sink of a job: that of its weakest part.
 
-What it is: computed from the graph alone, at submit, so that it can be shown with the plan.  A
-source that cannot be read again loses records at a failure, a sink or a checkpoint mode that is
-not exactly-once repeats them.
+What it is: computed from the graph alone, at submit, so that it can be shown with the plan.  Three
+things count: whether all sources above the sink can be read again, what kind of sink it is, and
+the checkpointing mode.  ``guarantee_table`` computes all combinations for ``docs/guarantees.md``.
 
 What it is not: a check.  Nothing is refused here.
 
-Read next: ``graph/explain.py``.
+Read next: ``graph/explain.py``; ``checkpoint/coordinator.py`` for what the modes do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.common import options
-from millstream.connectors.sink import DeliveryGuarantee
+from millstream.common.checkpointing_mode import CheckpointingMode
+from millstream.connectors.sink import DeliveryGuarantee, SinkKind
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamNode
 
-__all__ = ["SinkGuarantee", "sink_guarantees"]
+__all__ = ["SinkGuarantee", "combine", "guarantee_table", "sink_guarantees"]
+
+_EXACTLY: Final = DeliveryGuarantee.EXACTLY_ONCE
+_AT_LEAST: Final = DeliveryGuarantee.AT_LEAST_ONCE
+
+_BY_KEY: Final = (
+    "rows are replaced by key: while the job recovers, readers may see values go back; a replay"
+    " must make the same keys"
+)
+#: The rows of the table: what to call a sink, its kind, what it promises.
+_ROWS: Final = (
+    ("any sink (print)", SinkKind.ANY, _AT_LEAST),
+    ("idempotent (`UpsertSink`)", SinkKind.IDEMPOTENT, _EXACTLY),
+    ("write-ahead, number written after the values", SinkKind.WRITE_AHEAD, _AT_LEAST),
+    ("write-ahead, number written with the values", SinkKind.WRITE_AHEAD, _EXACTLY),
+    ("two-phase (files, collect)", SinkKind.TWO_PHASE, _EXACTLY),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,41 +49,85 @@ class SinkGuarantee:
     guarantee: str
     #: Why it is not more; empty for exactly-once.
     reasons: tuple[str, ...] = ()
+    #: What exactly-once means here, where that needs saying.
+    notes: tuple[str, ...] = ()
+
+
+def combine(
+    kind: SinkKind, own: DeliveryGuarantee, mode: CheckpointingMode, lost: tuple[str, ...] = ()
+) -> tuple[str, tuple[str, ...]]:
+    """The guarantee of a sink in a job, and the reasons why it is not exactly-once.
+
+    Args:
+        kind: how the sink works.
+        own: what it promises in mode EXACTLY_ONCE.
+        mode: the job's.
+        lost: a reason for each source above it that cannot be read again.
+    """
+    key = options.CHECKPOINTING_MODE.key
+    if own is DeliveryGuarantee.NONE:
+        return "none", ("the sink promises nothing", *lost)
+    if mode is CheckpointingMode.NONE:
+        return "at-most-once", (f"{key} is NONE: an epoch that fails is not run again", *lost)
+    repeated = []
+    if own is DeliveryGuarantee.AT_LEAST_ONCE:
+        repeated.append("the sink may write records again after a failure")
+    if mode is CheckpointingMode.AT_LEAST_ONCE and kind is not SinkKind.IDEMPOTENT:
+        repeated.append(f"{key} is AT_LEAST_ONCE")
+    if lost and repeated:
+        word = "none"
+    elif lost:
+        word = "at-most-once"
+    else:
+        word = "at-least-once" if repeated else "exactly-once"
+    return word, (*lost, *repeated)
 
 
 def sink_guarantees(job_graph: JobGraph) -> list[SinkGuarantee]:
     """The guarantee of each sink, in order of node id."""
-    mode = job_graph.configuration.get(options.CHECKPOINTING_MODE)
-    at_least_once_mode = mode == "AT_LEAST_ONCE"
+    mode = CheckpointingMode[job_graph.configuration.get(options.CHECKPOINTING_MODE)]
     return [
-        _guarantee(job_graph, node, at_least_once_mode=at_least_once_mode)
+        _guarantee(job_graph, node, mode)
         for _, node in sorted(job_graph.nodes.items())
         if node.sink is not None
     ]
 
 
-def _guarantee(job_graph: JobGraph, node: StreamNode, *, at_least_once_mode: bool) -> SinkGuarantee:
-    lost = [
+def guarantee_table() -> str:
+    """All combinations as a table in Markdown, a footnote mark where ``notes`` has something."""
+    columns = [(mode, replayable) for replayable in (True, False) for mode in CheckpointingMode]
+    titles = [
+        f"{mode.name}, {'replayable' if replayable else 'not replayable'}"
+        for mode, replayable in columns
+    ]
+    lines = [
+        "| sink \\ mode, source | " + " | ".join(titles) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for title, kind, own in _ROWS:
+        cells = []
+        for mode, replayable in columns:
+            word, _ = combine(kind, own, mode, () if replayable else ("not replayable",))
+            noted = word == "exactly-once" and kind is SinkKind.IDEMPOTENT
+            cells.append(f"{word} *" if noted else word)
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _guarantee(job_graph: JobGraph, node: StreamNode, mode: CheckpointingMode) -> SinkGuarantee:
+    lost = tuple(
         f"source '{source.name}' cannot be read again after a failure"
         for source in _sources(job_graph, node.id)
         if source.source is not None and not source.source.replayable
-    ]
-    repeated = []
-    own = node.sink.guarantee if node.sink is not None else DeliveryGuarantee.NONE
-    if own is DeliveryGuarantee.AT_LEAST_ONCE:
-        repeated.append("the sink may write records again after a failure")
-    if at_least_once_mode:
-        repeated.append(f"{options.CHECKPOINTING_MODE.key} is AT_LEAST_ONCE")
-    nothing = ["the sink promises nothing"] if own is DeliveryGuarantee.NONE else []
-    if nothing or (lost and repeated):
-        word = "none"
-    elif lost:
-        word = "at-most-once"
-    elif repeated:
-        word = "at-least-once"
-    else:
-        word = "exactly-once"
-    return SinkGuarantee(node.id, word, (*nothing, *lost, *repeated))
+    )
+    if node.sink is None:
+        return SinkGuarantee(node.id, "none")
+    kind = node.sink.kind
+    word, reasons = combine(kind, node.sink.guarantee, mode, lost)
+    notes: tuple[str, ...] = ()
+    if kind is SinkKind.IDEMPOTENT and not getattr(node.sink, "fenced", False):
+        notes = (_BY_KEY,)
+    return SinkGuarantee(node.id, word, reasons, notes)
 
 
 def _sources(job_graph: JobGraph, node: int) -> list[StreamNode]:

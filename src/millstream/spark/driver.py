@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Final
 import cloudpickle
 
 from millstream import crash_points
+from millstream.checkpoint.commit import CommitRetry, PendingCommits
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.restart import restart_strategy
 from millstream.common import options
+from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.datastream.job_client import JobExecutionResult, JobStatus
 from millstream.errors import (
     FencedError,
@@ -38,6 +40,8 @@ from millstream.errors import (
     SourceError,
     UserFunctionError,
 )
+from millstream.graph.explain import guarantee_words
+from millstream.graph.guarantee import sink_guarantees
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -89,6 +93,8 @@ def submit(
             node.sink.validate()
             node.sink.validate_configuration(job_graph.configuration)
             node.sink.validate_parallelism(node.parallelism)
+    for each in sink_guarantees(job_graph):
+        _LOG.info("%s: %s", job_graph.nodes[each.node].name, guarantee_words(each))
     if crash_points.ENVIRONMENT_VARIABLE in os.environ:
         # Workers inherit it from the JVM, so it is set before that starts.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
@@ -127,6 +133,8 @@ class _Job:
         self.event_time = EventTimeReader(graph)
         #: The last checkpoint, for whoever asks.
         self.last: Manifest | None = None
+        #: That of the current run; None before the first.
+        self.coordinator: Coordinator | None = None
 
     def clean_up(self, *, finished: bool) -> None:
         """Delete what nobody needs after the end."""
@@ -172,6 +180,11 @@ class SparkJobClient:
         if last is None:
             return {}
         return {time.uid: time for time in self._job.event_time.read(last)}
+
+    def get_pending_commits(self) -> PendingCommits:
+        """What is published and not committed yet by the current run."""
+        coordinator = self._job.coordinator
+        return PendingCommits() if coordinator is None else coordinator.pending_commits
 
     def cancel(self) -> None:
         """Stop the job; the epoch that runs is given up and its output aborted by the next run."""
@@ -274,7 +287,19 @@ class _Run:
             if committer is not None:
                 committers[node.uid] = committer
         retained = configuration.get(options.NUM_RETAINED)
-        coordinator = Coordinator(job.storage, job.job_id, committers, retained)
+        coordinator = Coordinator(
+            job.storage,
+            job.job_id,
+            committers,
+            retained,
+            mode=CheckpointingMode[configuration.get(options.CHECKPOINTING_MODE)],
+            retry=CommitRetry.exponential(
+                configuration.get(options.COMMIT_RETRY_INITIAL),
+                configuration.get(options.COMMIT_RETRY_MAXIMUM),
+                configuration.get(options.COMMIT_RETRY_ATTEMPTS),
+            ),
+        )
+        job.coordinator = coordinator
         sources = [node.source for node in job.graph.nodes.values() if node.source is not None]
         started = []
         try:

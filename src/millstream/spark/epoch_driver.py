@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql import functions
 
+from millstream.checkpoint.publish import EpochFacts
 from millstream.common.pickling import loads
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, JobError
@@ -146,18 +147,18 @@ class EpochDriver:
         start = initial_offset() if last is None else last.offsets
         plan = self._plan(epoch, start, stop, last)
         self.position = stop
-        with EpochTimeout(epoch, self._settings.timeout, self._give_up):
-            acks = self._run_tasks(rows, plan)
-        manifest = self._coordinator.complete_epoch(
+        facts = EpochFacts(
             epoch=epoch,
-            acks=acks,
-            expected=self._expected(),
+            started=started_ms,
             offsets=stop,
             stages={stage.level: stage.parallelism for stage in self._graph.stages},
             max_parallelism=max(node.max_parallelism for node in self._graph.nodes.values()),
             final=plan.final,
-            started=started_ms,
         )
+        self._coordinator.begin_epoch(facts)
+        with EpochTimeout(epoch, self._settings.timeout, self._give_up):
+            acks = self._run_tasks(rows, plan)
+        manifest = self._coordinator.complete_epoch(facts, acks, self._expected())
         seconds = time.monotonic() - started
         self._planner.epoch_finished(seconds)
         self._planner.observe(manifest.splits)

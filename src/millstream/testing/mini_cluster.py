@@ -22,9 +22,13 @@ from typing import TYPE_CHECKING, cast
 import cloudpickle
 import pyarrow as pa
 
+from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.publish import EpochFacts
+from millstream.common import options
+from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.common.pickling import loads
 from millstream.crash_points import crash_point
 from millstream.runtime.epoch import make_plan
@@ -87,7 +91,14 @@ class MiniCluster:
             committer = None if node.sink is None else node.sink.create_committer()
             if committer is not None:
                 committers[node.uid] = committer
-        self.coordinator = Coordinator(self.storage, self.job_id, committers)
+        mode = CheckpointingMode[graph.configuration.get(options.CHECKPOINTING_MODE)]
+        self.coordinator = Coordinator(
+            self.storage,
+            self.job_id,
+            committers,
+            mode=mode,
+            retry=CommitRetry((0.0, 0.0)),
+        )
         self.coordinator.open()
         self.coordinator.recover()
         self.planner = SourcePlanner(
@@ -141,21 +152,22 @@ class MiniCluster:
             state_backend=self._state_backend,
             fsync=False,
         )
-        acks = self._run_tasks(plan)
-        manifest = self.coordinator.complete_epoch(
+        facts = EpochFacts(
             epoch=epoch,
-            acks=acks,
-            expected={
-                (stage.level, subtask)
-                for stage in self._graph.stages
-                for subtask in range(stage.parallelism)
-            },
+            started=0,
             offsets=stop,
             stages={stage.level: stage.parallelism for stage in self._graph.stages},
             max_parallelism=max(node.max_parallelism for node in self._graph.nodes.values()),
             final=plan.final,
-            started=0,
         )
+        self.coordinator.begin_epoch(facts)
+        acks = self._run_tasks(plan)
+        expected = {
+            (stage.level, subtask)
+            for stage in self._graph.stages
+            for subtask in range(stage.parallelism)
+        }
+        manifest = self.coordinator.complete_epoch(facts, acks, expected)
         self.planner.observe(manifest.splits)
         self.planner.committed(manifest.splits)
         return True

@@ -1,0 +1,120 @@
+"""Step 4: sinks that fail to commit are tried again, those that did are not, and all is told."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.checkpoint.commit import (
+    PENDING_FILE,
+    CommitRetry,
+    ManifestCommit,
+    PendingCommits,
+    read_pending,
+)
+from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.model import Manifest, OperatorAck
+from millstream.cli.checkpoints_command import show_checkpoints
+from millstream.common.pickling import dumps
+from millstream.connectors.sink import Committer
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from millstream.connectors.sink import CommitRequest
+
+
+class Recorder(Committer):
+    """Fails so many times."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.calls: list[tuple[list[Any], bool]] = []
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        self.calls.append(([each.committable for each in requests], requests[0].retried))
+        if self.failures:
+            self.failures -= 1
+            message = "the server is away"
+            raise SinkError(message)
+
+
+def manifest(epoch: int = 7) -> Manifest:
+    acks = {
+        "a": [OperatorAck("a", 0, 0, committables=[dumps("a0"), dumps("a1")])],
+        "b": [OperatorAck("b", n, 0, committables=[dumps(f"b{n}")]) for n in range(2)],
+        "c": [OperatorAck("c", 0, 0, committables=[dumps("c0")])],
+    }
+    return Manifest(epoch, 1, "job", 0, 1_000, {}, acks, {}, {0: 1}, 8)
+
+
+def commits(path: Path, waits: list[float], **committers: Committer) -> ManifestCommit:
+    retry = CommitRetry((0.1, 0.2), waits.append)
+    return ManifestCommit(LocalStorage(path, fsync=False), committers, retry, lambda: 2_500)
+
+
+def test_exponential_back_off_is_bounded() -> None:
+    assert CommitRetry.exponential(100, 1_000, 6).delays == (0.1, 0.2, 0.4, 0.8, 1.0)
+    assert CommitRetry.exponential(100, 1_000, 1).delays == ()
+
+
+def test_a_commit_that_fails_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+    b = Recorder(2)
+    target = commits(tmp_path, waits, a=Recorder(), b=b, c=Recorder())
+    target.begin(manifest())
+    with caplog.at_level(logging.WARNING):
+        target.finish(retried=False)
+    assert b.calls == [(["b0", "b1"], False), (["b0", "b1"], True), (["b0", "b1"], True)]
+    assert waits == [0.1, 0.2]
+    assert "try 2 of sink b to commit epoch 7 failed, the next is in 0.2 s" in caplog.text
+    assert target.pending.committables == 0
+    assert target.pending.age(9_000) == 0
+    assert not LocalStorage(tmp_path).exists(PENDING_FILE)
+
+
+def test_a_partial_commit_is_told_and_resumed_not_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, c = Recorder(), Recorder(3), Recorder()
+    target = commits(tmp_path, [], a=a, b=b, c=c)
+    target.begin(manifest())
+    with pytest.raises(SinkError, match=r"server is away .*3 tries\. Pending: 2 of sink b, 1 of"):
+        target.finish(retried=False)
+    assert target.pending == PendingCommits(7, 1_000, {"b": 2, "c": 1})
+    assert target.pending.age(2_500) == 1_500
+    note = read_pending(LocalStorage(tmp_path))
+    assert note == PendingCommits(7, 1_000, {"b": 2, "c": 1}, "sink b: the server is away")
+    capsys.readouterr()
+    assert JobIdentity.claim(LocalStorage(tmp_path), "job", {})
+    assert show_checkpoints(str(tmp_path), "list") == 0
+    shown = capsys.readouterr().out
+    assert "Not committed: 3 committables of epoch 7 (2 of sink b, 1 of sink c)" in shown
+    assert "the last error: sink b: the server is away" in shown
+
+    target.begin(manifest())
+    target.finish(retried=True)
+    assert len(a.calls) == 1
+    assert len(b.calls) == 4
+    assert c.calls == [(["c0"], True)]
+    assert not LocalStorage(tmp_path).exists(PENDING_FILE)
+
+
+def test_the_next_run_commits_all_and_takes_the_note_away(tmp_path: Path) -> None:
+    first = commits(tmp_path, [], a=Recorder(), b=Recorder(3), c=Recorder())
+    first.begin(manifest())
+    with pytest.raises(SinkError):
+        first.finish(retried=False)
+    a = Recorder()
+    second = commits(tmp_path, [], a=a, b=Recorder(), c=Recorder())
+    second.begin(manifest())
+    second.finish(retried=True)
+    assert a.calls == [(["a0", "a1"], True)]
+    assert not LocalStorage(tmp_path).exists(PENDING_FILE)
