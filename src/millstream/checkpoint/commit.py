@@ -123,12 +123,15 @@ class ManifestCommit:
         #: Sink uid -> what is not committed; a sink is taken out when it is done.
         self._left: dict[str, list[object]] = {}
         self.pending = PendingCommits()
-        self._noted = storage.exists(PENDING_FILE)
+        #: Whether the file is there; None: not looked yet.
+        self._noted: bool | None = None
 
     def begin(self, manifest: Manifest) -> None:
         """Take a manifest; of one that was begun before, what is done stays done."""
         if self._left and self._epoch == manifest.epoch:
             return
+        if self._noted is None:
+            self._noted = self._storage.exists(PENDING_FILE)
         self._epoch = manifest.epoch
         self._left = _committables(manifest)
         self._show(manifest.published)
