@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from millstream.connectors.sink import CommitRequest, Committable
 
-__all__ = ["CheckpointCommitter", "GenericWriteAheadSink"]
+__all__ = ["CheckpointCommitter", "GenericWriteAheadSink", "StoredNotes"]
 
 #: The driver writes for all subtasks at once, so Flink's subtask index is always this one.
 _SUBTASK: Final = 0
@@ -152,7 +152,7 @@ class _WriteAheadCommitter(Committer):
         self._context = context
         self._sink.job_id = context.job_id
         self._sink.operator_id = context.sink_uid
-        notes = self._sink.committer or _StoredNotes(context)
+        notes = self._sink.committer or StoredNotes(context)
         notes.set_job_id(context.job_id)
         notes.set_operator_id(context.sink_uid)
         notes.create_resource()
@@ -206,18 +206,20 @@ class _WriteAheadCommitter(Committer):
         self._sink.close()
 
 
-class _StoredNotes(CheckpointCommitter):
-    """The number of the last epoch written, in the checkpoint directory."""
+class StoredNotes(CheckpointCommitter):
+    """Keeps the number of the last epoch written in the checkpoint directory."""
 
     def __init__(self, context: CommitterContext) -> None:
         self._storage = context.storage
         self._name = f"{staging_directory(context.job_id, context.sink_uid)}/written"
 
     def commit_checkpoint(self, subtask_idx: int, checkpoint_id: int) -> None:
+        """Write the number."""
         del subtask_idx
         self._storage.write(self._name, str(checkpoint_id).encode())
 
     def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
+        """Whether this number, or a later one, was written."""
         del subtask_idx
         try:
             return checkpoint_id <= int(self._storage.read(self._name))
