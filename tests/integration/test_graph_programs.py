@@ -431,7 +431,7 @@ def build_program(program: Program, env: StreamExecutionEnvironment, directory: 
     return leaves
 
 
-@examples(90)
+@examples(40)
 @given(program=programs(), schedule=schedules())
 def test_oracle_graphs(program: Program, schedule: Schedule) -> None:
     leaves: list[int] = []

@@ -112,7 +112,7 @@ def sessions(first: list[Record], second: list[Record]) -> Iterator[tuple[list[A
         yield session
 
 
-@examples(25)
+@examples(15)
 @given(first=inputs(), second=inputs(), schedule=schedules())
 def test_oracle_session_joins(
     first: list[Record], second: list[Record], schedule: Schedule
@@ -155,7 +155,7 @@ class Nearby(ProcessJoinFunction):
         yield left[0], number, left[1], right[1], ctx.get_timestamp()
 
 
-@examples(25)
+@examples(15)
 @given(
     records=inputs(),
     bound=st.sampled_from([0, 10, DISORDER]),

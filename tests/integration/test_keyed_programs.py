@@ -243,7 +243,7 @@ class MachineAnswer:
         return state["value"], tuple(state["list"]), mapped, state["sum"], state["longest"]
 
 
-@examples(60)
+@examples(35)
 @given(events=event_lists(), schedule=schedules(), bound=st.sampled_from([0, 20, 60]))
 def test_oracle_state_and_timers(events: list[Event], schedule: Schedule, bound: int) -> None:
     def build(env: StreamExecutionEnvironment, directory: Path) -> None:
@@ -284,7 +284,7 @@ FOLDS: dict[str, Callable[[Event, Event], Event]] = {
 TYPED = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])
 
 
-@examples(40)
+@examples(25)
 @given(
     kind=st.sampled_from(sorted(FOLDS)),
     typed=st.booleans(),

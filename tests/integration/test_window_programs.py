@@ -237,7 +237,7 @@ def check_late(program: Windows, answer: WindowAnswer, directory: Path, manifest
         assert dropped(manifest) == len(answer.late)
 
 
-@examples(70)
+@examples(40)
 @given(
     kind=st.sampled_from(["aggregate", "reduce", "apply", "process", "reduce then process"]),
     program=window_programs(),
@@ -291,7 +291,7 @@ def _rounded(content: list[Any]) -> tuple[Any, ...]:
     return tuple(round(each, 9) for each in content)
 
 
-@examples(50)
+@examples(30)
 @given(
     keys=st.sampled_from(sorted(BUILT_IN)),
     program=window_programs(),

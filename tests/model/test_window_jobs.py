@@ -101,7 +101,7 @@ def _check(program: Program, model: WindowModel, directory: Path, manifest: Mani
 
 
 def test_oracle_jobs() -> None:
-    for chance, replay in cases(40):
+    for chance, replay in cases(20):
         program, events, schedule = _program(chance), _events(chance), random_schedule(chance)
         bound = chance.choice([0, 5, 25])
 
