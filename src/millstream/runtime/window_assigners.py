@@ -24,6 +24,7 @@ from millstream.runtime.built_in_triggers import (
 )
 from millstream.runtime.windows import (
     CountWindow,
+    FixedWindows,
     GlobalWindow,
     MergingWindowAssigner,
     TimeWindow,
@@ -55,25 +56,8 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class FixedProcessingTimeWindows(WindowAssigner[Any, TimeWindow]):
+class FixedProcessingTimeWindows(FixedWindows):
     """Windows of one size that begin every ``slide`` milliseconds of processing time."""
-
-    size: int
-    slide: int
-    offset: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the numbers.
-
-        Raises:
-            ConfigurationError: size or slide is not positive, or the offset is too large.
-        """
-        if self.size <= 0 or self.slide <= 0:
-            message = f"size and slide of {self} must be positive (milliseconds)"
-            raise ConfigurationError(message)
-        if abs(self.offset) >= self.slide:
-            message = f"the offset of {self} must be smaller than its slide (milliseconds)"
-            raise ConfigurationError(message)
 
     def is_event_time(self) -> bool:
         """Return False."""
@@ -84,12 +68,7 @@ class FixedProcessingTimeWindows(WindowAssigner[Any, TimeWindow]):
     ) -> list[TimeWindow]:
         """Return the windows that contain the present, the latest first."""
         del element, timestamp
-        now = context.get_current_processing_time()
-        last = now - (now - self.offset) % self.slide
-        return [
-            TimeWindow(start, start + self.size)
-            for start in range(last, now - self.size, -self.slide)
-        ]
+        return self.windows_at(context.get_current_processing_time())
 
 
 class TumblingProcessingTimeWindows(FixedProcessingTimeWindows):

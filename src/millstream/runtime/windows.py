@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CountWindow",
     "FixedEventTimeWindows",
+    "FixedWindows",
     "GlobalWindow",
     "MergingWindowAssigner",
     "SlidingEventTimeWindows",
@@ -242,11 +243,8 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
 
 
 @dataclass(frozen=True)
-class FixedEventTimeWindows(WindowAssigner[Any, TimeWindow]):
-    """Windows of one size that begin every ``slide`` milliseconds, all keys alike.
-
-    A window is known by its end alone, which is what the window operators build on.
-    """
+class FixedWindows(WindowAssigner[Any, TimeWindow]):
+    """Windows of one size that begin every ``slide`` milliseconds, of whichever time."""
 
     size: int
     slide: int
@@ -265,6 +263,20 @@ class FixedEventTimeWindows(WindowAssigner[Any, TimeWindow]):
             message = f"the offset of {self} must be smaller than its slide (milliseconds)"
             raise ConfigurationError(message)
 
+    def windows_at(self, time: int) -> list[TimeWindow]:
+        """Return the windows that contain ``time`` (milliseconds), the latest first."""
+        last = time - (time - self.offset) % self.slide
+        starts = range(last, time - self.size, -self.slide)
+        return [TimeWindow(start, start + self.size) for start in starts]
+
+
+@dataclass(frozen=True)
+class FixedEventTimeWindows(FixedWindows):
+    """Windows of one size that begin every ``slide`` milliseconds, all keys alike.
+
+    A window is known by its end alone, which is what the window operators build on.
+    """
+
     def is_event_time(self) -> bool:
         """Return True."""
         return True
@@ -277,9 +289,7 @@ class FixedEventTimeWindows(WindowAssigner[Any, TimeWindow]):
     ) -> list[TimeWindow]:
         """Return the windows that contain ``timestamp``, the latest first."""
         del element, context
-        last = timestamp - (timestamp - self.offset) % self.slide
-        starts = range(last, timestamp - self.size, -self.slide)
-        return [TimeWindow(start, start + self.size) for start in starts]
+        return self.windows_at(timestamp)
 
     @property
     def pane(self) -> int:
