@@ -110,18 +110,9 @@ def idle_line(
     verdict = "failed"
     if seconds is not None:
         verdict = "ok" if seconds < EMPTY_EPOCH_SECONDS else "behind"
-    return Line(
-        workload="epoch without data",
-        keys=f"{measurement.dataset.keys:,}",
-        millstream="-" if seconds is None else f"{seconds:.2f} s",
-        peer="",
-        peer_rate="",
-        ratio="",
-        target=f"< {EMPTY_EPOCH_SECONDS} s",
-        verdict=verdict,
-        memory=_memory(memory),
-        peer_memory="",
-    )
+    figure = "-" if seconds is None else f"{seconds:.2f} s"
+    target = f"< {EMPTY_EPOCH_SECONDS} s"
+    return _own_line("epoch without data", measurement, figure, target, verdict, memory)
 
 
 def session_line(
@@ -132,18 +123,8 @@ def session_line(
     verdict = "failed"
     if rate:
         verdict = "ok" if rate >= SESSION_ROWS_PER_SECOND else "behind"
-    return Line(
-        workload="sessions, built in",
-        keys=f"{measurement.dataset.keys:,}",
-        millstream=_rate(rate),
-        peer="",
-        peer_rate="",
-        ratio="",
-        target=f">= {SESSION_ROWS_PER_SECOND:,}",
-        verdict=verdict,
-        memory=_memory(memory),
-        peer_memory="",
-    )
+    target = f">= {SESSION_ROWS_PER_SECOND:,}"
+    return _own_line("sessions, built in", measurement, _rate(rate), target, verdict, memory)
 
 
 def state_line(
@@ -167,14 +148,22 @@ def _memory_line(workload: str, measurement: Measurement, rate: float, memory: i
     verdict = "failed"
     if rate:
         verdict = "ok" if memory < STATE_MEMORY_BYTES else "behind"
+    target = f"< {_memory(STATE_MEMORY_BYTES)}"
+    return _own_line(workload, measurement, _rate(rate), target, verdict, memory)
+
+
+def _own_line(
+    workload: str, measurement: Measurement, figure: str, target: str, verdict: str, memory: int
+) -> Line:
+    """What has no peer."""
     return Line(
         workload=workload,
         keys=f"{measurement.dataset.keys:,}",
-        millstream=_rate(rate),
+        millstream=figure,
         peer="",
         peer_rate="",
         ratio="",
-        target=f"< {_memory(STATE_MEMORY_BYTES)}",
+        target=target,
         verdict=verdict,
         memory=_memory(memory),
         peer_memory="",
