@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
-from tests.integration.job_runs import collect, collected, environment
-
-from millstream.testing.mini_cluster import MiniCluster
+from tests.docs.page_programs import check_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "joins.md"
-_BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
 
 
 def test_the_blocks_of_the_page(tmp_path: Path) -> None:
-    env = environment(2)
-    names: dict[str, Any] = {"__name__": "docs_joins", "env": env}
-    expected: dict[str, str] = {}
-    for number, (program, output) in enumerate(_BLOCK.findall(PAGE.read_text())):
-        exec(compile(program, f"joins.md block {number}", "exec"), names)
-        if output:
-            expected[f"block-{number}"] = output
-            collect(names["result"], tmp_path, f"block-{number}")
-    assert len(expected) == 4
-    manifest = MiniCluster(env.get_job_graph("joins"), tmp_path / "checkpoint", limits=[2]).run()
-    assert manifest is not None
-    assert manifest.final
-    for name, output in expected.items():
-        lines = sorted(map(str, collected(tmp_path, name)))
-        assert "\n".join(lines) + "\n" == output
+    check_page(PAGE, tmp_path, parallelism=2, limits=[2], results=4)
