@@ -14,8 +14,10 @@ from millstream.checkpoint.commit import (
     PendingCommits,
     read_pending,
 )
+from millstream.checkpoint.committer_thread import CommitterThread
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import Manifest, OperatorAck
 from millstream.cli.checkpoints_command import show_checkpoints
 from millstream.common.pickling import dumps
@@ -55,7 +57,8 @@ def manifest(epoch: int = 7) -> Manifest:
 
 def commits(path: Path, waits: list[float], **committers: Committer) -> ManifestCommit:
     retry = CommitRetry((0.1, 0.2), waits.append)
-    return ManifestCommit(LocalStorage(path, fsync=False), committers, retry, lambda: 2_500)
+    threads = {uid: CommitterThread(uid, each) for uid, each in committers.items()}
+    return ManifestCommit(LocalStorage(path, fsync=False), threads, retry, lambda: 2_500)
 
 
 def test_exponential_back_off_is_bounded() -> None:
@@ -83,27 +86,33 @@ def test_a_commit_that_fails_is_tried_again(
 def test_a_partial_commit_is_told_and_resumed_not_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, b, c = Recorder(), Recorder(3), Recorder()
+    a, b, c = Recorder(3), Recorder(3), Recorder()
     target = commits(tmp_path, [], a=a, b=b, c=c)
+    told: list[PendingCommits] = []
+    target._on_pending = told.append
     target.begin(manifest())
-    with pytest.raises(SinkError, match=r"server is away .*3 tries\. Pending: 2 of sink b, 1 of"):
+    with pytest.raises(
+        SinkError,
+        match=r"server is away \(sink a could not commit epoch 7 to Recorder in 3 tries\);"
+        r" .*\(sink b .*3 tries\)\. Pending: 2 of sink a, 2 of sink b\. They stay",
+    ):
         target.finish(retried=False)
-    assert target.pending == PendingCommits(7, 1_000, {"b": 2, "c": 1})
+    assert c.calls == [(["c0"], False)]  # it does not wait for the others
+    assert [each.committables for each in told] == [5] * 6
+    assert target.pending == PendingCommits(7, 1_000, {"a": 2, "b": 2})
     assert target.pending.age(2_500) == 1_500
     note = read_pending(LocalStorage(tmp_path))
-    assert note == PendingCommits(7, 1_000, {"b": 2, "c": 1}, "sink b: the server is away")
+    assert note == PendingCommits(7, 1_000, {"a": 2, "b": 2}, "sink a: the server is away")
     capsys.readouterr()
     assert JobIdentity.claim(LocalStorage(tmp_path), "job", {})
     assert show_checkpoints(str(tmp_path), "list") == 0
     shown = capsys.readouterr().out
-    assert "Not committed: 3 committables of epoch 7 (2 of sink b, 1 of sink c)" in shown
-    assert "the last error: sink b: the server is away" in shown
+    assert "Not committed: 4 committables of epoch 7 (2 of sink a, 2 of sink b)" in shown
+    assert "the last error: sink a: the server is away" in shown
 
     target.begin(manifest())
     target.finish(retried=True)
-    assert len(a.calls) == 1
-    assert len(b.calls) == 4
-    assert c.calls == [(["c0"], True)]
+    assert [len(each.calls) for each in (a, b, c)] == [4, 4, 1]
     assert not LocalStorage(tmp_path).exists(PENDING_FILE)
 
 
@@ -118,3 +127,26 @@ def test_the_next_run_commits_all_and_takes_the_note_away(tmp_path: Path) -> Non
     second.finish(retried=True)
     assert a.calls == [(["a0", "a1"], True)]
     assert not LocalStorage(tmp_path).exists(PENDING_FILE)
+
+
+def test_a_run_that_died_in_the_commit_is_seen_without_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark has begun the micro-batch and has not logged its end."""
+    storage = LocalStorage(tmp_path, fsync=False)
+    JobIdentity.claim(storage, "job", {})
+    log = ManifestLog(storage)
+    log.open_generation()
+    log.publish(manifest())
+
+    def shown() -> str:
+        capsys.readouterr()
+        assert show_checkpoints(str(tmp_path), "list") == 0
+        return capsys.readouterr().out
+
+    assert "committed:" not in shown()  # no job on Spark: nobody knows
+    storage.write("spark/offsets/7", b"")
+    expected = "5 committables of epoch 7 (2 of sink a, 2 of sink b, 1 of sink c)"
+    assert f"Not known to be committed: {expected}" in shown()
+    storage.write("spark/commits/7", b"")
+    assert "committed:" not in shown()

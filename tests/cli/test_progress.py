@@ -51,6 +51,32 @@ def test_a_line_is_written_at_first_then_every_ten_seconds_and_at_the_end() -> N
     )
 
 
+def test_what_is_pending_is_told_when_a_line_is_due() -> None:
+    lines: list[str] = []
+    clock = Clock()
+    reporter = LineProgressReporter("job", lines.append, 10.0, clock)
+    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    for second in range(21):
+        reporter.update_pending(3, second)
+        clock.now += 1.0
+    assert lines[1:] == [
+        "job: 3 committables pending, the oldest for 10.0 s",
+        "job: 3 committables pending, the oldest for 20.0 s",
+    ]
+
+
+def test_a_terminal_shows_what_is_pending_before_the_last_figures() -> None:
+    terminal = Terminal()
+    reporter = create_progress_reporter("job", "auto", terminal)
+    reporter.update_pending(1, 0.25)
+    reporter.update(7, 1000, 1000.0, 0, 0, 0.5)
+    reporter.update_pending(2, 3.0)
+    reporter.close()
+    shown = terminal.getvalue()
+    assert "job: 1 committable pending, the oldest for 0.2 s" in shown
+    assert "job: 2 committables pending, the oldest for 3.0 s | epoch 7" in shown
+
+
 def test_a_terminal_gets_a_live_line() -> None:
     terminal = Terminal()
     reporter = create_progress_reporter("job", "auto", terminal)

@@ -23,8 +23,9 @@ from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from millstream.checkpoint.committer_thread import CommitterThread
     from millstream.checkpoint.manifest_log import ManifestLog
     from millstream.checkpoint.model import Manifest
     from millstream.checkpoint.storage import CheckpointStorage
@@ -101,6 +102,16 @@ def read_pending(storage: CheckpointStorage) -> PendingCommits | None:
     return PendingCommits(note["epoch"], note["published"], note["sinks"], note["error"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A sink that was given up for this run."""
+
+    uid: str
+    target: str
+    tries: int
+    error: SinkError
+
+
 class ManifestCommit:
     """Commits manifests one after the other, and knows what is still to do.
 
@@ -111,14 +122,26 @@ class ManifestCommit:
     def __init__(
         self,
         storage: CheckpointStorage,
-        committers: Mapping[str, Committer],
+        committers: Mapping[str, CommitterThread],
         retry: CommitRetry,
         clock: Callable[[], int],
+        on_pending: Callable[[PendingCommits], None] = lambda _: None,
     ) -> None:
+        """Commit with ``committers``.
+
+        Args:
+            storage: the checkpoint directory.
+            committers: sink uid -> committer, opened.
+            retry: how often and when a try that failed is followed by another.
+            clock: milliseconds since 1970.
+            on_pending: told what is pending after each try that failed, and every second while
+                a try is waited for; in the thread of ``finish``.
+        """
         self._storage = storage
         self._committers = committers
         self._retry = retry
         self._clock = clock
+        self._on_pending = on_pending
         self._epoch = -1
         #: Sink uid -> what is not committed; a sink is taken out when it is done.
         self._left: dict[str, list[object]] = {}
@@ -144,9 +167,12 @@ class ManifestCommit:
         1. The commit succeeds.  This run does not commit it again, whatever the others do.
         2. It raises SinkError: some committables may be committed, some not.  All are committed
            again with ``retried``; those that were are recognised by the sink.
-        3. It still fails after the last try: the error fails this run.  The manifest stands, and
-           the next run commits again.
-        4. The process dies in between: as case 3.
+        3. It still fails after the last try: the other sinks are committed, for what they hold
+           must not grow old for this one's sake; then the error fails this run.  The manifest
+           stands, and the next run commits again.
+        4. It gives no answer (``committer_thread.py``): as case 3, but at once.  A second try
+           beside one that may still run could do half of each.
+        5. The process dies in between: as case 3.
 
         What can never happen: an epoch after this one is published while part of this one is
         uncommitted, for the coordinator publishes nothing before this method has returned.
@@ -157,6 +183,7 @@ class ManifestCommit:
         Raises:
             SinkError: a sink kept failing, or output of the manifest has no sink to commit it.
         """
+        failures = []
         for uid in list(self._left):
             committer = self._committers.get(uid)
             if committer is None:
@@ -167,45 +194,62 @@ class ManifestCommit:
                 )
                 raise SinkError(message)
             crash_point("sink.commit.before")
-            self._commit(uid, committer, retried=retried)
+            failure = self._commit(uid, committer, retried=retried)
+            if failure is not None:
+                failures.append(failure)
+                continue
             crash_point("sink.commit.after")
             del self._left[uid]
             self._show(self.pending.published)
+        if failures:
+            self._note(failures[0].uid, failures[0].error)
+            raise self._given_up(failures) from failures[0].error
         if self._noted:
             self._storage.delete([PENDING_FILE])
             self._noted = False
 
-    def _commit(self, uid: str, committer: Committer, *, retried: bool) -> None:
-        committables = self._left[uid]
+    def _commit(self, uid: str, committer: CommitterThread, *, retried: bool) -> _Failure | None:
+        requests = self._left[uid]
+        committer.waiting = self._report
         for number, delay in enumerate((*self._retry.delays, None), 1):
             try:
-                committer.commit(
-                    [CommitRequest(item, self._epoch, retried) for item in committables]
-                )
+                committer.commit([CommitRequest(item, self._epoch, retried) for item in requests])
             except SinkError as error:
                 self._note(uid, error)
-                if delay is None:
-                    raise self._given_up(uid, number, error) from error
+                self._report()
+                if delay is None or committer.left:
+                    return _Failure(uid, committer.target, number, error)
                 _LOG.warning(
-                    "try %d of sink %s to commit epoch %d failed, the next is in %.1f s: %s",
+                    "try %d of sink %s to commit epoch %d failed, the next is in %.1f s; pending"
+                    " for %.1f s: %s; %s",
                     number,
                     uid,
                     self._epoch,
                     delay,
+                    self.pending.age(self._clock()) / 1000,
+                    self.pending,
                     error,
                 )
                 self._retry.sleep(delay)
                 retried = True
             else:
-                return
+                break
+        return None
 
-    def _given_up(self, uid: str, tries: int, error: SinkError) -> SinkError:
+    def _given_up(self, failures: Sequence[_Failure]) -> SinkError:
+        told = "; ".join(
+            f"{each.error} (sink {each.uid} could not commit epoch {self._epoch} to {each.target}"
+            f" in {each.tries} {'try' if each.tries == 1 else 'tries'})"
+            for each in failures
+        )
         message = (
-            f"{error} (sink {uid} could not commit epoch {self._epoch} in {tries} tries. Pending:"
-            f" {self.pending}. They stay pre-committed; the next run of the job commits them"
-            " before anything else)"
+            f"{told}. Pending: {self.pending}. They stay pre-committed; the next run of the job"
+            " commits them before anything else"
         )
         return SinkError(message)
+
+    def _report(self) -> None:
+        self._on_pending(self.pending)
 
     def _note(self, uid: str, error: SinkError) -> None:
         """Keep what is pending for whoever looks; that the note fails must not hide the error."""

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
 from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits, abort_orphans
+from millstream.checkpoint.committer_thread import COMMIT_TIMEOUT, CommitterThread
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.publish import EpochFacts, make_manifest
 from millstream.checkpoint.recovery import read_checkpoints
@@ -83,6 +84,8 @@ class Coordinator:
         *,
         mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
         retry: CommitRetry | None = None,
+        commit_timeout: float = COMMIT_TIMEOUT,
+        on_pending: Callable[[PendingCommits], None] = lambda _: None,
         clock: Callable[[], int] = _wall_clock,
         sweep_interval: int = SWEEP_INTERVAL,
     ) -> None:
@@ -95,6 +98,8 @@ class Coordinator:
             retained: how many checkpoints to keep, at least 1.
             mode: the order of the steps.
             retry: how a failed commit is tried again before the job fails.
+            commit_timeout: seconds that a call of a committer may take.
+            on_pending: told what is pending while a commit fails or takes more than a second.
             clock: milliseconds since 1970, for the time stamps in manifests.
             sweep_interval: epochs between two searches for files that nothing names.
 
@@ -106,12 +111,15 @@ class Coordinator:
             raise ConfigurationError(message)
         self._job_id = job_id
         self._storage = storage
-        self._committers = dict(committers)
+        self._committers = {
+            uid: CommitterThread(uid, committer, commit_timeout)
+            for uid, committer in committers.items()
+        }
         self._mode = mode
         # At most once: a commit that failed may have gone through.
         never = CommitRetry(delays=())
         retry = never if mode is CheckpointingMode.NONE else retry or CommitRetry()
-        self._commits = ManifestCommit(storage, self._committers, retry, clock)
+        self._commits = ManifestCommit(storage, self._committers, retry, clock, on_pending)
         self._clock = clock
         self._log = ManifestLog(storage)
         self._cleaner = Cleaner(storage, self._log, retained, sweep_interval)

@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.commit import read_pending
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,
@@ -24,6 +23,7 @@ from millstream.errors import CheckpointError
 from millstream.metrics.progress import format_bytes, format_watermark
 
 if TYPE_CHECKING:
+    from millstream.checkpoint.commit import PendingCommits
     from millstream.checkpoint.storage import CheckpointStorage
 
 __all__ = ["show_checkpoints"]
@@ -66,7 +66,7 @@ def _list(storage: CheckpointStorage) -> None:
     identity = content.identity
     print(f"Job '{identity.job_name}' ({identity.job_id}) in {content.location}")
     print(f"Runs so far: {content.runs}; the newest is {content.owner or 'unknown'}")
-    _pending(storage)
+    _pending(content.pending)
     table = _Table(
         ("epoch", True),
         ("run", True),
@@ -93,15 +93,21 @@ def _list(storage: CheckpointStorage) -> None:
     table.print()
 
 
-def _pending(storage: CheckpointStorage) -> None:
-    """What a sink that keeps failing has not committed."""
-    pending = read_pending(storage)
-    if pending is not None:
-        seconds = pending.age(time.time_ns() // 1_000_000) / 1000
+def _pending(pending: PendingCommits | None) -> None:
+    """What is not committed, or may not be."""
+    if pending is None:
+        return
+    seconds = pending.age(time.time_ns() // 1_000_000) / 1000
+    what = (
+        f"{pending.committables} committables of epoch {pending.epoch} ({pending}),"
+        f" the oldest published {seconds:.1f} s ago"
+    )
+    if pending.error:
+        print(f"Not committed: {what}; the last error: {pending.error}")
+    else:
         print(
-            f"Not committed: {pending.committables} committables of epoch {pending.epoch}"
-            f" ({pending}), the oldest published {seconds:.1f} s ago; the last error:"
-            f" {pending.error}"
+            f"Not known to be committed: {what}. A run is at it, or died in it; the next run"
+            " commits what is left before anything else"
         )
 
 

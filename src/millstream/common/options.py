@@ -242,6 +242,14 @@ COMMIT_RETRY_ATTEMPTS: Final = ConfigOption(
     "commits first of all",
     minimum=1,
 )
+COMMIT_TIMEOUT: Final = ConfigOption(
+    "millstream.commit.timeout",
+    parse_duration,
+    600_000,
+    "longest time that one try of a sink's commit may take; a try that hangs longer fails the run, "
+    "and the next run commits first of all",
+    minimum=1,
+)
 STATE_BACKEND: Final = ConfigOption(
     "state.backend.type",
     _lower,

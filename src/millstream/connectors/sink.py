@@ -90,6 +90,9 @@ class CommitterContext:
     generation: int
     #: The checkpoint directory that the writers had.
     storage: CheckpointStorage
+    #: Seconds after which a call is given up (``millstream.commit.timeout``).  A client that can
+    #: give up by itself should do so before; then the commit can be tried again.
+    timeout: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,15 @@ class Committer(ABC):
       3. ``abort_orphans`` never touches what ``keep`` names, nor output of other jobs or of newer
          generations of this one.  (suite)
       4. ``commit`` gets all committables of the sink in one epoch at once.  (coordinator)
+      5. All methods are called in one thread, which no other committer has, and none is called
+         while another runs.  A call that takes longer than ``CommitterContext.timeout`` fails the
+         run.  (coordinator)
+      6. What a call sent that failed may reach the target later, even after the next try or
+         while a newer run is at work: it changes nothing then.  (author)
     """
+
+    #: How messages name the place where the output goes; empty: by the class.
+    target: str = ""
 
     def open(self, context: CommitterContext) -> None:
         """Prepare; called once, before anything is committed or aborted."""

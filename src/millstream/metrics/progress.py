@@ -30,6 +30,7 @@ __all__ = [
     "SilentProgressReporter",
     "create_progress_reporter",
     "format_bytes",
+    "format_pending",
     "format_progress",
     "format_watermark",
 ]
@@ -78,6 +79,14 @@ class ProgressReporter(Protocol):
     ) -> None:
         """Report an epoch that is committed; the arguments are those of ``Progress``."""
 
+    def update_pending(self, committables: int, age_seconds: float) -> None:
+        """Report that a commit fails or takes long; forgotten at the next ``update``.
+
+        Args:
+            committables: what is published and not committed, over all sinks.
+            age_seconds: since the oldest was published.
+        """
+
     def close(self) -> None:
         """The run is over; leaves the last figures visible.  May be called twice."""
 
@@ -95,6 +104,9 @@ class SilentProgressReporter:
         duration_seconds: float,
         event_time: str = "",
     ) -> None:
+        """Do nothing."""
+
+    def update_pending(self, committables: int, age_seconds: float) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -143,6 +155,14 @@ class LineProgressReporter:
             self._next = now + self._interval_seconds
             self._flush()
 
+    def update_pending(self, committables: int, age_seconds: float) -> None:
+        """Write what is pending if a line is due."""
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + self._interval_seconds
+            self._flush()
+            self._write(f"{self._job_name}: {format_pending(committables, age_seconds)}")
+
     def close(self) -> None:
         """Write the figures of the last epoch if they were not written yet."""
         self._flush()
@@ -162,6 +182,8 @@ class LiveProgressReporter:
         self._job_name = job_name
         self._console = Console(file=stream or sys.stderr, highlight=False)
         self._live: Live | None = None
+        #: The figures of the last epoch, beside which is shown what is pending.
+        self._figures = ""
 
     def update(
         self,
@@ -174,9 +196,6 @@ class LiveProgressReporter:
         event_time: str = "",
     ) -> None:
         """Show the figures of an epoch."""
-        from rich.live import Live
-        from rich.text import Text
-
         progress = Progress(
             epoch,
             records,
@@ -186,7 +205,19 @@ class LiveProgressReporter:
             duration_seconds,
             event_time,
         )
-        line = Text(f"{self._job_name}: {format_progress(progress)}", overflow="ellipsis")
+        self._figures = format_progress(progress)
+        self._show(self._figures)
+
+    def update_pending(self, committables: int, age_seconds: float) -> None:
+        """Show what is pending before the figures of the last epoch."""
+        pending = format_pending(committables, age_seconds)
+        self._show(f"{pending} | {self._figures}" if self._figures else pending)
+
+    def _show(self, text: str) -> None:
+        from rich.live import Live
+        from rich.text import Text
+
+        line = Text(f"{self._job_name}: {text}", overflow="ellipsis")
         line.no_wrap = True
         if self._live is None:
             # Refreshed by hand: a refresh thread would compete with Spark's own output, and the
@@ -234,6 +265,12 @@ def format_progress(progress: Progress) -> str:
         f"checkpoint {format_bytes(progress.checkpoint_bytes)} | {progress.duration_seconds:.2f} s"
     )
     return f"{line} | {progress.event_time}" if progress.event_time else line
+
+
+def format_pending(committables: int, age_seconds: float) -> str:
+    """What is published and not committed, in a few words."""
+    noun = "committable" if committables == 1 else "committables"
+    return f"{committables:,} {noun} pending, the oldest for {age_seconds:.1f} s"
 
 
 def format_watermark(watermark: int) -> str:

@@ -298,6 +298,8 @@ class _Run:
                 configuration.get(options.COMMIT_RETRY_MAXIMUM),
                 configuration.get(options.COMMIT_RETRY_ATTEMPTS),
             ),
+            commit_timeout=configuration.get(options.COMMIT_TIMEOUT) / 1000,
+            on_pending=self._pending,
         )
         job.coordinator = coordinator
         sources = [node.source for node in job.graph.nodes.values() if node.source is not None]
@@ -443,6 +445,10 @@ class _Run:
             seconds,
             describe(self._job.event_time.read(manifest)),
         )
+
+    def _pending(self, pending: PendingCommits) -> None:
+        seconds = pending.age(time.time_ns() // 1_000_000) / 1000
+        self._progress.update_pending(pending.committables, seconds)
 
     def _watermark(self, manifest: Manifest) -> int:
         """The smallest watermark behind the first exchange, or of the splits if there is none."""
