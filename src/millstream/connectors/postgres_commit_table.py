@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.connectors.postgres_table import Session
-    from millstream.connectors.sink import Committable, WriterContext
+    from millstream.connectors.sink import Committable, CommitterContext, WriterContext
     from millstream.runtime.batch import Batch
 
 __all__ = ["PostgresCommitTableSink"]
@@ -206,7 +206,11 @@ class _Transaction:
 class _StagingCommitter(NotedCommitter):
     def __init__(self, sink: PostgresCommitTableSink) -> None:
         self._sink = sink
+        self.target = sink.table.target
         self._connection = CommitterConnection(sink.table, sink.make_tables)
+
+    def open(self, context: CommitterContext) -> None:
+        self._connection.timeout = context.timeout
 
     @contextlib.contextmanager
     def transaction(self, sink_uid: str) -> Iterator[_Transaction]:

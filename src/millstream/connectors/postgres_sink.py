@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.connectors.postgres_commit_table import PostgresCommitTableSink
-from millstream.connectors.postgres_table import PostgresTable, driver, server_of
+from millstream.connectors.postgres_table import PostgresTable, server_of
 from millstream.connectors.postgres_two_phase import PostgresTwoPhaseSink
 from millstream.connectors.postgres_upsert import PostgresUpsertSink
+from millstream.connectors.postgres_waiting import driver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,8 @@ class PostgresSink:
     - ``columns``: the table's columns in the order of the records' fields; None: found by name.
     - ``type_info``: the type of the records, so that columns are compared at submit already.
     - ``lock_timeout``: seconds to wait for a lock that another transaction holds.
+    - ``timeout``: seconds to wait for the server's answer to a statement.  Then the connection is
+      given up: the epoch fails, or its commit is tried again.
     """
 
     @staticmethod
@@ -45,13 +48,16 @@ class PostgresSink:
         columns: Sequence[str] | None = None,
         type_info: TypeInformation | None = None,
         lock_timeout: float = 30.0,
+        timeout: float = 300.0,
     ) -> PostgresTwoPhaseSink:
         """Exactly-once by prepared transactions; the server must allow them.
 
         Raises:
             SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
         """
-        return PostgresTwoPhaseSink(_table(conninfo, table, columns, type_info, lock_timeout))
+        return PostgresTwoPhaseSink(
+            _table(conninfo, table, columns, type_info, lock_timeout, timeout)
+        )
 
     @staticmethod
     def commit_table(
@@ -63,6 +69,7 @@ class PostgresSink:
         columns: Sequence[str] | None = None,
         type_info: TypeInformation | None = None,
         lock_timeout: float = 30.0,
+        timeout: float = 300.0,
     ) -> PostgresCommitTableSink:
         """Exactly-once by a commit table; epochs are visible at once, over all subtasks.
 
@@ -75,11 +82,12 @@ class PostgresSink:
             columns: the table's columns.
             type_info: the type of the records.
             lock_timeout: seconds.
+            timeout: seconds.
 
         Raises:
             SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
         """
-        where = _table(conninfo, table, columns, type_info, lock_timeout)
+        where = _table(conninfo, table, columns, type_info, lock_timeout, timeout)
         return PostgresCommitTableSink(where, key, check_rows=check_rows)
 
     @staticmethod
@@ -92,6 +100,7 @@ class PostgresSink:
         columns: Sequence[str] | None = None,
         type_info: TypeInformation | None = None,
         lock_timeout: float = 30.0,
+        timeout: float = 300.0,
     ) -> PostgresUpsertSink:
         """Idempotent by key: the cheapest, with rows visible before the checkpoint is complete.
 
@@ -103,11 +112,12 @@ class PostgresSink:
             columns: the table's columns.
             type_info: the type of the records.
             lock_timeout: seconds.
+            timeout: seconds.
 
         Raises:
             SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
         """
-        where = _table(conninfo, table, columns, type_info, lock_timeout)
+        where = _table(conninfo, table, columns, type_info, lock_timeout, timeout)
         return PostgresUpsertSink(where, key, epoch_column)
 
 
@@ -117,8 +127,11 @@ def _table(
     columns: Sequence[str] | None,
     type_info: TypeInformation | None,
     lock_timeout: float,
+    timeout: float,
 ) -> PostgresTable:
     driver()
     server_of(conninfo)
     chosen = None if columns is None else tuple(columns)
-    return PostgresTable(conninfo, table, chosen, type_info, lock_timeout=lock_timeout)
+    return PostgresTable(
+        conninfo, table, chosen, type_info, lock_timeout=lock_timeout, timeout=timeout
+    )

@@ -24,7 +24,8 @@ import pyarrow.csv as pacsv
 
 from millstream.common.typeinfo import from_arrow_schema
 from millstream.connectors.file_format import BATCH_SIZE
-from millstream.connectors.postgres_table import driver, error_text, server_of
+from millstream.connectors.postgres_table import error_text, server_of
+from millstream.connectors.postgres_waiting import driver
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
 from millstream.connectors.table_rows import quoted
 from millstream.errors import SourceError

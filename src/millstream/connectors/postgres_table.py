@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
+import math
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from millstream.connectors.commit_notes import COMMIT_TABLE, CommitNotes
 from millstream.connectors.json_text import json_column
+from millstream.connectors.postgres_waiting import driver, limit_waiting, limited_connection
 from millstream.connectors.table_rows import match_columns, quoted
 from millstream.errors import MillstreamError, SinkError
 
@@ -67,6 +69,8 @@ class PostgresTable:
     #: Seconds to wait for a connection, and for a lock that another transaction holds.
     connect_timeout: int = 10
     lock_timeout: float = 30.0
+    #: Seconds to wait for the answer to a statement.
+    timeout: float = 300.0
 
     @property
     def target(self) -> str:
@@ -86,14 +90,18 @@ class PostgresTable:
         """
         psycopg = driver()
         try:
-            session: Session = psycopg.connect(
+            session: Session = limited_connection().connect(
                 self.conninfo,
                 autocommit=True,
-                connect_timeout=self.connect_timeout,
+                connect_timeout=math.ceil(min(self.connect_timeout, self.timeout)),
                 client_encoding="utf8",
             )
-            session.execute("SET TIME ZONE 'UTC'")
-            session.execute(f"SET lock_timeout = {int(self.lock_timeout * 1000)}")
+            limit_waiting(session, self.timeout)
+            # The server gives up by itself as well: nobody waits for it any more.
+            session.execute(
+                f"SET TIME ZONE 'UTC'; SET lock_timeout = {int(self.lock_timeout * 1000)};"
+                f" SET statement_timeout = {int(self.timeout * 1000)}"
+            )
         except psycopg.Error as error:
             message = f"{place}: cannot connect to {server_of(self.conninfo)}: {error_text(error)}"
             raise SinkError(message) from error
@@ -147,19 +155,6 @@ class PostgresTable:
             self.match(session, schema.names)
         elif not self.column_types(session):
             self.match(session, [])
-
-
-def driver() -> Any:  # noqa: ANN401 - a module
-    """The module psycopg.
-
-    Raises:
-        SinkError: it is not installed.
-    """
-    try:
-        return importlib.import_module("psycopg")
-    except ImportError as error:
-        message = "PostgreSQL needs the package psycopg: pip install 'millstream[postgres]'"
-        raise SinkError(message) from error
 
 
 def server_of(conninfo: str) -> str:
@@ -259,15 +254,25 @@ class CommitterConnection:
         self._table = table
         self._prepare = prepare
         self._session: Session | None = None
+        #: Seconds that one use may take, over all its statements.
+        self.timeout = table.timeout
 
     @contextlib.contextmanager
     def use(self, place: str) -> Iterator[Session]:
-        """The connection, made anew if it was cut meanwhile; errors become SinkError."""
+        """The connection, made anew if it was cut meanwhile; errors become SinkError.
+
+        A use that takes too long is cut off from the server.  What it had sent may be done by
+        the server all the same, later.  That changes nothing: a transaction is prepared once and
+        its name is never used again, and the commit table is locked by who looks into it.  Its
+        own transaction is rolled back by the server when it stays idle as long.
+        """
+        end = time.monotonic() + self.timeout
         with self._table.errors(place):
             try:
+                if self._session is not None:
+                    limit_waiting(self._session, self._table.timeout, end)
                 if self._session is None or not self._is_alive(self._session):
-                    self._session = self._table.connect(place)
-                    self._prepare(self._session)
+                    self._session = self._connect(place, end)
                 yield self._session
             except driver().Error:
                 self.close()
@@ -278,6 +283,18 @@ class CommitterConnection:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+    def _connect(self, place: str, end: float) -> Session:
+        session = self._table.connect(place)
+        try:
+            limit_waiting(session, self._table.timeout, end)
+            idle = int(self.timeout * 1000)
+            session.execute(f"SET idle_in_transaction_session_timeout = {idle}")
+            self._prepare(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def _is_alive(self, session: Session) -> bool:
         try:

@@ -36,13 +36,13 @@ from millstream.connectors.postgres_table import (
     CommitterConnection,
     PostgresTable,
     copy_rows,
-    driver,
     generation_of,
     make_commit_table,
     output_name,
     output_prefix,
     place_of,
 )
+from millstream.connectors.postgres_waiting import driver
 from millstream.connectors.sink import Committer, Sink, SinkWriter
 from millstream.connectors.table_rows import columns_of_batch
 from millstream.crash_points import crash_point
@@ -52,7 +52,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.connectors.postgres_table import Session
-    from millstream.connectors.sink import CommitRequest, Committable, WriterContext
+    from millstream.connectors.sink import (
+        CommitRequest,
+        Committable,
+        CommitterContext,
+        WriterContext,
+    )
     from millstream.runtime.batch import Batch
 
 __all__ = ["PostgresTwoPhaseSink"]
@@ -148,7 +153,12 @@ class _TwoPhaseWriter(SinkWriter):
 class _TwoPhaseCommitter(Committer):
     def __init__(self, table: PostgresTable) -> None:
         self._table = table
+        self.target = table.target
         self._connection = CommitterConnection(table, make_commit_table)
+
+    def open(self, context: CommitterContext) -> None:
+        """Give up a try before the coordinator does."""
+        self._connection.timeout = context.timeout
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Commit the prepared transactions that are not committed yet.
