@@ -53,7 +53,7 @@ def running_broker(directory: Path) -> Iterator[Broker]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((directory / "broker.log").read_text())
             time.sleep(0.02)
-        broker = Broker(f"127.0.0.1:{port}")
+        broker = Broker(f"127.0.0.1:{port}", process.pid)
         yield broker
         broker.close()
     finally:
@@ -71,8 +71,9 @@ def _die_with_parent() -> None:
 class Broker:
     """The broker, as kafka-python sees it."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, pid: int) -> None:
         self.servers = servers
+        self.pid = pid
         self.admin = KafkaAdminClient(bootstrap_servers=servers)
         self._producer: Any = None
 

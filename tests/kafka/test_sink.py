@@ -171,7 +171,7 @@ def test_lost_transactions_are_reported(broker: Broker) -> None:
     control.end(
         prepared.transactional_id, prepared.producer_id, prepared.producer_epoch, commit=False
     )
-    assert control.outcome(prepared) is Outcome.LOST
+    assert control.outcome(prepared, 2) is Outcome.LOST
     with pytest.raises(SinkError, match="output of epoch 2 is lost"):
         commit(sink, [aborted], 2)
     control.close()

@@ -5,7 +5,9 @@ What it is: the exactly-once half of the Kafka sink.  For each committable it fi
 1. The transaction is open: nobody committed it yet.  It is committed by a request of the driver's
    own, with the writer's producer id and epoch; the writer may be dead by then.
 2. Its marker is there: an earlier run or try committed it.
-3. Neither: it was aborted, by its timeout or by somebody else.  The output of a published epoch
+3. The marker of a later epoch is there: the checkpoint directory was put back from an older copy.
+   SinkError: going on would repeat output, and what is open is not what the manifest names.
+4. Neither: it was aborted, by its timeout or by somebody else.  The output of a published epoch
    is gone; SinkError says so.  Millstream itself aborts only what no manifest names, and a job
    whose timeouts could lead here is refused at submit.
 
@@ -57,7 +59,7 @@ class KafkaCommitter(Committer):
             self._commit(prepared_of(request.committable), request)
 
     def _commit(self, prepared: PreparedTransaction, request: CommitRequest) -> None:
-        outcome = self._control.outcome(prepared, first=not request.retried)
+        outcome = self._control.outcome(prepared, request.epoch, first=not request.retried)
         if outcome is Outcome.OPEN:
             crash_point("kafka.commit.before")
             done = self._control.end(
@@ -67,16 +69,31 @@ class KafkaCommitter(Committer):
                 commit=True,
             )
             crash_point("kafka.commit.after")
-            outcome = Outcome.COMMITTED if done else self._control.outcome(prepared)
+            outcome = Outcome.COMMITTED if done else self._control.outcome(prepared, request.epoch)
         if outcome is not Outcome.COMMITTED:
-            message = (
-                f"output of epoch {request.epoch} is lost: transaction"
-                f" {prepared.transactional_id} (producer {prepared.producer_id}, epoch"
-                f" {prepared.producer_epoch}) is neither open nor committed. Either nothing"
-                f" committed it within transaction.timeout.ms ({self._timeout}), or somebody"
-                " else ended it."
+            raise SinkError(self._trouble(prepared, request.epoch, outcome))
+
+    def _trouble(self, prepared: PreparedTransaction, epoch: int, outcome: Outcome) -> str:
+        transaction = (
+            f"transaction {prepared.transactional_id} (producer {prepared.producer_id}, epoch"
+            f" {prepared.producer_epoch})"
+        )
+        if outcome is Outcome.OPEN:
+            return (
+                f"output of epoch {epoch} cannot be committed: the brokers refuse to end"
+                f" {transaction}, which is still open. Check the right to write to this id"
             )
-            raise SinkError(message)
+        if outcome is Outcome.OVERTAKEN:
+            return (
+                f"output of epoch {epoch} is to be committed, but {transaction} has committed a"
+                " later epoch since: the checkpoint directory is older than the topic. Put back"
+                " both from one copy"
+            )
+        return (
+            f"output of epoch {epoch} is lost: {transaction} is neither open nor committed. Either"
+            f" nothing committed it within transaction.timeout.ms ({self._timeout}), or somebody"
+            " else ended it."
+        )
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int

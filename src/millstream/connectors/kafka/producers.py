@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -34,16 +35,25 @@ from millstream.connectors.pending_files import uid_hash
 from millstream.errors import ConfigurationError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from millstream.connectors.sink import WriterContext
 
-__all__ = ["PooledProducer", "discard_producers", "plain_producer", "transactional_producer"]
+__all__ = [
+    "PooledProducer",
+    "discard_plain",
+    "discard_producers",
+    "plain_producer",
+    "transactional_producer",
+]
 
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Messages that a producer holds before writing waits.
 _MOST_WAITING: Final = 100_000
 _CHUNK: Final = 10_000
+#: librdkafka's limits, unless the user sets others.
+_QUEUE_MESSAGES: Final = "1000000"
+_QUEUE_KBYTES: Final = "524288"
 #: What confluent-kafka cannot produce in batches.
 _NOT_IN_BATCHES: Final = frozenset({"headers", "timestamp"})
 #: Seconds for one step of a transaction.
@@ -63,6 +73,11 @@ class PooledProducer:
     prepared: PreparedTransaction | None = None
     epoch: int = -1
     failures: list[str] = field(default_factory=list)
+    #: What librdkafka's queue holds.
+    most_messages: int = int(_QUEUE_MESSAGES)
+    most_bytes: int = int(_QUEUE_KBYTES) * 1024
+    #: Bytes of the messages given to librdkafka since its queue was last seen empty.
+    queued_bytes: int = 0
 
     def send(self, topic: str, messages: list[dict[str, Any]]) -> None:
         """Queue messages, in order.
@@ -74,9 +89,7 @@ class PooledProducer:
 
         self._look_at_failures()
         try:
-            for at in range(0, len(messages), _CHUNK):
-                self._make_room()
-                chunk = messages[at : at + _CHUNK]
+            for chunk in self._chunks(messages):
                 if any(each.keys() & _NOT_IN_BATCHES for each in chunk):
                     for message in chunk:
                         self.client.produce(topic, **message)
@@ -92,11 +105,48 @@ class PooledProducer:
             text = f"cannot write to topic {topic!r}: {_text(error)}"
             raise SinkError(text) from error
 
-    def _make_room(self) -> None:
+    def _chunks(self, messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+        """The messages in parts for which librdkafka's queue has room when they are taken.
+
+        A message for which it had none could not be sent behind its successors, which it may have
+        taken: those of one key must stay in order.
+        """
+        at = 0
+        most = max(1, min(_CHUNK, self.most_messages // 2))
+        while at < len(messages):
+            chunk = messages[at : at + most]
+            size = _size(chunk)
+            while size > self.most_bytes and len(chunk) > 1:
+                chunk = chunk[: len(chunk) // 2]
+                size = _size(chunk)
+            self._make_room(len(chunk), size)
+            yield chunk
+            at += len(chunk)
+
+    def _make_room(self, count: int, size: int) -> None:
+        """Wait until so many messages and bytes fit in; raises SinkError if nothing moves."""
         self.client.poll(0)
-        while len(self.client) > _MOST_WAITING:
+        if self.queued_bytes + size > self.most_bytes:
+            self._wait_for(0)  # how many bytes are left of them, librdkafka does not say
+            self.queued_bytes = 0
+        self.queued_bytes += size
+        self._wait_for(min(_MOST_WAITING, self.most_messages - count))
+
+    def _wait_for(self, most: int) -> None:
+        waiting, moved = len(self.client), time.monotonic()
+        while waiting > most:
             self.client.poll(0.05)
             self._look_at_failures()
+            left = len(self.client)
+            if left < waiting:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > PATIENCE:
+                raise SinkError(self._not_taken(left))
+            waiting = left
+
+    def _not_taken(self, left: int) -> str:
+        servers = self.properties.get("bootstrap.servers")
+        return f"the brokers {servers!r} did not take {left} messages in {PATIENCE:.0f} s"
 
     def flush(self) -> None:
         """Wait until the brokers have all messages; raises SinkError if they refused one."""
@@ -111,9 +161,8 @@ class PooledProducer:
             raise SinkError(message) from error
         self._look_at_failures()
         if left:
-            servers = self.properties.get("bootstrap.servers")
-            message = f"the brokers {servers!r} did not take {left} messages in {PATIENCE:.0f} s"
-            raise SinkError(message)
+            raise SinkError(self._not_taken(left))
+        self.queued_bytes = 0
 
     def _look_at_failures(self) -> None:
         if self.failures:
@@ -131,7 +180,7 @@ class PooledProducer:
 
         if self.prepared is None or self.control is None:
             return True
-        if self.control.outcome(self.prepared) is not Outcome.COMMITTED:
+        if self.control.outcome(self.prepared, self.epoch) is not Outcome.COMMITTED:
             return False
         try:
             self.client.commit_transaction(PATIENCE)
@@ -167,6 +216,12 @@ def plain_producer(properties: Mapping[str, str]) -> PooledProducer:
     if key not in _plain:
         _plain[key] = _make(properties, {})
     return _plain[key]
+
+
+def discard_plain(producer: PooledProducer) -> None:
+    """Do not use a producer again: one that failed for good fails everything from then on."""
+    for key in [key for key, each in _plain.items() if each is producer]:
+        del _plain[key]
 
 
 def transactional_producer(
@@ -231,18 +286,25 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
         # Java's: the same key goes to the same partition, whoever writes.
         "partitioner": "murmur2_random",
         "linger.ms": "5",
-        "queue.buffering.max.messages": "1000000",
-        "queue.buffering.max.kbytes": "2000000",
+        "queue.buffering.max.messages": _QUEUE_MESSAGES,
+        "queue.buffering.max.kbytes": _QUEUE_KBYTES,
     }
     always: dict[str, Any] = {"delivery.report.only.error": True, "logger": _LOG}
     if "transactional.id" not in forced:  # a transaction remembers failures itself
         always["on_delivery"] = delivered
+    configuration = client_configuration(defaults | dict(properties), {**always, **forced})
     try:
-        client = Producer(client_configuration(defaults | dict(properties), {**always, **forced}))
+        client = Producer(configuration)
     except (KafkaException, ValueError, TypeError) as error:
         message = f"the properties of the Kafka sink are not accepted: {_text(error)}"
         raise ConfigurationError(message) from error
-    return PooledProducer(client, properties, failures=failures)
+    return PooledProducer(
+        client,
+        properties,
+        failures=failures,
+        most_messages=int(configuration["queue.buffering.max.messages"]) or int(_QUEUE_MESSAGES),
+        most_bytes=int(configuration["queue.buffering.max.kbytes"]) * 1024,
+    )
 
 
 def _make_transactional(
@@ -271,6 +333,10 @@ def _make_transactional(
         control = _controls[key[:2]] = TransactionControl(properties)
     producer.control = control
     return producer
+
+
+def _size(messages: list[dict[str, Any]]) -> int:
+    return sum(len(each["value"] or b"") for each in messages)
 
 
 def _connection(properties: Mapping[str, str]) -> dict[str, str]:

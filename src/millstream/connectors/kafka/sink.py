@@ -13,6 +13,7 @@ Read next: ``connectors/kafka/committer.py``, ``connectors/kafka/producers.py``.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,9 @@ from millstream.common import options
 from millstream.connectors.kafka.client import KafkaCluster
 from millstream.connectors.kafka.committer import KafkaCommitter, committable_of
 from millstream.connectors.kafka.producers import (
+    PATIENCE,
     PooledProducer,
+    discard_plain,
     plain_producer,
     release,
     transactional_producer,
@@ -31,7 +34,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import ConfigurationError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.common.configuration import Configuration
     from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
@@ -157,12 +160,23 @@ class _PlainWriter(SinkWriter):
 
     def write(self, batch: Batch) -> None:
         for topic, messages in self._serializer.messages(batch).items():
-            self._producer.send(topic, messages)
+            with self._given_up_by_errors():
+                self._producer.send(topic, messages)
 
     def prepare_commit(self) -> Sequence[Committable]:
         if self._waits:
-            self._producer.flush()
+            with self._given_up_by_errors():
+                self._producer.flush()
         return []
+
+    @contextlib.contextmanager
+    def _given_up_by_errors(self) -> Iterator[None]:
+        """The next attempt takes a new producer: some errors of librdkafka's are for ever."""
+        try:
+            yield
+        except SinkError:
+            discard_plain(self._producer)
+            raise
 
 
 class _TransactionWriter(SinkWriter):
@@ -200,7 +214,7 @@ class _TransactionWriter(SinkWriter):
         crash_point("kafka.marker.before")
         place = TopicPartition(self._topic, 0, context.epoch, metadata=marker)
         try:
-            producer.client.send_offsets_to_transaction([place], producer.group)
+            producer.client.send_offsets_to_transaction([place], producer.group, PATIENCE)
         except KafkaException as error:
             reason = error.args[0].str()
             message = f"the transaction of epoch {context.epoch} cannot be prepared: {reason}"

@@ -64,6 +64,8 @@ class Outcome(Enum):
     COMMITTED = "committed"
     #: Prepared and open.
     OPEN = "open"
+    #: A later epoch of the same producer is in the topics.
+    OVERTAKEN = "overtaken"
     #: Neither: it was aborted, by its timeout or by somebody.
     LOST = "lost"
 
@@ -146,29 +148,37 @@ class TransactionControl:
 
     def marker(self, transactional_id: str) -> str | None:
         """The marker of the last transaction of this id that was committed."""
+        return self.newest_marker(transactional_id)[1]
+
+    def newest_marker(self, transactional_id: str) -> tuple[int, str | None]:
+        """Epoch and marker of the last transaction of this id that was committed; -1 if none."""
         found = self._ask(lambda admin: admin.list_group_offsets([transactional_id]))
         # One per topic that markers were written for; their offsets are epochs.
         entries = [each for each in found.get(transactional_id, {}).values() if each.offset >= 0]
         if not entries:
-            return None
+            return -1, None
         newest = max(entries, key=lambda entry: int(entry.offset))
-        return str(newest.metadata).rstrip("\0")  # librdkafka counts the end of a C string
+        # librdkafka counts the end of a C string.
+        return int(newest.offset), str(newest.metadata).rstrip("\0")
 
-    def outcome(self, prepared: PreparedTransaction, *, first: bool = False) -> Outcome:
+    def outcome(self, prepared: PreparedTransaction, epoch: int, *, first: bool = False) -> Outcome:
         """What became of a transaction.
 
         Args:
             prepared: the transaction.
+            epoch: what it holds the output of.
             first: nobody can have ended it on purpose: if one is open, it is this one, and the
                 marker need not be asked for.
 
         Cases:
 
         1. The marker is there -> committed.
-        2. It is not, and a transaction of the same producer is open -> it is this one: the
+        2. That of a later epoch is there -> overtaken: who asks goes by an older copy of the
+           checkpoint directory, and a transaction that is open is not the one he means.
+        3. Neither is, and a transaction of the same producer is open -> it is this one: the
            producer begins another only after the marker of this one was seen.
-        3. It is not, and the broker is just ending a transaction -> wait and look again.
-        4. It is not, and none is open -> lost.
+        4. Neither is, and the broker is just ending a transaction -> wait and look again.
+        5. Neither is, and none is open -> lost.
 
         What can never happen: an open transaction that was seen *before* the marker was found
         missing is a later one of the same producer.  Hence the order of the two questions.
@@ -179,8 +189,11 @@ class TransactionControl:
             open_now = info is not None and info.state == "Ongoing" and _is_of(prepared, info)
             if open_now and first:
                 return Outcome.OPEN
-            if self.marker(prepared.transactional_id) == prepared.marker:
+            newest, marker = self.newest_marker(prepared.transactional_id)
+            if marker == prepared.marker:
                 return Outcome.COMMITTED
+            if newest > epoch:
+                return Outcome.OVERTAKEN
             if info is None:
                 return Outcome.LOST
             if not info.state.startswith("Prepare"):

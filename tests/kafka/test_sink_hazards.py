@@ -1,0 +1,119 @@
+"""What may befall the Kafka sink's producers and transactions, beyond a plain kill."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.kafka.broker import running_broker
+from tests.kafka.test_sink import commit, context, exactly_once, prepare, texts, values
+
+from millstream.connectors.kafka import producers, sink
+from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.datastream.connectors.kafka import DeliveryGuarantee
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kafka.broker import Broker
+
+
+@pytest.fixture(autouse=True)
+def no_producers() -> Iterator[None]:
+    yield
+    producers.discard_producers()
+
+
+def test_an_older_copy_of_the_checkpoint_commits_nothing(broker: Broker) -> None:
+    topic = broker.topic()
+    made = exactly_once(broker, topic).build()
+    old = prepare(made, context(1), "one")
+    commit(made, old, 1)
+    commit(made, prepare(made, context(2), "two"), 2)
+    unpublished = prepare(made, context(3), "unpublished")
+    assert unpublished[0]["transactional_id"] == old[0]["transactional_id"]  # type: ignore[index]
+    # The directory is put back as it was when epoch 1 was the last.
+    with pytest.raises(SinkError, match="checkpoint directory is older than the topic"):
+        commit(made, old, 1, retried=True)
+    assert values(broker, topic) == ["one", "two"]
+
+
+def test_a_refused_commit_is_not_called_lost(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    made = exactly_once(broker, topic).build()
+    prepared = prepare(made, context(1), "x")
+    with monkeypatch.context() as patched:
+        # TRANSACTIONAL_ID_AUTHORIZATION_FAILED, say.
+        patched.setattr(TransactionControl, "end", lambda *_arguments, **_names: False)
+        with pytest.raises(SinkError, match=r"refuse to end transaction .* still open"):
+            commit(made, prepared, 1)
+    commit(made, prepared, 1, retried=True)
+    assert values(broker, topic) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("queue.buffering.max.messages", "100"), ("queue.buffering.max.kbytes", "64")],
+)
+def test_more_than_the_queue_of_the_client_holds(broker: Broker, name: str, limit: str) -> None:
+    topic = broker.topic()
+    made = exactly_once(broker, topic).set_property(name, limit).build()
+    expected = [str(number) * 100 for number in range(1000, 3000)]
+    commit(made, prepare(made, context(1), *expected), 1)
+    assert values(broker, topic) == expected
+
+
+def test_a_producer_that_failed_for_good_is_not_used_again(broker: Broker) -> None:
+    topic = broker.topic()
+    builder = exactly_once(broker, topic)
+    made = builder.set_delivery_guarantee(DeliveryGuarantee.AT_LEAST_ONCE).build()
+    prepare(made, context(1), "a")
+    fail_for_good(producers.plain_producer(made.properties).client)
+    with pytest.raises(SinkError, match="by a test"):
+        prepare(made, context(2), "b")
+    prepare(made, context(2, "again"), "b")
+    assert values(broker, topic) == ["a", "b"]
+
+
+def fail_for_good(client: Any) -> None:
+    """Put a producer into the state that it never leaves, by librdkafka's own means for that."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    path = next(line.split()[-1] for line in maps if "librdkafka" in line)
+    # The handle is the first member of the Python object.
+    handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__)
+    fenced = -144
+    ctypes.CDLL(path).rd_kafka_test_fatal_error(handle, fenced, b"by a test")
+
+
+def test_a_broker_that_is_silent_at_the_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "PATIENCE", 1.0)
+    monkeypatch.setattr(producers, "PATIENCE", 1.0)
+    with running_broker(tmp_path) as own:
+        topic = own.topic()
+        made = exactly_once(own, topic).set_property("socket.timeout.ms", "1000").build()
+        writer = made.create_writer(context(1))
+        writer.write(texts("x"))
+        held = writer._producer  # type: ignore[attr-defined]
+        held.flush()
+        os.killpg(own.pid, signal.SIGSTOP)
+        while "T (stopped)" not in Path(f"/proc/{own.pid}/status").read_text():
+            time.sleep(0.001)
+        began = time.monotonic()
+        try:
+            with pytest.raises(SinkError, match="epoch 1 cannot be prepared"):
+                writer.prepare_commit()
+            writer.abort()
+        finally:
+            os.killpg(own.pid, signal.SIGCONT)
+        assert time.monotonic() - began < 15
+        assert values(own, topic) == []
