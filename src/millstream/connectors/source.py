@@ -85,7 +85,8 @@ class Source(ABC):
       2. Offsets are integers that grow; ``read(split, a, b)`` followed by ``read(split, b, c)``
          gives the same records as ``read(split, a, c)``, in the same order, at every
          reading, if ``replayable``.  (``millstream.testing``)
-      3. ``end_offset`` never shrinks; once ``is_final`` says True it never changes.  (runtime)
+      3. ``end_offset`` never shrinks, unless records were lost; once ``is_final`` says True it
+         never changes.  (runtime, with ``ends_early``)
       4. ``read`` yields batches of at most some ten thousand records, so that watermarks move
          within an epoch.  (nobody)
       5. A record that does not parse is reported as the source's options say: an error naming
@@ -130,6 +131,15 @@ class Source(ABC):
     @abstractmethod
     def end_offset(self, split: Split) -> int:
         """Up to where the split can be read now."""
+
+    def ends_early(self, split: Split, position: int) -> None:
+        """Told when ``end_offset`` is less than ``position``, up to which the split was read.
+
+        Raises:
+            SourceError: records were lost, and what follows ``position`` will not be what
+                followed it before.
+        """
+        del split, position
 
     def is_final(self, split: Split) -> bool:
         """Whether ``end_offset`` will never grow (a file that is complete); always the same."""

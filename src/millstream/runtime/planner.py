@@ -276,6 +276,8 @@ class SourcePlanner:
                 at = source.start_offset(split)
             end = source.end_offset(split)
             stop = at
+            if at > end:
+                source.ends_early(split, at)
             if at < end:
                 stop = source.next_stop(split, at, allowance, end) if allowance > 0 else at
                 if stop < end:

@@ -126,5 +126,9 @@ def _committed(
         raise SourceError(message) from error
     finally:
         consumer.close()
+    for answer in answers:
+        if answer.error is not None:  # not "none committed": reading would begin elsewhere
+            message = f"cannot ask for the committed offset of {answer}: {answer.error.str()}"
+            raise SourceError(message)
     by_place = dict(zip(places, answers, strict=True))
     return {place: answer.offset for place, answer in by_place.items() if answer.offset >= 0}

@@ -41,6 +41,8 @@ _POLL: Final = 0.05
 
 #: (process id, configuration) -> consumer.
 _consumers: dict[tuple[int, str], Any] = {}
+#: id of a consumer -> the reading that it was assigned to last.
+_reading: dict[int, object] = {}
 
 
 def read_range(
@@ -54,11 +56,14 @@ def read_range(
     from confluent_kafka import TopicPartition
 
     consumer = _consumer(properties)
+    me = _reading[id(consumer)] = object()
     consumer.assign([TopicPartition(place.topic, place.partition, start)])
     try:
         yield from _messages(consumer, place, start, stop)
     finally:
-        consumer.unassign()
+        # That of a task that failed ends when its error is forgotten, maybe in the next task.
+        if _reading.get(id(consumer)) is me:
+            consumer.unassign()
 
 
 def _messages(
@@ -163,5 +168,6 @@ def _consumer(properties: Mapping[str, str]) -> Any:  # noqa: ANN401 - confluent
 
 def close_consumers() -> None:
     """Close the consumers of this process (tests do; workers end with their process)."""
+    _reading.clear()
     while _consumers:
         _consumers.popitem()[1].close()

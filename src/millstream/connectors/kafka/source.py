@@ -189,19 +189,43 @@ class KafkaSource(Source):
     def end_offset(self, split: Split) -> int:
         """Up to the last stable offset, or to the given end; raises SourceError."""
         stop = split.properties.get("stop")
-        if stop is not None:
-            return int(str(stop))
+        return self._readable(_place(split)) if stop is None else int(str(stop))
+
+    def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
+        """As far as the limit allows; a given end may not be there yet."""
+        if "stop" in split.properties:
+            readable = self._readable(_place(split))
+            if readable < start:
+                self.ends_early(split, start)
+            end = max(start, min(end, readable))
+        return min(start + limit, end)
+
+    def ends_early(self, split: Split, position: int) -> None:
+        """Tell a partition that lost records from one with an open transaction before ``position``.
+
+        The latter is what a job finds that read uncommitted records before.
+
+        Raises:
+            SourceError: it lost records, or was made anew.
+        """
         place = _place(split)
+        written = self._cluster.offsets({place: "latest"}, committed_only=False)[place]
+        if written >= position:
+            return
+        message = (
+            f"{self}: {place} was read up to offset {position}, but ends at {written}: the topic"
+            " was made anew, or its brokers lost records. This job cannot go on with it: what it"
+            " would read next is not what came next. Start it with an empty checkpoint directory,"
+            " at the offsets that you want."
+        )
+        raise SourceError(message)
+
+    def _readable(self, place: KafkaTopicPartition) -> int:
+        """The end of a partition, all of them being asked for at a time."""
         now = time.monotonic()
-        if place not in self._ends:
-            self._ends[place] = self.start_offset(split)
-            self._asked = float("-inf")
-        if now - self._asked > _ENDS_VALID:
-            found = self._cluster.offsets(
-                dict.fromkeys(self._ends, "latest"), committed_only=self._committed_only
-            )
-            for each, offset in found.items():
-                self._ends[each] = max(self._ends[each], offset)
+        if place not in self._ends or now - self._asked > _ENDS_VALID:
+            wanted = dict.fromkeys([*self._ends, place], "latest")
+            self._ends = self._cluster.offsets(wanted, committed_only=self._committed_only)
             self._asked = time.monotonic()
         return self._ends[place]
 
