@@ -121,5 +121,5 @@ def test_an_abandoned_reading_does_not_end_the_next(
     next(abandoned)
     second = source.read(splits[other], 0, 300)
     count = len(next(second).timestamps or ())
-    abandoned.close()
+    abandoned.close()  # type: ignore[attr-defined]
     assert count + sum(len(batch.timestamps or ()) for batch in second) == 300
