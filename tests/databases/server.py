@@ -7,6 +7,7 @@ package makes a user for that case.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 USER = "millstream"
 
@@ -74,6 +75,21 @@ class PostgresServer:
         name = f"test{self._schemas}"
         execute(self.conninfo(), f"CREATE SCHEMA {name}")
         return self.conninfo() + f"?options=-csearch_path%3D{name}"
+
+    @contextlib.contextmanager
+    def password_wanted(self, user: str, password: str) -> Iterator[str]:
+        """How to connect as a user who is asked for a password (put it behind the colon)."""
+        execute(self.conninfo(), f"CREATE ROLE {user} LOGIN PASSWORD '{password}'")
+        rules = self._data / "pg_hba.conf"
+        before = rules.read_text()
+        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{before}")
+        execute(self.conninfo(), "SELECT pg_reload_conf()")
+        try:
+            yield f"postgresql://{user}:@127.0.0.1:{self.port}/postgres"
+        finally:
+            rules.write_text(before)
+            execute(self.conninfo(), "SELECT pg_reload_conf()")
+            execute(self.conninfo(), f"DROP ROLE {user}")
 
     def forget_prepared(self) -> None:
         """Roll back what a test left prepared."""

@@ -29,6 +29,7 @@ from millstream.connectors.pending_files import (
 )
 from millstream.connectors.sink import Sink, SinkWriter
 from millstream.connectors.table_rows import (
+    REFUSED,
     first_refused,
     match_columns,
     quoted,
@@ -193,7 +194,7 @@ class EmbeddedSink(Sink):
         )
         message = (
             f"{place}: {self.target} refuses record {record_text(rows, index)}: {refusal}."
-            " Nothing of the epoch is visible"
+            f" Nothing of the epoch is visible. {REFUSED}"
         )
         raise SinkError(message) from refusal
 
@@ -231,8 +232,7 @@ class _StagedFileWriter(SinkWriter):
         self._pending.stream.flush()
         context, path = self._context, self._pending.path
         if self._sink.check_rows:
-            place = f"sink {context.sink_uid}, epoch {context.epoch}, subtask {context.subtask}"
-            self._sink.try_rows(pq.read_table(path, memory_map=True), place)
+            self._sink.try_rows(pq.read_table(path, memory_map=True), context.place)
         committable = cast("dict[str, str]", self._pending.seal())
         self._pending.sync_directory()
         names = {"job": context.job_id, "sink": context.sink_uid, "part": path.name}

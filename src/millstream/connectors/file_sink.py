@@ -336,16 +336,24 @@ class _FileSinkWriter(SinkWriter):
             self._write_bucket("", batch)
             return
         buckets: dict[str, list[int]] = {}
-        if isinstance(assigner, BucketAssigner):
-            pairs = zip(batch.values, batch.timestamp_list, strict=True)
-            ids = [assigner.get_bucket_id(value, timestamp) for value, timestamp in pairs]
-        else:
-            ids = [assigner(value) for value in batch.values]
-        for index, bucket in enumerate(ids):
-            buckets.setdefault(bucket, []).append(index)
+        for index, (value, timestamp) in enumerate(
+            zip(batch.values, batch.timestamp_list, strict=True)
+        ):
+            buckets.setdefault(self._bucket(assigner, value, timestamp), []).append(index)
         for bucket, indices in buckets.items():
             part = batch if len(buckets) == 1 else batch.take(indices)
-            self._write_bucket(_checked_bucket(bucket), part)
+            self._write_bucket(bucket, part)
+
+    def _bucket(self, assigner: BucketLike, value: object, timestamp: int) -> str:
+        """The directory of a record; SinkError if there is none."""
+        try:
+            if isinstance(assigner, BucketAssigner):
+                return _checked_bucket(assigner.get_bucket_id(value, timestamp))
+            return _checked_bucket(assigner(value))
+        except Exception as error:
+            what = str(error) if isinstance(error, SinkError) else f"the bucket assigner: {error!r}"
+            message = f"{self._base}: no bucket for record {value!r:.500}: {what}"
+            raise SinkError(message) from error
 
     def _write_bucket(self, bucket: str, batch: Batch) -> None:
         file = self._open.get(bucket)

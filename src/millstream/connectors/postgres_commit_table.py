@@ -147,7 +147,7 @@ class _StagingWriter(SinkWriter):
             self._session = table.connect(self._place)
             with table.errors(self._place):
                 self._begin(self._session, rows.column_names)
-        with table.errors(self._place):
+        with table.errors(self._place, rows):
             copy_rows(self._session, self._sink.staging, self._columns, rows)
 
     def _begin(self, session: Session, given: Sequence[str]) -> None:

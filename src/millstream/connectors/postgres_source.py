@@ -24,11 +24,11 @@ import pyarrow.csv as pacsv
 
 from millstream.common.typeinfo import from_arrow_schema
 from millstream.connectors.file_format import BATCH_SIZE
-from millstream.connectors.postgres_table import error_text, server_of
+from millstream.connectors.postgres_table import error_text, no_connection, server_of
 from millstream.connectors.postgres_waiting import driver
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
 from millstream.connectors.table_rows import quoted
-from millstream.errors import SourceError
+from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,16 +88,19 @@ class PostgresSource(Source):
         splits: how many ranges can be read side by side.
 
     Raises:
-        SourceError: ``splits`` is less than 1.
-        SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
+        SourceError: ``splits`` is less than 1, psycopg is not installed, or ``conninfo`` is not a
+            connection string.
     """
 
     def __init__(self, conninfo: str, query: str, *, key: str, splits: int = 4) -> None:
         if splits < 1:
             message = f"splits={splits} must be at least 1"
             raise SourceError(message)
-        driver()
-        server_of(conninfo)
+        try:
+            driver()
+            server_of(conninfo)
+        except SinkError as error:  # the module is shared with the sinks
+            raise SourceError(str(error)) from error
         self.conninfo = conninfo
         self.query = query.rstrip().rstrip(";")
         self.key = key
@@ -234,7 +237,8 @@ class PostgresSource(Source):
             session.execute("SET TIME ZONE 'UTC'")
             session.execute("SET DateStyle = 'ISO'")
         except driver().Error as error:
-            raise self._error(error) from error
+            message = f"query {self.query!r:.200}: {no_connection(self.conninfo, error)}"
+            raise SourceError(message) from error
         return session
 
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:

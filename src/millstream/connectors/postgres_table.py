@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -25,7 +26,7 @@ import pyarrow.csv as pacsv
 from millstream.connectors.commit_notes import COMMIT_TABLE, CommitNotes
 from millstream.connectors.json_text import json_column
 from millstream.connectors.postgres_waiting import driver, limit_waiting, limited_connection
-from millstream.connectors.table_rows import match_columns, quoted
+from millstream.connectors.table_rows import REFUSED, match_columns, quoted, record_text
 from millstream.errors import MillstreamError, SinkError
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     #: A connection in autocommit mode; transactions are begun and ended by statements.
     Session = psycopg.Connection[TupleRow]
 
+#: Classes of SQLSTATE: data exception, integrity constraint violation.
+_REFUSALS: Final = frozenset({"22", "23"})
+
 __all__ = [
     "CommitterConnection",
     "PostgresTable",
@@ -49,6 +53,7 @@ __all__ = [
     "exclusive",
     "generation_of",
     "make_commit_table",
+    "no_connection",
     "output_name",
     "output_prefix",
     "place_of",
@@ -103,7 +108,7 @@ class PostgresTable:
                 f" SET statement_timeout = {int(self.timeout * 1000)}"
             )
         except psycopg.Error as error:
-            message = f"{place}: cannot connect to {server_of(self.conninfo)}: {error_text(error)}"
+            message = f"{place}: {no_connection(self.conninfo, error)}"
             raise SinkError(message) from error
         return session
 
@@ -114,12 +119,21 @@ class PostgresTable:
             yield session
 
     @contextlib.contextmanager
-    def errors(self, place: str) -> Iterator[None]:
-        """Turn the server's errors into SinkError."""
+    def errors(self, place: str, rows: pa.Table | None = None) -> Iterator[None]:
+        """Turn the server's errors into SinkError.
+
+        Args:
+            place: who writes.
+            rows: those that are copied; the one that is refused is named.
+        """
         try:
             yield
         except driver().Error as error:
-            message = f"{place}: {self.target}: {error_text(error)}"
+            refused = None if rows is None else _refused_row(error, rows)
+            what = "" if refused is None else f" refuses record {record_text(rows, refused)}"
+            message = f"{place}: {self.target}{what}: {error_text(error)}"
+            if (error.sqlstate or "")[:2] in _REFUSALS:
+                message += f". {REFUSED}"
             raise SinkError(message) from error
 
     def column_types(self, session: Session) -> dict[str, str]:
@@ -157,6 +171,20 @@ class PostgresTable:
             self.match(session, [])
 
 
+def _refused_row(error: Any, rows: pa.Table | None) -> int | None:  # noqa: ANN401 - psycopg's
+    """The position of the record that a COPY stopped at, by the line that the server names."""
+    found = re.match(r"COPY .*, line (\d+)", error.diag.context or "")
+    if found is None or rows is None:
+        return None
+    line = 0
+    for index in range(rows.num_rows):
+        text = csv_text(rows.slice(index, 1), [""] * rows.num_columns).to_pybytes()
+        line += text.count(b"\n")  # texts may hold line breaks, which the server counts
+        if line >= int(found[1]):
+            return index
+    return None
+
+
 def server_of(conninfo: str) -> str:
     """Host, port and database of a connection string, for messages."""
     from psycopg import ProgrammingError
@@ -171,10 +199,18 @@ def server_of(conninfo: str) -> str:
     return f"PostgreSQL {host}:{port}/{parts.get('dbname', '')}"
 
 
+def no_connection(conninfo: str, error: Exception) -> str:
+    """That a server cannot be reached or refuses, and what to do; without the password."""
+    return (
+        f"cannot connect to {server_of(conninfo)}: {error_text(error)}. Check host, port, database,"
+        " user and password, and that the server runs and can be reached from this machine"
+    )
+
+
 def error_text(error: Exception) -> str:
     """What the server says, with the record or key where it names one."""
     diagnosis = getattr(error, "diag", None)
-    parts = [str(getattr(diagnosis, "message_primary", None) or error).strip()]
+    parts = [" ".join(str(getattr(diagnosis, "message_primary", None) or error).split())]
     for name in ("message_detail", "context", "message_hint"):
         more = getattr(diagnosis, name, None)
         if more:
@@ -184,7 +220,7 @@ def error_text(error: Exception) -> str:
 
 def place_of(context: WriterContext) -> str:
     """Sink, epoch and subtask, for messages."""
-    return f"sink {context.sink_uid}, epoch {context.epoch}, subtask {context.subtask}"
+    return context.place
 
 
 # -- names of what is pre-committed --------------------------------------------------------------

@@ -129,7 +129,7 @@ class _TwoPhaseWriter(SinkWriter):
             with self._table.errors(self._place):
                 self._columns = self._table.match(self._session, rows.column_names)
                 self._session.execute("BEGIN")
-        with self._table.errors(self._place):
+        with self._table.errors(self._place, rows):
             copy_rows(self._session, self._table.quoted, self._columns, rows)
 
     def prepare_commit(self) -> Sequence[Committable]:

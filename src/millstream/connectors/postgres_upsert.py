@@ -19,7 +19,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.postgres_table import PostgresTable, copy_rows, place_of
+from millstream.connectors.postgres_table import (
+    PostgresTable,
+    copy_rows,
+    driver,
+    error_text,
+    place_of,
+)
 from millstream.connectors.sink import Sink, SinkKind, SinkWriter
 from millstream.connectors.table_rows import columns_of_batch, quoted
 from millstream.crash_points import crash_point
@@ -76,12 +82,19 @@ class PostgresUpsertSink(Sink):
 
 
 def require_key(session: Session, table: PostgresTable, key: Sequence[str]) -> None:
-    """Let the server check that a unique constraint fits ``key``; raises psycopg.Error if not."""
+    """Let the server check that a unique constraint fits ``key``; raises SinkError if not."""
     names = ", ".join(map(quoted, key))
-    session.execute(
-        f"EXPLAIN INSERT INTO {table.quoted} DEFAULT VALUES"  # noqa: S608 - quoted names
-        f" ON CONFLICT ({names}) DO NOTHING"
-    )
+    try:
+        session.execute(
+            f"EXPLAIN INSERT INTO {table.quoted} DEFAULT VALUES"  # noqa: S608 - quoted names
+            f" ON CONFLICT ({names}) DO NOTHING"
+        )
+    except driver().errors.InvalidColumnReference as error:
+        message = (
+            f"{table.target}: {error_text(error)}: it needs one on exactly key={list(key)}. CREATE"
+            f" UNIQUE INDEX ON {table.quoted} ({names}), or correct the key"
+        )
+        raise SinkError(message) from error
 
 
 def merge_statement(
@@ -137,7 +150,7 @@ class _UpsertWriter(SinkWriter):
             self._session = table.connect(self._place)
             with table.errors(self._place):
                 self._begin(self._session, rows.column_names)
-        with table.errors(self._place):
+        with table.errors(self._place, rows):
             copy_rows(self._session, _ROWS, self._columns, rows)
 
     def _begin(self, session: Session, given: Sequence[str]) -> None:

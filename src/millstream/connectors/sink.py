@@ -79,6 +79,11 @@ class WriterContext:
     #: The checkpoint directory, for what shall be found again by the committer; None in a harness.
     storage: CheckpointStorage | None = None
 
+    @property
+    def place(self) -> str:
+        """Sink, epoch and subtask, for messages."""
+        return f"sink {self.sink_uid}, epoch {self.epoch}, subtask {self.subtask}"
+
 
 @dataclass(frozen=True, slots=True)
 class CommitterContext:

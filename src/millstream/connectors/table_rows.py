@@ -4,12 +4,12 @@ What it is: what the sinks of all databases share before any of them is spoken t
 
 What it is not: a mapping of types; each database has its own.
 
-Read next: ``connectors/embedded_sink.py``, ``connectors/postgres_rows.py``.
+Read next: ``connectors/embedded_sink.py``, ``connectors/postgres_table.py``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.runtime.batch import Batch
 
 __all__ = [
+    "REFUSED",
     "columns_of_batch",
     "first_refused",
     "match_columns",
@@ -30,6 +31,9 @@ __all__ = [
     "record_text",
     "refuse_changes",
 ]
+
+#: What to do about a record that a table refuses.
+REFUSED: Final = "Correct the record, filter it out before the sink, or change the table"
 
 
 def quoted(name: str) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.connectors.source import Boundedness, Split
+from millstream.graph.validation import connector_place, naming
 from millstream.runtime.alignment import AlignedSplit, Aligner
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 from millstream.runtime.rate import EpochSizer
@@ -94,6 +95,8 @@ class PlannedSource:
     #: None for a Spark DataFrame: Spark keeps its offsets, and it has one split per subtask.
     source: Source | None
     parallelism: int
+    #: Name and place in the program, for errors.
+    place: str = "source"
     #: Milliseconds without data after which a split is idle; None: never.
     idleness: int | None = None
     #: With which other sources it keeps step; None: with none.
@@ -116,7 +119,14 @@ def plan_sources(graph: JobGraph) -> list[PlannedSource]:
             idleness = None if strategy is None else strategy.idle_timeout
             alignment = None if strategy is None else strategy.alignment
             planned.append(
-                PlannedSource(node.uid, node.source, node.parallelism, idleness, alignment)
+                PlannedSource(
+                    node.uid,
+                    node.source,
+                    node.parallelism,
+                    connector_place(node),
+                    idleness,
+                    alignment,
+                )
             )
     return planned
 
@@ -193,8 +203,9 @@ class SourcePlanner:
         over = bool(self._sources)
         for planned in self._sources:
             position = _Position.of(start, planned.uid)
-            changed |= self._advance(planned, position, now)
-            over = over and self._is_over(planned, position)
+            with naming(planned.place):
+                changed |= self._advance(planned, position, now)
+                over = over and self._is_over(planned, position)
             positions[planned.uid] = position.to_json()
         ticking = self._tick_interval is not None and now - self._last_tick >= self._tick_interval
         if not (changed or over or ticking):

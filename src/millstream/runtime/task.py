@@ -34,6 +34,7 @@ from millstream.common.pickling import dumps, loads
 from millstream.common.watermark_strategy import TimeOrigin
 from millstream.crash_points import crash_point
 from millstream.errors import SourceError
+from millstream.graph.validation import connector_place, naming
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.exchange import WatermarkValve
 from millstream.runtime.frames import (
@@ -323,8 +324,14 @@ class Task:
             message = f"source {node.name!r} has nothing to read"
             raise SourceError(message)
         if assignment.start < assignment.stop:
-            for read in node.source.read(assignment.split, assignment.start, assignment.stop):
-                yield from read.cut(self._batch_size)
+            batches = node.source.read(assignment.split, assignment.start, assignment.stop)
+            place = connector_place(node)
+            while True:
+                with naming(place):
+                    found = next(batches, None)
+                if found is None:
+                    return
+                yield from found.cut(self._batch_size)
 
     def _split_context(self, node: StreamNode, assignment: SplitAssignment) -> EpochContext:
         watermark, pickled = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))

@@ -42,6 +42,7 @@ from millstream.errors import (
 )
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.validation import validate_connectors
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -86,13 +87,7 @@ def submit(
         SourceError, SinkError, ConfigurationError, CheckpointError, UnpicklableFunctionError:
             the job cannot run as it is; nothing was written.
     """
-    for node in job_graph.nodes.values():
-        if node.source is not None:
-            node.source.validate()
-        if node.sink is not None:
-            node.sink.validate()
-            node.sink.validate_configuration(job_graph.configuration)
-            node.sink.validate_parallelism(node.parallelism)
+    validate_connectors(job_graph)
     for each in sink_guarantees(job_graph):
         _LOG.info("%s: %s", job_graph.nodes[each.node].name, guarantee_words(each))
     if crash_points.ENVIRONMENT_VARIABLE in os.environ:

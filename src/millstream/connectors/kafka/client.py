@@ -114,6 +114,8 @@ class KafkaCluster:
         self._error = error
         self._who = who
         self._servers = properties.get("bootstrap.servers", "")
+        #: Why a broker could not be reached, as the client's threads found out.
+        self._trouble = ""
         self._client = self._connect(properties)
 
     def _connect(self, properties: Mapping[str, str]) -> AdminClient:
@@ -131,10 +133,17 @@ class KafkaCluster:
         )
         relevant = {k: v for k, v in properties.items() if k.startswith(names)}
         try:
-            return AdminClient(client_configuration(relevant, {"logger": _LOG}))
+            forced = {"logger": _LOG, "error_cb": self._remember}
+            return AdminClient(client_configuration(relevant, forced))
         except (KafkaException, ValueError, TypeError) as error:
             message = f"{self._who}: the properties are not accepted: {error}"
             raise ConfigurationError(message) from error
+
+    def _remember(self, error: Any) -> None:  # noqa: ANN401 - confluent's KafkaError
+        from confluent_kafka import KafkaError
+
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001
+            self._trouble = str(error.str())
 
     def topics(self) -> dict[str, list[int]]:
         """Topic -> its partitions.
@@ -147,10 +156,11 @@ class KafkaCluster:
         try:
             metadata = self._client.list_topics(timeout=TIMEOUT)
         except KafkaException as error:
+            self._client.poll(0)  # calls _remember
             message = (
                 f"{self._who}: no answer from the Kafka brokers {self._servers!r} within"
-                f" {TIMEOUT:.0f} s: {error.args[0].str()}. Check bootstrap.servers, and that the"
-                " brokers run and can be reached from here."
+                f" {TIMEOUT:g} s: {self._trouble or error.args[0].str()}. Check bootstrap.servers,"
+                " and that the brokers run and can be reached from here."
             )
             raise self._error(message) from error
         self._client.poll(0)

@@ -99,6 +99,7 @@ class PooledProducer:
                     reason = failed.pop("_error")
                     text = (
                         f"topic {topic!r} refuses a record: {_text(reason)}; it is {failed!r:.200}"
+                        f"{_advice(reason)}"
                     )
                     raise SinkError(text)
         except (KafkaException, SystemError, ValueError, BufferError) as error:
@@ -157,7 +158,8 @@ class PooledProducer:
         except (KafkaException, SystemError) as error:
             # A fatal error is raised while delivery reports are pending: Python then complains.
             reason = error.__cause__ or error if isinstance(error, SystemError) else error
-            message = f"the brokers refuse the producer: {_text(reason)}"
+            servers = self.properties.get("bootstrap.servers")
+            message = f"the brokers {servers!r} refuse the producer: {_text(reason)}"
             raise SinkError(message) from error
         self._look_at_failures()
         if left:
@@ -277,9 +279,9 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
     failures: list[str] = []
 
     def delivered(error: Any, message: Any) -> None:  # noqa: ANN401 - confluent's
-        del message
         if error is not None:
-            failures.append(error.str())
+            place = f"topic {message.topic()!r}, key {message.key()!r:.100}"
+            failures.append(f"{place}, value {message.value()!r:.200}: {error.str()}")
 
     defaults = {
         "enable.idempotence": "true",
@@ -343,6 +345,18 @@ def _connection(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties that a consumer has as well."""
     names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id")
     return {name: value for name, value in properties.items() if name.startswith(names)}
+
+
+def _advice(error: Any) -> str:  # noqa: ANN401 - confluent's KafkaError
+    """What to do about an error that a setting can help against."""
+    from confluent_kafka import KafkaError
+
+    if getattr(error, "code", None) is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return (
+            ". Make records smaller, or set message.max.bytes of the sink and max.message.bytes of"
+            " the topic higher"
+        )
+    return ""
 
 
 def _text(error: Any) -> str:  # noqa: ANN401 - an exception, or confluent's KafkaError

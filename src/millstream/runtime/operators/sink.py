@@ -37,6 +37,8 @@ class SinkOperator(Operator):
         self._sink = private_copy(sink)
         self._writer: SinkWriter | None = None
         self._epoch: EpochContext | None = None
+        #: What the writer was told, for messages.
+        self._where: WriterContext | None = None
         self._records = 0
 
     def begin_epoch(self, epoch: EpochContext) -> None:
@@ -98,18 +100,17 @@ class SinkOperator(Operator):
         if epoch is None:
             message = "a record came before begin_epoch"
             raise SinkError(message)
-        writer: SinkWriter = self._sink.create_writer(
-            WriterContext(
-                job_id=epoch.job_id,
-                sink_uid=context.uid,
-                subtask=context.subtask,
-                parallelism=context.parallelism,
-                epoch=epoch.epoch,
-                attempt=epoch.attempt,
-                generation=epoch.generation,
-                storage=epoch.storage,
-            )
+        self._where = WriterContext(
+            job_id=epoch.job_id,
+            sink_uid=context.uid,
+            subtask=context.subtask,
+            parallelism=context.parallelism,
+            epoch=epoch.epoch,
+            attempt=epoch.attempt,
+            generation=epoch.generation,
+            storage=epoch.storage,
         )
+        writer: SinkWriter = self._sink.create_writer(self._where)
         return writer
 
     def _drop_writer(self) -> None:
@@ -125,15 +126,19 @@ class SinkOperator(Operator):
         if isinstance(error, TypeMismatchError):
             message = f"input of sink {self.context.name!r} ({self.context.location}): {error}"
             return TypeMismatchError(message)
-        if isinstance(error, MillstreamError):
+        if isinstance(error, MillstreamError) and not isinstance(error, SinkError):
             return error
         epoch = self._epoch.epoch if self._epoch is not None else "?"
-        context = self.context
-        message = (
-            f"sink {context.name!r} ({context.location}) failed while {doing} in epoch {epoch}, "
-            f"subtask {context.subtask}: {type(error).__name__}: {error}"
+        context, where = self.context, self._where
+        place = (
+            f"sink {context.name!r} ({context.location}, uid {context.uid}) failed while {doing} in"
+            f" epoch {epoch}, subtask {context.subtask}"
         )
-        return SinkError(message)
+        if not isinstance(error, SinkError):
+            return SinkError(f"{place}: {type(error).__name__}: {error}")
+        # Writers say where they are, too.
+        told = str(error) if where is None else str(error).removeprefix(f"{where.place}: ")
+        return SinkError(f"{place}: {told}")
 
 
 @dataclass

@@ -1,0 +1,54 @@
+"""Asking sources and sinks, at submit, whether they can be used.
+
+What it is: one call for a whole job, before anything is written.  Each error names the source or
+sink as the user knows it: its name and where in the program it was made.
+
+What it is not: a check of the program itself (``graph/translate.py``).
+
+Read next: ``connectors/source.py``, ``connectors/sink.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigurationError, SinkError, SourceError, TypeMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.graph.model import JobGraph, StreamNode
+
+__all__ = ["connector_place", "naming", "validate_connectors"]
+
+
+def validate_connectors(graph: JobGraph) -> None:
+    """Check every source and sink of a job.
+
+    Raises:
+        SourceError, SinkError, ConfigurationError, TypeMismatchError: one cannot be used; names it.
+    """
+    for node in graph.nodes.values():
+        with naming(connector_place(node)):
+            if node.source is not None:
+                node.source.validate()
+            if node.sink is not None:
+                node.sink.validate()
+                node.sink.validate_configuration(graph.configuration)
+                node.sink.validate_parallelism(node.parallelism)
+
+
+def connector_place(node: StreamNode) -> str:
+    """The name of a source or sink, and where in the program it was made."""
+    return f"{node.kind} {node.name!r} ({node.location}, uid {node.uid})"
+
+
+@contextlib.contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Let errors of a source or sink begin with ``connector_place``."""
+    try:
+        yield
+    except (SourceError, SinkError, ConfigurationError, TypeMismatchError) as error:
+        message = f"{place}: {error}"
+        raise type(error)(message) from error
