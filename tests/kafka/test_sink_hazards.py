@@ -15,6 +15,7 @@ from tests.kafka.test_sink import commit, context, exactly_once, prepare, texts,
 
 from millstream.connectors.kafka import producers, sink
 from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.connectors.sink import CommitRequest
 from millstream.datastream.connectors.kafka import DeliveryGuarantee
 from millstream.errors import SinkError
 
@@ -117,3 +118,21 @@ def test_a_broker_that_is_silent_at_the_marker(
             os.killpg(own.pid, signal.SIGCONT)
         assert time.monotonic() - began < 15
         assert values(own, topic) == []
+
+
+def test_brokers_that_forgot_what_was_committed_in_order(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    made = exactly_once(broker, topic).build()
+    prepared = prepare(made, context(1), "x")
+    commit(made, prepared, 1)
+    # After offsets.retention.minutes without a commit.
+    monkeypatch.setattr(TransactionControl, "newest_marker", lambda *_arguments: (-1, None))
+    with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+        commit(made, prepared, 1, retried=True)
+    committer = made.create_committer()
+    assert committer is not None
+    committer.commit([CommitRequest(prepared[0], 1, retried=True, confirmed=True)])
+    committer.close()
+    assert values(broker, topic) == ["x"]

@@ -143,19 +143,25 @@ class ManifestCommit:
         self._clock = clock
         self._on_pending = on_pending
         self._epoch = -1
+        self._confirmed = False
         #: Sink uid -> what is not committed; a sink is taken out when it is done.
         self._left: dict[str, list[object]] = {}
         self.pending = PendingCommits()
         #: Whether the file is there; None: not looked yet.
         self._noted: bool | None = None
 
-    def begin(self, manifest: Manifest) -> None:
-        """Take a manifest; of one that was begun before, what is done stays done."""
+    def begin(self, manifest: Manifest, *, confirmed: bool = False) -> None:
+        """Take a manifest; of one that was begun before, what is done stays done.
+
+        Args:
+            manifest: the last one.
+            confirmed: the run that committed it has noted so (``committed_note.py``).
+        """
         if self._left and self._epoch == manifest.epoch:
             return
         if self._noted is None:
             self._noted = self._storage.exists(PENDING_FILE)
-        self._epoch = manifest.epoch
+        self._epoch, self._confirmed = manifest.epoch, confirmed
         self._left = _committables(manifest)
         self._show(manifest.published)
 
@@ -213,7 +219,12 @@ class ManifestCommit:
         committer.waiting = self._report
         for number, delay in enumerate((*self._retry.delays, None), 1):
             try:
-                committer.commit([CommitRequest(item, self._epoch, retried) for item in requests])
+                committer.commit(
+                    [
+                        CommitRequest(item, self._epoch, retried, self._confirmed)
+                        for item in requests
+                    ]
+                )
             except SinkError as error:
                 self._note(uid, error)
                 self._report()

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
 from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits, abort_orphans
+from millstream.checkpoint.committed_note import is_noted_committed, note_committed
 from millstream.checkpoint.committer_thread import COMMIT_TIMEOUT, CommitterThread
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.publish import EpochFacts, make_manifest
@@ -124,6 +125,8 @@ class Coordinator:
         self._log = ManifestLog(storage)
         self._cleaner = Cleaner(storage, self._log, retained, sweep_interval)
         self._last: Manifest | None = None
+        #: Of ``_last`` in the log.
+        self._version = -1
         #: Mode NONE: the version and manifest that ``begin_epoch`` published.
         self._begun: tuple[int, Manifest] | None = None
         #: The last manifest is published and may not be committed yet.
@@ -202,10 +205,12 @@ class Coordinator:
             message = "recover() is called once, after open()"
             raise CheckpointError(message)
         checkpoints = read_checkpoints(self._log, self._job_id)
-        self._last = checkpoints[-1][1] if checkpoints else None
+        self._version, self._last = checkpoints[-1] if checkpoints else (-1, None)
         crash_point("recover.commit.before")
         self._uncommitted = self._last is not None
-        self._finish_commit()
+        last = self._last
+        noted = last is not None and is_noted_committed(self._storage, self._version, last)
+        self._finish_commit(confirmed=noted)
         crash_point("recover.commit.after")
         crash_point("recover.abort.before")
         abort_orphans(self._last, self._job_id, self._committers, self._log)
@@ -302,7 +307,7 @@ class Coordinator:
             return version
         crash_point("manifest.publish.before")
         version = self._log.publish(manifest)
-        self._last = manifest
+        self._last, self._version = manifest, version
         self._uncommitted = self._mode is CheckpointingMode.EXACTLY_ONCE
         crash_point("manifest.publish.after")
         if self._uncommitted:
@@ -369,13 +374,19 @@ class Coordinator:
         return self._opened and self._log.is_fenced()
 
     def close(self) -> None:
-        """Close the committers.  Nothing is committed or dropped."""
+        """Close the committers, and note if all is committed.  Nothing is committed or dropped."""
+        last = self._last
+        done = (
+            self._recovered and not self._uncommitted and self._mode is not CheckpointingMode.NONE
+        )
+        if last is not None and done:
+            note_committed(self._storage, self._version, last)
         for committer in self._committers.values():
             committer.close()
 
-    def _finish_commit(self) -> None:
+    def _finish_commit(self, *, confirmed: bool = False) -> None:
         if self._uncommitted and self._last is not None:
-            self._commits.begin(self._last)
+            self._commits.begin(self._last, confirmed=confirmed)
             self._commits.finish(retried=True)
         self._uncommitted = False
 

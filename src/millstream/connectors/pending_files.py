@@ -6,11 +6,14 @@ A task writes to ``<base>/.pending-<job id>/<sink uid>/<unique name>``, which re
 because of the dot, and makes it durable.  Its committable is ``{"pending": ..., "final": ...}``
 with paths relative to the base.  The committer renames.  For each committable it finds one of:
 
-1. The pending file is there: nobody committed it yet.  Rename it.  A rename is atomic: readers
-   see the whole file or none.
+1. Only the pending file is there: nobody committed it yet.  Rename it.  A rename is atomic:
+   readers see the whole file or none.
 2. Only the final file is there: an earlier run renamed it and died before it could say so.
-3. Neither is there: the pending file was deleted by somebody else, or the disk lost what it
-   had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
+3. Both are there: the checkpoint directory is an older copy, and the job wrote this epoch before,
+   maybe with other records.  SinkError: a rename would replace output that readers have seen.
+4. Neither is there, and the run that committed it has noted so: a reader took the file away.
+5. Neither is there otherwise: the pending file was deleted by somebody else, or the disk lost what
+   it had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
    deletes only pending files that no manifest names, so this can never happen by its doing.
 
 What it is not: for object stores, which have no rename; the base must be a file system that all
@@ -96,6 +99,7 @@ class PendingFile:
         name = f"{place}-{attempt}-{uuid.uuid4().hex[:12]}.pending"
         self.path = directory / name
         try:
+            _make_base(base, fsync=fsync)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.stream: IO[bytes] = self.path.open("xb")
         except OSError as error:
@@ -147,11 +151,14 @@ class PendingFileCommitter(Committer):
             pending, final = self._base / paths["pending"], self._base / paths["final"]
             try:
                 final.parent.mkdir(parents=True, exist_ok=True)
-                crash_point("file.rename.before")
-                pending.rename(final)
-                crash_point("file.rename.after")
+                if final.exists():
+                    _require_renamed(pending, final, request.epoch)
+                else:
+                    crash_point("file.rename.before")
+                    pending.rename(final)
+                    crash_point("file.rename.after")
             except FileNotFoundError:
-                if not final.exists():
+                if not final.exists() and not request.confirmed:
                     message = (
                         f"output of epoch {request.epoch} is lost: neither {pending} nor {final} "
                         "exists; nothing but this sink may delete files there"
@@ -162,10 +169,18 @@ class PendingFileCommitter(Committer):
                 raise SinkError(message) from error
             directories.add(final.parent)
         if self._fsync:
-            for directory in directories:
+            for directory in self._with_parents(directories):
                 sync_directory(directory)
-                if directory != self._base:
-                    sync_directory(directory.parent)
+
+    def _with_parents(self, directories: set[Path]) -> set[Path]:
+        """Directories and those between them and the base, any of which may be new."""
+        found = {self._base}
+        for directory in directories:
+            each = directory
+            while each not in found:
+                found.add(each)
+                each = each.parent
+        return found
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
@@ -184,6 +199,26 @@ class PendingFileCommitter(Committer):
         with contextlib.suppress(OSError):
             directory.rmdir()
             directory.parent.rmdir()
+
+
+def _make_base(base: Path, *, fsync: bool) -> None:
+    """Make a directory and its parents, each durable in its own parent."""
+    if base.is_dir():
+        return
+    _make_base(base.parent, fsync=fsync)
+    base.mkdir(exist_ok=True)
+    if fsync:
+        sync_directory(base.parent)
+
+
+def _require_renamed(pending: Path, final: Path, epoch: int) -> None:
+    if pending.exists():
+        message = (
+            f"output of epoch {epoch} is not committed: {final} exists already, written by a run"
+            " that this checkpoint directory does not know, so it is older than the output. Put"
+            " back both from one copy, or move the output that was written since out of the way"
+        )
+        raise SinkError(message)
 
 
 def _generation(name: str) -> int:

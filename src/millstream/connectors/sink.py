@@ -108,6 +108,9 @@ class CommitRequest:
     epoch: int
     #: True when an earlier run or try may already have committed it.
     retried: bool
+    #: True when the run that committed it noted so as it ended.  A target that knows nothing of it
+    #: any more, because it forgets or because consumers take things away, has lost nothing.
+    confirmed: bool = False
 
 
 class SinkWriter(ABC):

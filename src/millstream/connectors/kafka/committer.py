@@ -9,7 +9,8 @@ What it is: the exactly-once half of the Kafka sink.  For each committable it fi
    SinkError: going on would repeat output, and what is open is not what the manifest names.
 4. Neither: it was aborted, by its timeout or by somebody else.  The output of a published epoch
    is gone; SinkError says so.  Millstream itself aborts only what no manifest names, and a job
-   whose timeouts could lead here is refused at submit.
+   whose timeouts could lead here is refused at submit.  But if the run that committed it has noted
+   so, the brokers have only forgotten: markers expire.
 
 What it is not: a producer.
 
@@ -18,8 +19,9 @@ Read next: ``connectors/kafka/transactions.py``.
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from millstream.connectors.kafka.producers import id_prefix
 from millstream.connectors.kafka.transactions import (
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from millstream.connectors.sink import CommitRequest, Committable
 
 __all__ = ["KafkaCommitter", "committable_of"]
+
+_LOG: Final = logging.getLogger("millstream.kafka")
 
 
 class KafkaCommitter(Committer):
@@ -70,7 +74,13 @@ class KafkaCommitter(Committer):
             )
             crash_point("kafka.commit.after")
             outcome = Outcome.COMMITTED if done else self._control.outcome(prepared, request.epoch)
-        if outcome is not Outcome.COMMITTED:
+        if outcome is Outcome.LOST and request.confirmed:
+            _LOG.info(
+                "the brokers have forgotten the marker of epoch %d (they do, after"
+                " offsets.retention.minutes); the run that committed it noted so",
+                request.epoch,
+            )
+        elif outcome is not Outcome.COMMITTED:
             raise SinkError(self._trouble(prepared, request.epoch, outcome))
 
     def _trouble(self, prepared: PreparedTransaction, epoch: int, outcome: Outcome) -> str:
