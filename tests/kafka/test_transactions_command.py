@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.kafka.kafka_job import RECORDS
 
 from kafka import KafkaProducer
 from millstream.cli.main import main
+from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.testing.crash import run_once
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
@@ -28,11 +34,14 @@ def test_list_commit_and_abort(broker: Broker, capsys: pytest.CaptureFixture[str
     where = ["--bootstrap-servers", broker.servers]
     assert main(["transactions", "list", "--prefix", topic, *where]) == 0
     shown = capsys.readouterr().out
-    assert f"{topic}-one  producer " in shown
-    assert f"{topic}-0\n2 open transactions begin with '{topic}'\n" in shown
+    assert f"{topic}-one\n  Ongoing for " in shown
+    assert f", {topic}-0\n  not of a Millstream job\n  whether a manifest names it is" in shown
+    assert f"\n2 open transactions begin with '{topic}'\n" in shown
 
-    assert main(["transactions", "abort", f"{topic}-one", *where]) == 0
-    assert main(["transactions", "commit", f"{topic}-two", *where]) == 0
+    assert main(["transactions", "commit", f"{topic}-two", *where]) == 1
+    assert f"{topic}-two is not committed: whether a manifest" in capsys.readouterr().err
+    assert main(["transactions", "abort", f"{topic}-one", "--force", *where]) == 0
+    assert main(["transactions", "commit", f"{topic}-two", "--force", *where]) == 0
     assert capsys.readouterr().out == f"{topic}-one: aborted\n{topic}-two: committed\n"
     assert [record.value for record in broker.read(topic)] == [b"two"]
     assert main(["transactions", "commit", f"{topic}-two", *where]) == 1
@@ -41,3 +50,85 @@ def test_list_commit_and_abort(broker: Broker, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == f"0 open transactions begin with '{topic}'\n"
     with pytest.raises(SystemExit):
         main(["transactions", "abort", *where])
+
+
+def test_the_checkpoint_directory_decides(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics = broker.topic(name="events"), broker.topic(partitions=2, name="results")
+    events = [{"id": i, "key": f"key-{i * i % 13}"} for i in range(RECORDS)]
+    broker.send(topics[0], [json.dumps(event).encode() for event in events])
+    checkpoints = tmp_path / "checkpoints"
+    job = [sys.executable, str(Path(__file__).parent / "kafka_job.py"), broker.servers, *topics]
+    options = ["--bootstrap-servers", broker.servers, "--checkpoint-dir", str(checkpoints)]
+
+    def run(crash: str = "") -> str:
+        """Run the job, up to a crash; what is listed then."""
+        directory = tmp_path / (crash or "end")
+        ended = run_once([*job, str(checkpoints)], directory=directory, crash=crash, deadline=60)
+        assert ended.killed == bool(crash), ended.output
+        assert main(["transactions", "list", "--prefix", topics[1], *options]) == 0
+        return capsys.readouterr().out
+
+    def end(action: str, transactional_id: str, *more: str) -> tuple[int, str]:
+        code = main(["transactions", action, transactional_id, *options, *more])
+        output = capsys.readouterr()
+        return code, output.out + output.err
+
+    # Two transactions are written, no epoch is published.
+    shown = run("kafka.marker.before:2").splitlines()
+    assert shown[-1] == f"2 open transactions begin with '{topics[1]}'"
+    orphan = shown[0]
+    assert shown[1].startswith("  Ongoing for ")
+    assert shown[2].startswith("  job 'kafka to kafka' (")
+    assert shown[2].endswith("), sink results, run 1")
+    assert shown[3] == (
+        "  no manifest names it: to be aborted, unless that run still lives and is about to"
+        " publish it"
+    )
+    code, text = end("commit", orphan)
+    assert code == 1
+    assert f"{orphan} is not committed: no manifest names it" in text
+    assert end("abort", orphan) == (0, f"{orphan}: aborted\n")
+
+    # An epoch is published and half committed.
+    shown = run("kafka.commit.before:2").splitlines()
+    assert shown[-1] == f"1 open transactions begin with '{topics[1]}'"
+    named = shown[0]
+    assert shown[3] == "  the manifest of epoch 0 names it: to be committed"
+    before = len(broker.read(topics[1]))
+    code, text = end("abort", named)
+    assert code == 1
+    assert f"{named} is not aborted: the manifest of epoch 0 names it: to be committed" in text
+    assert end("commit", named) == (0, f"{named}: committed\n")
+    assert len(broker.read(topics[1])) > before
+    # It is the job's own afterwards: it goes on as if it had committed that itself.
+    assert run() == f"0 open transactions begin with '{topics[1]}'\n"
+    rows = [json.loads(record.value) for record in broker.read(topics[1])]
+    assert sorted(row["id"] for row in rows) == list(range(RECORDS))
+
+
+def test_a_later_transaction_of_a_named_producer_is_not_named(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics = broker.topic(name="events"), broker.topic(partitions=2, name="results")
+    broker.send(topics[0], [json.dumps({"id": i, "key": str(i)}).encode() for i in range(RECORDS)])
+    checkpoints = tmp_path / "checkpoints"
+    job = [sys.executable, str(Path(__file__).parent / "kafka_job.py"), broker.servers, *topics]
+    # Each epoch has two transactions: the third marker is of epoch 1.
+    crash = "kafka.marker.after:4"
+    ended = run_once([*job, str(checkpoints)], directory=tmp_path / "run", crash=crash, deadline=60)
+    assert ended.killed, ended.output
+    options = ["--bootstrap-servers", broker.servers, "--checkpoint-dir", str(checkpoints)]
+    assert main(["transactions", "list", "--prefix", topics[1], *options]) == 0
+    shown = capsys.readouterr().out
+    assert "  begun after what epoch 0 names was committed: to be aborted" in shown
+    control = TransactionControl({"bootstrap.servers": broker.servers})
+    opened = control.open_transactions(topics[1])
+    control.close()
+    assert opened
+    assert main(["transactions", "commit", *opened, *options]) == 1
+    assert "is not committed: begun after what epoch 0" in capsys.readouterr().err
+    assert main(["transactions", "abort", *opened, *options]) == 0
+    assert main(["transactions", "list", "--checkpoint-dir", str(tmp_path), *options[:2]]) == 1
+    assert "is no checkpoint directory that a job has used" in capsys.readouterr().err

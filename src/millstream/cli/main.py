@@ -161,9 +161,23 @@ def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentPars
     ]
     for end in ends:
         end.add_argument("ids", nargs="+", metavar="ID", help="a transactional id")
+        end.add_argument(
+            "--force",
+            action="store_true",
+            help="also if the checkpoint directory does not bear it out, or is not given: output"
+            " may be lost or come twice",
+        )
     for action in (listing, *ends):
         action.add_argument(
             "--bootstrap-servers", required=True, metavar="HOST:PORT", help="the brokers"
+        )
+        action.add_argument(
+            "--checkpoint-dir",
+            dest="directories",
+            action="append",
+            default=[],
+            metavar="DIR",
+            help="that of the job, which says what is to be committed; may be repeated",
         )
         action.add_argument(
             "-X",
@@ -193,7 +207,14 @@ def _dispatch(options: argparse.Namespace) -> int:
 
         properties = {"bootstrap.servers": options.bootstrap_servers, **dict(options.properties)}
         prefix, ids = getattr(options, "prefix", ""), getattr(options, "ids", ())
-        return show_transactions(options.action, properties, prefix, ids)
+        return show_transactions(
+            options.action,
+            properties,
+            prefix,
+            ids,
+            directories=options.directories,
+            force=getattr(options, "force", False),
+        )
     from millstream.cli.program import ProgramOptions
 
     program = ProgramOptions(

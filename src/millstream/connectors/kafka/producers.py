@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PooledProducer",
+    "TransactionalIdParts",
     "discard_plain",
     "discard_producers",
     "plain_producer",
@@ -56,6 +58,9 @@ _QUEUE_MESSAGES: Final = "1000000"
 _QUEUE_KBYTES: Final = "524288"
 #: What confluent-kafka cannot produce in batches.
 _NOT_IN_BATCHES: Final = frozenset({"headers", "timestamp"})
+_ID: Final = re.compile(
+    r"(?P<prefix>.*)-(?P<job>[0-9a-f]{32})-(?P<sink>[0-9a-f]{8})-g(?P<generation>\d+)-[0-9a-f]{12}"
+)
 #: Seconds for one step of a transaction.
 PATIENCE: Final = 60.0
 
@@ -261,6 +266,25 @@ def discard_producers() -> None:
 def id_prefix(prefix: str, context: WriterContext) -> str:
     """How the transactional ids of a job's sink begin, up to the generation."""
     return f"{prefix}-{context.job_id}-{uid_hash(context)}-g{context.generation}-"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalIdParts:
+    """What ``id_prefix`` put into a transactional id."""
+
+    prefix: str
+    job_id: str
+    #: The hash of job and sink.
+    sink: str
+    generation: int
+
+    @classmethod
+    def of(cls, transactional_id: str) -> TransactionalIdParts | None:
+        """The parts of an id; None if Millstream did not make it."""
+        found = _ID.fullmatch(transactional_id)
+        if found is None:
+            return None
+        return cls(found["prefix"], found["job"], found["sink"], int(found["generation"]))
 
 
 def _pool_key(properties: Mapping[str, str], context: WriterContext) -> tuple[int, str, str, int]:
