@@ -21,7 +21,7 @@ from millstream.connectors.embedded_sink import (
     EmbeddedSink,
     database_path,
 )
-from millstream.connectors.table_rows import quoted
+from millstream.connectors.table_rows import identifier
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class _DuckSession(EmbeddedSession):
         return [column for (column,) in found]
 
     def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:
-        names = ", ".join(map(quoted, columns))
+        names = ", ".join(map(identifier, columns))
         self._connection.register("millstream_rows", rows)
         self._connection.execute(
             f"INSERT INTO {table} ({names}) SELECT * FROM millstream_rows"  # noqa: S608 - quoted names

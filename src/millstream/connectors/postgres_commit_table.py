@@ -35,7 +35,7 @@ from millstream.connectors.postgres_table import (
 )
 from millstream.connectors.postgres_upsert import merge_statement, require_key
 from millstream.connectors.sink import Committer, Sink, SinkWriter
-from millstream.connectors.table_rows import columns_of_batch, quoted
+from millstream.connectors.table_rows import columns_of_batch, identifier, quoted
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
@@ -73,6 +73,14 @@ class PostgresCommitTableSink(Sink):
         Raises:
             SinkError: one of them cannot be used.
         """
+        longest = 63 - len("_millstream")
+        if len(self.table.table.rpartition(".")[2].encode()) > longest:
+            # The server would cut it, down to the name of the table itself.
+            message = (
+                f"{self.table.target}: the name is too long for a staging table beside it; it may"
+                f" have {longest} bytes. Rename the table, or use PostgresSink.two_phase"
+            )
+            raise SinkError(message)
         with self.table.session("at submit") as session:
             self.table.validate(session)
             if self.key:
@@ -125,7 +133,7 @@ class PostgresCommitTableSink(Sink):
                 order="millstream_seq",
                 where="millstream_part = %s",
             )
-        names = ", ".join(map(quoted, columns))
+        names = ", ".join(map(identifier, columns))
         return (
             f"INSERT INTO {self.table.quoted} ({names}) SELECT {names} FROM {self.staging}"  # noqa: S608
             " WHERE millstream_part = %s ORDER BY millstream_seq"

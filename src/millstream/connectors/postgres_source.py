@@ -27,7 +27,7 @@ from millstream.connectors.file_format import BATCH_SIZE
 from millstream.connectors.postgres_table import error_text, no_connection, server_of
 from millstream.connectors.postgres_waiting import driver
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
-from millstream.connectors.table_rows import quoted
+from millstream.connectors.table_rows import identifier
 from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ class PostgresSource(Source):
         if known:
             return []
         to_number, _ = self._key_sql()
-        number = to_number.format(quoted(self.key))
-        counts = f"min({number}), max({number}), count(*), count({quoted(self.key)})"
+        number = to_number.format(identifier(self.key))
+        counts = f"min({number}), max({number}), count(*), count({identifier(self.key)})"
         statement = f"SELECT {counts} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
         lowest, highest, rows, keys = self._rows(statement)[0]
         if rows != keys:
@@ -166,11 +166,12 @@ class PostgresSource(Source):
         if start >= stop:
             return
         _, to_key = self._key_sql()
-        key = quoted(self.key)
+        key = identifier(self.key)
         columns = self._described()
         fields = ", ".join(_selected(name, kind) for name, (kind, _) in columns.items())
         # All columns break ties, so that rows with equal keys come in one order.
-        order = ", ".join([key, *(f"{quoted(name)}::text" for name in columns if name != self.key)])
+        others = [f"{identifier(name)}::text" for name in columns if name != self.key]
+        order = ", ".join([key, *others])
         statement = (
             f"COPY (SELECT {fields} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
             f" WHERE {key} >= {to_key.format(start)} AND {key} < {to_key.format(stop)}"
@@ -294,7 +295,7 @@ class PostgresSource(Source):
 
 
 def _selected(name: str, kind: str) -> str:
-    column = quoted(name)
+    column = identifier(name)
     if kind == "bytea":
         return f"encode({column}, 'hex')"
     if kind == "timestamptz":

@@ -26,7 +26,7 @@ import pyarrow.csv as pacsv
 from millstream.connectors.commit_notes import COMMIT_TABLE, CommitNotes
 from millstream.connectors.json_text import json_column
 from millstream.connectors.postgres_waiting import driver, limit_waiting, limited_connection
-from millstream.connectors.table_rows import REFUSED, match_columns, quoted, record_text
+from millstream.connectors.table_rows import REFUSED, identifier, match_columns, quoted, record_text
 from millstream.errors import MillstreamError, SinkError
 
 if TYPE_CHECKING:
@@ -103,8 +103,10 @@ class PostgresTable:
             )
             limit_waiting(session, self.timeout)
             # The server gives up by itself as well: nobody waits for it any more.
+            # A task that waits for its input with rows written is idle in its transaction.
             session.execute(
                 f"SET TIME ZONE 'UTC'; SET lock_timeout = {int(self.lock_timeout * 1000)};"
+                " SET idle_in_transaction_session_timeout = 0;"
                 f" SET statement_timeout = {int(self.timeout * 1000)}"
             )
         except psycopg.Error as error:
@@ -353,7 +355,7 @@ def copy_rows(session: Session, into: str, columns: Mapping[str, str], rows: pa.
         columns: its columns in the order of those of ``rows``, with their types.
         rows: what to write.
     """
-    names = ", ".join(map(quoted, columns))
+    names = ", ".join(map(identifier, columns))
     statement = f"COPY {into} ({names}) FROM STDIN (FORMAT csv)"
     with session.cursor().copy(statement) as copy:
         copy.write(csv_text(rows, list(columns.values())))

@@ -5,9 +5,10 @@ commit table, and says ``PREPARE TRANSACTION``: every constraint is checked, the
 crash of the server, and nobody sees them.  The committer says ``COMMIT PREPARED``.  For each
 committable it finds one of:
 
-1. The prepared transaction is there: it is committed, and with it the note.
-2. It is gone and the note is there: an earlier try committed it and could not say so.
-3. It is gone, and a *later* epoch is noted: this run has been overtaken.  SinkError.
+1. Its note is there: an earlier try committed it and could not say so.
+2. A *later* epoch is noted: this run has been overtaken, or goes by an older copy of the checkpoint
+   directory.  SinkError, also if the transaction is there: its rows are in the table already.
+3. The prepared transaction is there: it is committed, and with it the note.
 4. It is gone and no note is there: somebody else rolled it back.  SinkError says so.  Millstream
    rolls back only what no manifest names, so this can never happen by its doing.
 
@@ -171,17 +172,19 @@ class _TwoPhaseCommitter(Committer):
             return
         job, sink = parts[0][0]["job"], parts[0][0]["sink"]
         with self._connection.use(f"sink {sink}, in the commit") as session:
-            for part, epoch in parts:
-                crash_point("prepared.commit.before")
-                self._commit(session, part, epoch)
-                crash_point("prepared.commit.after")
             notes = CommitNotes(session.execute, "%s")
+            noted = notes.read(job, sink)
+            for part, epoch in parts:
+                if not is_noted(part, epoch, noted):
+                    crash_point("prepared.commit.before")
+                    self._commit(session, part, epoch)
+                    crash_point("prepared.commit.after")
             notes.forget(job, sink, max(epoch for _, epoch in parts))
 
     def _commit(self, session: Session, part: NotedPart, epoch: int) -> None:
         try:
             session.execute(f"COMMIT PREPARED '{part['part']}'")
-        except driver().errors.UndefinedObject:
+        except driver().errors.UndefinedObject:  # or another run committed it since we looked
             noted = CommitNotes(session.execute, "%s").read(part["job"], part["sink"])
             if is_noted(part, epoch, noted):
                 return

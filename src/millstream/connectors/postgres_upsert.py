@@ -27,7 +27,7 @@ from millstream.connectors.postgres_table import (
     place_of,
 )
 from millstream.connectors.sink import Sink, SinkKind, SinkWriter
-from millstream.connectors.table_rows import columns_of_batch, quoted
+from millstream.connectors.table_rows import columns_of_batch, identifier
 from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
@@ -83,7 +83,7 @@ class PostgresUpsertSink(Sink):
 
 def require_key(session: Session, table: PostgresTable, key: Sequence[str]) -> None:
     """Let the server check that a unique constraint fits ``key``; raises SinkError if not."""
-    names = ", ".join(map(quoted, key))
+    names = ", ".join(map(identifier, key))
     try:
         session.execute(
             f"EXPLAIN INSERT INTO {table.quoted} DEFAULT VALUES"  # noqa: S608 - quoted names
@@ -120,14 +120,14 @@ def merge_statement(
         where: which rows.
         epoch: the fencing column and the epoch, if there is one.
     """
-    names, keys = [quoted(name) for name in columns], ", ".join(map(quoted, key))
+    names, keys = [identifier(name) for name in columns], ", ".join(map(identifier, key))
     values = list(names)
     condition = ""
     if epoch is not None:
-        column = quoted(epoch[0])
+        column = identifier(epoch[0])
         names, values = [*names, column], [*values, str(epoch[1])]
         condition = f" WHERE target.{column} IS NULL OR target.{column} <= EXCLUDED.{column}"
-    changes = [f"{name} = EXCLUDED.{name}" for name in names if name not in map(quoted, key)]
+    changes = [f"{name} = EXCLUDED.{name}" for name in names if name not in map(identifier, key)]
     action = f"UPDATE SET {', '.join(changes)}{condition}" if changes else "NOTHING"
     return (
         f"INSERT INTO {table} AS target ({', '.join(names)})"  # noqa: S608 - quoted names
@@ -160,7 +160,7 @@ class _UpsertWriter(SinkWriter):
         if missing:
             message = f"{self._place}: the records lack {missing} of the key {self._sink.key}"
             raise SinkError(message)
-        names = ", ".join(map(quoted, self._columns))
+        names = ", ".join(map(identifier, self._columns))
         session.execute("BEGIN")
         session.execute(
             f"CREATE TEMPORARY TABLE {_ROWS} ON COMMIT DROP AS"  # noqa: S608 - quoted names
@@ -193,7 +193,7 @@ class _UpsertWriter(SinkWriter):
         return []
 
     def _require_all(self, session: Session, merged: int) -> None:
-        keys = ", ".join(map(quoted, self._sink.key))
+        keys = ", ".join(map(identifier, self._sink.key))
         row = session.execute(
             f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM {_ROWS}) AS k"  # noqa: S608
         ).fetchone()

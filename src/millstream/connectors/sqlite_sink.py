@@ -23,7 +23,7 @@ from millstream.connectors.embedded_sink import (
     database_path,
 )
 from millstream.connectors.json_text import json_column
-from millstream.connectors.table_rows import quoted
+from millstream.connectors.table_rows import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,7 @@ class _SqliteSession(EmbeddedSession):
         return [name for (name,) in found]
 
     def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:
-        names, marks = ", ".join(map(quoted, columns)), ", ".join("?" * len(columns))
+        names, marks = ", ".join(map(identifier, columns)), ", ".join("?" * len(columns))
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - quoted names
         for batch in rows.to_batches():
             values = zip(*map(_sqlite_values, batch.columns), strict=True)

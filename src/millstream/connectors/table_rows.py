@@ -26,6 +26,7 @@ __all__ = [
     "REFUSED",
     "columns_of_batch",
     "first_refused",
+    "identifier",
     "match_columns",
     "quoted",
     "record_text",
@@ -38,7 +39,12 @@ REFUSED: Final = "Correct the record, filter it out before the sink, or change t
 
 def quoted(name: str) -> str:
     """A name as SQL takes it; the parts of ``schema.table`` are quoted one by one."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+    return ".".join(map(identifier, name.split(".")))
+
+
+def identifier(name: str) -> str:
+    """The name of a column as SQL takes it, dots and all."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def columns_of_batch(batch: Batch) -> pa.Table:
