@@ -5,7 +5,8 @@ look-up in an empty dictionary.  When the environment variable ``MILLSTREAM_CRAS
 (``name`` or ``name:n`` for its n-th passing in this process tree; several are joined by commas),
 the process group of the driver is killed with SIGKILL, exactly as ``kill -9`` would.
 
-What it is not: a way to raise errors.  Faults that are survived are injected by the test kit.
+What it is not: a choice of faults.  ``arm`` takes another action than the kill; the test kit has
+some (``millstream/testing/faults.py``).
 
 Read next: ``millstream/checkpoint/coordinator.py``, which passes most of the points.
 """
@@ -16,7 +17,10 @@ import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["CRASH_POINTS", "arm", "crash_point", "points_of"]
 
@@ -104,12 +108,21 @@ def _parse(value: str) -> dict[str, int]:
 
 
 _armed: dict[str, int] = _parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+_action: Callable[[str], None] | None = None
 
 
-def arm(value: str) -> None:
-    """Arm ``name`` or ``name:n`` in this process, or several (an empty string disarms)."""
+def arm(value: str, action: Callable[[str], None] | None = None) -> None:
+    """Arm ``name`` or ``name:n`` in this process, or several (an empty string disarms).
+
+    Args:
+        value: what to arm; processes that are forked later have it armed, too.
+        action: what to do, once, in the process that passes the point for the n-th time; it is
+            given the point's name.  None: kill the driver's process group.
+    """
+    global _action  # noqa: PLW0603 - one process, one fault
     _armed.clear()
     _armed.update(_parse(value))
+    _action = action
 
 
 def crash_point(name: str) -> None:
@@ -123,8 +136,13 @@ def crash_point(name: str) -> None:
     CRASH_POINTS[name]
     if name not in _armed:
         return
-    if _passings(name) >= _armed[name]:
-        kill_driver_group()
+    passings, wanted = _passings(name), _armed[name]
+    if _action is None:
+        if passings >= wanted:
+            kill_driver_group()
+    elif passings == wanted:
+        del _armed[name]  # without a directory that counts, the action is not to be repeated
+        _action(name)
 
 
 def kill_driver_group() -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "CrashReport",
     "ProgramTimeoutError",
     "Run",
+    "group_lives",
     "record_everything",
     "run_once",
     "run_until_done",
@@ -242,11 +243,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     limit = time.monotonic() + _GROUP_DEADLINE
-    while _group_lives(process.pid) and time.monotonic() < limit:
+    while group_lives(process.pid) and time.monotonic() < limit:
         time.sleep(_POLL)
 
 
-def _group_lives(group: int) -> bool:
+def group_lives(group: int) -> bool:
     """Whether the group has a process that is not a zombie."""
     try:
         os.killpg(group, 0)

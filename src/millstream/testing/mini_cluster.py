@@ -7,7 +7,8 @@ resumed, at another parallelism too.
 
 What it is not: fast or parallel, and it has no restart strategy: an error is the test's to see.
 
-Read next: ``runtime/task.py``, ``spark/epoch_driver.py`` (the same on Spark).
+Read next: ``runtime/task.py``, ``spark/epoch_driver.py`` (the same on Spark),
+``testing/process_cluster.py`` (tasks in processes that can be killed).
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ class MiniCluster:
     ) -> list[pa.RecordBatch]:
         key = (level, subtask)
         instance = self._instances.pop(key, None)
-        if instance is not None and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
+        if instance is not None and self._flips_coin():
             instance.close()  # the subtask moves to another worker
             instance = None
         if instance is None:
@@ -203,6 +204,9 @@ class MiniCluster:
         made = list(Task(instance, plan).run(iter(frames.to_batches(max_chunksize=16))))
         self._instances[key] = instance
         return made
+
+    def _flips_coin(self) -> bool:
+        return self._random.random() < 0.5  # noqa: PLR2004 - a coin has two sides
 
     def close_instances(self) -> None:
         """Close the user functions."""

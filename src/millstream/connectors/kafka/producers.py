@@ -314,6 +314,9 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
         "linger.ms": "5",
         "queue.buffering.max.messages": _QUEUE_MESSAGES,
         "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+        # A producer that starts anew from the bootstrap servers, when its connections were cut,
+        # waits for ever in send_offsets_to_transaction (librdkafka issue 5511).
+        "metadata.recovery.strategy": "none",
     }
     always: dict[str, Any] = {"delivery.report.only.error": True, "logger": _LOG}
     if "transactional.id" not in forced:  # a transaction remembers failures itself

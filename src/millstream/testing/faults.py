@@ -1,0 +1,195 @@
+"""Faults at crash points: what else can happen at a step than a kill of the whole driver.
+
+What it is: actions for ``crash_points.arm``, armed in the driver of a job before its worker
+processes are forked, so that the process that passes the point meets the fault::
+
+    fault = ArmedFault("sink.commit.after:2", Fault.KILL_WORKER, directory)
+    fault.pool = WorkerPool()
+
+What it is not: a judge, nor the starting of drivers; ``tests/matrix`` does both.
+
+Read next: ``millstream/crash_points.py``, ``testing/process_cluster.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import stat
+import time
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from millstream import crash_points
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from millstream.testing.process_cluster import WorkerPool
+
+__all__ = ["ArmedFault", "Fault", "Rendezvous", "cut_connections"]
+
+#: Seconds between two looks for a sign.
+_POLL: Final = 0.003
+
+
+class Fault(Enum):
+    """What happens at the point."""
+
+    #: SIGKILL of the driver and everything that it started.
+    KILL_DRIVER = "driver killed"
+    #: SIGKILL of the driver alone; its worker goes on with the task when a new one has recovered.
+    KILL_DRIVER_ALONE = "driver killed, its worker not"
+    #: SIGKILL of the Python worker that passes the point, or of all if the driver does.
+    KILL_WORKER = "worker killed"
+    #: The connections to the server are cut; without a server, the step fails.
+    CONNECTION_CUT = "connection cut"
+    #: The step is applied, and what did it is told that it failed.
+    APPLIED_BUT_FAILED = "applied, reported failed"
+    #: Another driver of the job is started while this one is in the step, then goes on.
+    SECOND_DRIVER = "second driver"
+
+
+class Rendezvous:
+    """Signs between processes: files in a directory.
+
+    Contract:
+      1. A sign that is given stays given.  (here)
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def give(self, sign: str) -> None:
+        """Give a sign."""
+        (self._directory / sign).touch()
+
+    def given(self, sign: str) -> bool:
+        """Whether a sign was given."""
+        return (self._directory / sign).exists()
+
+    def wait(self, sign: str, seconds: float) -> None:
+        """Wait for a sign.
+
+        Raises:
+            TimeoutError: it was not given in time.
+        """
+        limit = time.monotonic() + seconds
+        while not self.given(sign):
+            if time.monotonic() > limit:
+                message = f"no sign {sign!r} in {self._directory} within {seconds} s"
+                raise TimeoutError(message)
+            time.sleep(_POLL)
+
+
+class ArmedFault:
+    """One fault, armed in a driver until it has happened.
+
+    Args:
+        point: ``name:n``: the n-th passing of a crash point, counted over all processes.
+        fault: what happens there.
+        directory: where passings are counted and signs are given; a fresh one for each run.
+        server_error: what the client of the sink's server raises when a connection breaks; None:
+            there is no server, and steps fail with OSError.
+        own_parts: the parts of ``CRASH_POINTS`` that talk to the server.
+        patience: seconds that a process which was stopped in the step waits for ``GO``.
+    """
+
+    #: Sign that the point was reached.
+    REACHED: Final = "reached"
+    #: Sign that a process that was stopped in the step may go on.
+    GO: Final = "go"
+
+    def __init__(
+        self,
+        point: str,
+        fault: Fault,
+        directory: Path,
+        *,
+        server_error: type[Exception] | None = None,
+        own_parts: Sequence[str] = (),
+        patience: float = 60.0,
+    ) -> None:
+        self.signs = Rendezvous(directory)
+        #: The workers to kill, set in the driver alone: in a worker it stays None.
+        self.pool: WorkerPool | None = None
+        self._fault = fault
+        self._server_error = server_error
+        self._own_points = set(crash_points.points_of(*own_parts))
+        self._patience = patience
+        self._driver = os.getpid()
+        os.environ[crash_points.COUNT_VARIABLE] = str(directory)
+        os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
+        signal.signal(signal.SIGUSR1, lambda *_: cut_connections(socket.SHUT_RDWR))
+        crash_points.arm(point, self._meet)
+
+    def _meet(self, name: str) -> None:
+        self.signs.give(self.REACHED)
+        if self._fault is Fault.KILL_DRIVER:
+            crash_points.kill_driver_group()
+        elif self._fault is Fault.KILL_DRIVER_ALONE:
+            os.kill(self._driver, signal.SIGKILL)
+            self.signs.wait(self.GO, self._patience)
+        elif self._fault is Fault.KILL_WORKER:
+            self._kill_worker()
+        elif self._fault is Fault.SECOND_DRIVER:
+            self.signs.wait(self.GO, self._patience)
+        elif self._fault is Fault.CONNECTION_CUT:
+            self._cut(name)
+        else:
+            self._report_failure(name)
+
+    def _kill_worker(self) -> None:
+        if self.pool is not None:
+            self.pool.kill()
+        elif os.getpid() != self._driver:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _cut(self, name: str) -> None:
+        if self._server_error is None:
+            raise self._failure(name)
+        cut_connections(socket.SHUT_RDWR)
+        os.killpg(os.getpgrp(), signal.SIGUSR1)  # the others' connections
+
+    def _report_failure(self, name: str) -> None:
+        """After the step: an error.  Before it: the server's answer will not be heard."""
+        if name.endswith(".after"):
+            raise self._failure(name)
+        cut_connections(socket.SHUT_RD)
+
+    def _failure(self, name: str) -> Exception:
+        if self._server_error is not None and name in self._own_points:
+            return self._server_error(f"injected at {name}")
+        return OSError(errno.EIO, f"injected at {name}")
+
+
+def cut_connections(how: int) -> int:
+    """Shut down every TCP connection of this process.
+
+    Args:
+        how: ``SHUT_RDWR``: the server sees the end, too.  ``SHUT_RD``: what is sent still
+            arrives and is applied, and no answer comes back.
+
+    Returns:
+        How many there were.
+    """
+    number = 0
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            descriptor = int(entry)
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            copy = socket.socket(fileno=os.dup(descriptor))
+        except OSError:  # closed since it was listed, as the listing's own
+            continue
+        with copy:
+            if copy.family in {socket.AF_INET, socket.AF_INET6}:
+                # One that is not connected has nothing to cut.
+                with contextlib.suppress(OSError):
+                    copy.shutdown(how)
+                    number += 1
+    return number

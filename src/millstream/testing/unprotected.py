@@ -1,0 +1,120 @@
+"""Takes single protections away, to show that tests notice.
+
+What it is: one switch per protection that exactly-once results rest on.  ``remove(protection)``
+replaces the code of it in this process and those forked from it, for good::
+
+    remove(Protection.FENCING)
+
+What it is not: part of the product: nothing outside of tests imports it, and no setting of a job
+reaches it.
+
+Read next: ``tests/matrix/test_teeth.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.checkpoint import coordinator, manifest_log
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.connectors import write_ahead_sink
+from millstream.connectors.commit_notes import CommitNotes
+from millstream.connectors.kafka.producers import PooledProducer
+from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.connectors.pending_files import PendingFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.checkpoint.model import Manifest
+    from millstream.connectors.sink import Committable, CommitterContext
+
+__all__ = ["Protection", "remove"]
+
+
+class Protection(Enum):
+    """What keeps results exactly-once."""
+
+    #: A run that a newer one has taken over cannot publish.
+    FENCING = "fencing"
+    #: Of two writers of one version of the manifest log one loses.
+    PUT_IF_ABSENT = "put-if-absent"
+    #: What is committed is recognised when it is committed again.
+    COMMIT_MARKER = "commit marker"
+    #: Output that no manifest names is dropped.
+    ORPHAN_ABORT = "orphan abort"
+    #: Output is out of the process before the task votes.
+    PRE_COMMIT_FLUSH = "pre-commit flush"
+
+
+def remove(protection: Protection) -> None:
+    """Take a protection away, in this process and those forked from it."""
+    _REMOVALS[protection]()
+
+
+def _put(owner: object, name: str, replacement: object) -> None:
+    getattr(owner, name)  # a name that is gone would remove nothing
+    setattr(owner, name, replacement)
+
+
+def _remove_fencing() -> None:
+    def publish(log: ManifestLog, manifest: Manifest) -> int:
+        """Take the next free version, whoever wrote the one before."""
+        own = replace(manifest, generation=log.generation)
+        while True:
+            version = log.versions()[-1] + 1
+            content = manifest_log._encode(version, log.generation, "checkpoint", own)  # noqa: SLF001
+            if log._storage.put_if_absent(log.name(version), content):  # noqa: SLF001
+                return version
+
+    _put(ManifestLog, "publish", publish)
+    _put(ManifestLog, "check_fence", lambda _: None)
+    _put(ManifestLog, "is_fenced", lambda _: False)
+
+
+def _remove_put_if_absent() -> None:
+    def put(storage: LocalStorage, name: str, content: bytes) -> bool:
+        storage.write(name, content)
+        return True
+
+    _put(LocalStorage, "put_if_absent", put)
+
+
+def _remove_commit_marker() -> None:
+    committer = write_ahead_sink._WriteAheadCommitter  # noqa: SLF001
+    opened = committer.open
+
+    def open_forgetful(self: Any, context: CommitterContext) -> None:  # noqa: ANN401 - private class
+        opened(self, context)
+        _put(self._notes, "is_checkpoint_committed", lambda *_: False)
+
+    _put(committer, "open", open_forgetful)
+    _put(CommitNotes, "read", lambda *_: {})
+    _put(TransactionControl, "marker", lambda *_: None)
+
+
+def _remove_orphan_abort() -> None:
+    _put(coordinator, "abort_orphans", lambda *_: None)
+
+
+def _remove_flush() -> None:
+    unflushed: list[PendingFile] = []  # what nobody holds would be closed, and so be flushed
+
+    def seal(file: PendingFile) -> Committable:
+        unflushed.append(file)
+        return {"pending": str(file.path.relative_to(file.base)), "final": file.final}
+
+    _put(PendingFile, "seal", seal)
+    _put(PooledProducer, "flush", lambda _: None)
+
+
+_REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
+    Protection.FENCING: _remove_fencing,
+    Protection.PUT_IF_ABSENT: _remove_put_if_absent,
+    Protection.COMMIT_MARKER: _remove_commit_marker,
+    Protection.ORPHAN_ABORT: _remove_orphan_abort,
+    Protection.PRE_COMMIT_FLUSH: _remove_flush,
+}

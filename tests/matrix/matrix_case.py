@@ -1,0 +1,393 @@
+"""One case of the crash matrix: a sink, a crash point, a fault, a seed; run and judged.
+
+The driver processes come from a fork server that has everything imported, so that a start costs
+a hundredth of what a new Python costs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.matrix.matrix_driver import FENCED, DriverPlan, drive, expected
+from tests.matrix.matrix_targets import KINDS, make_target
+
+from millstream.crash_points import CRASH_POINTS, points_of
+from millstream.testing.crash import group_lives
+from millstream.testing.faults import ArmedFault, Fault, Rendezvous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.context import ForkServerProcess
+
+    from tests.matrix.matrix_targets import MatrixTarget, Reader, Result
+
+    from millstream.testing.unprotected import Protection
+
+__all__ = ["Case", "CaseFailedError", "all_cases", "run_case"]
+
+#: Seconds for one driver, and for a sign of one.
+DEADLINE = float(os.environ.get("MILLSTREAM_MATRIX_DEADLINE", "90"))
+#: Seconds between two looks of the reader.
+PAUSE = 0.01
+#: Where a driver is killed so that the next one has something to recover: orphans, and an epoch
+#: that is published and not committed.
+WITH_ORPHANS = "task.ack.before:8"
+UNCOMMITTED = "manifest.publish.after:2"
+#: Where a second driver stops until the first has gone on; "" does not stop.
+SECOND_STOPS = ("log.open.after:1", "recover.abort.after:1", "epoch.end.before:1", "")
+
+
+class CaseFailedError(AssertionError):
+    """Results were lost, repeated, wrong or out of order, or the job did not come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cell of the matrix, with a seed."""
+
+    kind: str
+    point: str
+    fault: Fault
+    seed: int
+
+    def __str__(self) -> str:
+        """For the names of tests."""
+        return f"{self.kind}-{self.point}-{self.fault.name.lower()}-{self.seed}"
+
+    @staticmethod
+    def parse(text: str) -> Case:
+        """The inverse of ``str``; raises ValueError."""
+        faults = "|".join(fault.name.lower() for fault in Fault)
+        kinds = "|".join(map(re.escape, KINDS))
+        match = re.fullmatch(rf"({kinds})-(.+)-({faults})-(\d+)", text)
+        if match is None:
+            raise ValueError(text)
+        return Case(match[1], match[2], Fault[match[3].upper()], int(match[4]))
+
+
+def all_cases(seed: int) -> list[Case]:
+    """Every combination that exists, for one seed."""
+    return [
+        Case(kind, point, fault, seed)
+        for kind, target in KINDS.items()
+        for point in points_of("driver", "task", *target.parts)
+        for fault in Fault
+        if _exists(target, point, fault)
+    ]
+
+
+def _exists(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
+    if point.startswith("splits.log."):
+        return fault is not Fault.KILL_WORKER  # no task has run yet
+    if fault is Fault.KILL_DRIVER_ALONE:
+        return not CRASH_POINTS[point].startswith("driver") and not _in_recovery(point)
+    if target.server_error is None and fault is Fault.CONNECTION_CUT:
+        return point.endswith(".before")
+    if fault is Fault.APPLIED_BUT_FAILED:
+        return point.endswith(".after") or target.server_error is not None
+    return True
+
+
+def _in_recovery(point: str) -> bool:
+    return point.startswith(("recover.", "log.open.", "kafka.abort."))
+
+
+@dataclass
+class _Drivers:
+    """Starts drivers of one case, one directory each."""
+
+    plan: DriverPlan
+    processes: list[ForkServerProcess] = field(default_factory=list)
+
+    def start(self, point: str = "", fault: Fault = Fault.KILL_DRIVER, **more: object) -> _Driver:
+        """Start one."""
+        number = len(self.processes)
+        directory = self.plan.directory / f"driver-{number}"
+        directory.mkdir()
+        plan = replace(
+            self.plan,
+            directory=directory,
+            point=point,
+            fault=fault,
+            seed=10 * self.plan.seed + number,
+            **more,  # type: ignore[arg-type]
+        )
+        process = multiprocessing.get_context("forkserver").Process(target=drive, args=(plan,))
+        process.start()
+        self.processes.append(process)
+        return _Driver(process, plan)
+
+    def kill(self) -> None:
+        """Kill what still runs."""
+        for process in self.processes:
+            _kill_group(process.pid or 0)
+            process.join()
+
+
+@dataclass
+class _Driver:
+    process: ForkServerProcess
+    plan: DriverPlan
+
+    @property
+    def signs(self) -> Rendezvous:
+        return Rendezvous(self.plan.directory)
+
+    @property
+    def output(self) -> str:
+        path = self.plan.directory / "output.txt"
+        return path.read_text() if path.exists() else ""
+
+    def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        self.process.join(DEADLINE)
+        code = self.process.exitcode
+        if code is None:
+            self._show_stacks()
+            raise CaseFailedError(f"a driver did not end in {DEADLINE} s:\n{self.output}")
+        return code
+
+    def _show_stacks(self) -> None:
+        """Let every process of the group write where it stands."""
+        os.killpg(self.process.pid or 0, signal.SIGUSR2)
+        time.sleep(1)  # it has hung for long; this is for the message only
+
+    def wait_until_reached(self) -> bool:
+        """Wait for its fault; False if it ended without."""
+        limit = time.monotonic() + DEADLINE
+        while not self.signs.given(ArmedFault.REACHED):
+            if self.process.exitcode is not None:
+                return self.signs.given(ArmedFault.REACHED)
+            if time.monotonic() > limit:
+                raise CaseFailedError(f"{self.plan.point} was not reached:\n{self.output}")
+            time.sleep(PAUSE / 2)
+        return True
+
+
+class Watcher(threading.Thread):
+    """Reads all the time, and judges what it sees."""
+
+    def __init__(self, target: MatrixTarget) -> None:
+        super().__init__(daemon=True)
+        self.wrong = ""
+        self.looks = 0
+        self._target = target
+        self._wanted = Counter(expected())
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Look until told to stop, and once more then."""
+        try:
+            reader = self._target.reader()
+            try:
+                while not self.wrong and not self._over.wait(PAUSE):
+                    self._look(reader)
+                self._look(reader)
+            finally:
+                reader.close()
+        except Exception as error:  # noqa: BLE001 - judged by whoever waits
+            self.wrong = f"the reader failed: {error!r}"
+
+    def _look(self, reader: Reader) -> None:
+        for rows in reader.look():
+            self.wrong = self.wrong or judge(rows, self._wanted)
+        self.looks += 1
+
+    def stop(self) -> None:
+        """Stop looking."""
+        self._over.set()
+        self.join()
+
+
+def judge(rows: list[Result], wanted: Counter[Result]) -> str:
+    """What is wrong with rows in the order of reading: each once, per key 1, 2, 3, ..."""
+    surplus = Counter(rows) - wanted
+    if surplus:
+        return f"wrong or twice: {list(surplus.items())[:3]}"
+    reached: Counter[str] = Counter()
+    for key, number, _ in rows:
+        reached[key] += 1
+        if number != reached[key]:
+            return f"{key} number {number} was read as its number {reached[key]}"
+    return ""
+
+
+def run_case(
+    case: Case,
+    address: str,
+    directory: Path,
+    passings: dict[str, int],
+    without: tuple[Protection, ...] = (),
+) -> None:
+    """Run a case.
+
+    Args:
+        case: what happens.
+        address: of a new target.
+        directory: for this case.
+        passings: how often each point is passed in a run that nothing disturbs (``count``).
+        without: protections that are taken away.
+
+    Raises:
+        CaseFailedError: the sink, or the job, did not do what it promises.
+    """
+    chance = random.Random(str(case))
+    target = make_target(case.kind, address)
+    target.create()
+    plan = DriverPlan(
+        case.kind, address, directory / "checkpoints", directory, case.seed, without=without
+    )
+    drivers = _Drivers(plan)
+    watcher = Watcher(target)
+    watcher.start()
+    try:
+        _disturb(case, drivers, chance, passings)
+        for _ in range(3):  # a driver that failed is started again by whoever runs the job
+            last = drivers.start()
+            code = last.wait()
+            if code == 0:
+                break
+        if code:
+            raise CaseFailedError(f"the job does not come to its end ({code}):\n{last.output}")
+    finally:
+        drivers.kill()
+        watcher.stop()
+    _judge_end(target, watcher)
+
+
+def _judge_end(target: MatrixTarget, watcher: Watcher) -> None:
+    if watcher.wrong:
+        raise CaseFailedError(f"the reader beside: {watcher.wrong}")
+    if not watcher.looks:
+        raise CaseFailedError("the reader beside never came to read")
+    reader = target.reader()
+    try:
+        wanted = expected()
+        limit = time.monotonic() + 5  # for readers that are sent what there is bit by bit
+        while any(len(rows) < len(wanted) for rows in reader.look()) and time.monotonic() < limit:
+            pass
+        for rows in reader.look():
+            wrong = judge(rows, Counter(wanted))
+            if wrong:
+                raise CaseFailedError(f"the reader after: {wrong}")
+            if len(rows) != len(wanted):
+                raise CaseFailedError(f"{len(wanted) - len(rows)} of {len(wanted)} rows are lost")
+    finally:
+        reader.close()
+    left = target.leftovers()
+    if left:
+        raise CaseFailedError(f"left over: {left}")
+
+
+def _disturb(
+    case: Case, drivers: _Drivers, chance: random.Random, passings: dict[str, int]
+) -> None:
+    point = f"{case.point}:{chance.randint(1, max(1, passings.get(case.point, 0) * 2 // 3))}"
+    if _in_recovery(case.point):
+        point = f"{case.point}:1"
+        orphans = case.point.startswith("kafka.abort.") or chance.random() < 0.5
+        killed = drivers.start(WITH_ORPHANS if orphans else UNCOMMITTED)
+        if killed.wait() != -signal.SIGKILL:
+            raise CaseFailedError(f"{killed.plan.point} was not reached:\n{killed.output}")
+    first = drivers.start(point, case.fault)
+    if not first.wait_until_reached():
+        raise CaseFailedError(f"{point} was not reached:\n{first.output}")
+    if case.fault is Fault.KILL_DRIVER:
+        first.wait()
+    elif case.fault is Fault.KILL_DRIVER_ALONE:
+        _let_worker_go_on(first, drivers)
+    elif case.fault is Fault.SECOND_DRIVER:
+        _start_second(first, drivers, chance)
+    elif first.wait():
+        raise CaseFailedError(f"the driver should have survived:\n{first.output}")
+
+
+def _let_worker_go_on(first: _Driver, drivers: _Drivers) -> None:
+    """The worker of a dead driver goes on when the next driver has recovered."""
+    first.wait()
+    second = drivers.start("recover.abort.after:1", Fault.SECOND_DRIVER)
+    if not second.wait_until_reached():
+        raise CaseFailedError(f"the next driver ended:\n{second.output}")
+    first.signs.give(ArmedFault.GO)
+    _wait_for_group(first.process.pid or 0)
+    second.signs.give(ArmedFault.GO)
+    if second.wait():
+        raise CaseFailedError(f"the next driver failed:\n{second.output}")
+
+
+def _start_second(first: _Driver, drivers: _Drivers, chance: random.Random) -> None:
+    """While the first driver stands still, a second one starts; then the first goes on."""
+    stop = chance.choice(SECOND_STOPS)
+    second = drivers.start(stop, Fault.SECOND_DRIVER)
+    if stop:
+        second.wait_until_reached()
+    elif chance.random() < 0.5:  # else both at once
+        second.wait()
+    first.signs.give(ArmedFault.GO)
+    if first.wait() not in {0, FENCED}:
+        raise CaseFailedError(f"the first driver was not fenced:\n{first.output}")
+    second.signs.give(ArmedFault.GO)
+    if second.wait():
+        raise CaseFailedError(f"the second driver failed:\n{second.output}")
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _wait_for_group(group: int) -> None:
+    limit = time.monotonic() + DEADLINE
+    while time.monotonic() < limit:
+        if not group_lives(group):
+            return
+        time.sleep(PAUSE)
+    raise CaseFailedError(f"processes of the dead driver {group} live on")
+
+
+def count_passings(kind: str, address: str, directory: Path) -> dict[str, int]:
+    """How often each point is passed in a run that nothing disturbs."""
+    make_target(kind, address).create()
+    drivers = _Drivers(DriverPlan(kind, address, directory / "checkpoints", directory, 1))
+    driver = drivers.start(record=True)
+    if driver.wait():
+        raise CaseFailedError(f"the undisturbed run failed:\n{driver.output}")
+    found: Counter[str] = Counter()
+    for path in driver.plan.directory.iterdir():
+        name = path.name.rpartition(".")[0]
+        if name in CRASH_POINTS:
+            found[name] += 1
+    return dict(found)
+
+
+@contextmanager
+def fork_server() -> Iterator[None]:
+    """The fork server has everything imported that drivers use."""
+    root = str(Path(__file__).parents[2])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, f"{root}/src", before]))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.matrix.matrix_driver", "confluent_kafka"])
+    try:
+        warm = context.Process(target=time.monotonic)
+        warm.start()
+        warm.join()
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

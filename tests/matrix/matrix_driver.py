@@ -1,0 +1,154 @@
+"""The driver of a job of the crash matrix: a running count per key, as a function for a process.
+
+It restarts the run after an error, as a restart strategy does, and ends when a newer driver has
+taken over.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import itertools
+import os
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.databases.database_job import EVENT, Count
+from tests.matrix.matrix_targets import RESULT, Result, make_target
+
+from millstream import crash_points
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.common import Row
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.testing.crash import record_everything
+from millstream.testing.faults import ArmedFault, Fault
+from millstream.testing.process_cluster import ProcessCluster, WorkerPool
+from millstream.testing.unprotected import Protection, remove
+
+if TYPE_CHECKING:
+    from tests.matrix.matrix_targets import MatrixTarget
+
+    from millstream.graph.model import JobGraph
+
+RECORDS = 120
+PER_EPOCH = 20
+#: Exit codes.
+GAVE_UP = 3
+FENCED = 4
+RESTARTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class DriverPlan:
+    """What one driver process is to do."""
+
+    kind: str
+    address: str
+    checkpoints: Path
+    #: Where its output, passings and signs go; fresh for each process.
+    directory: Path
+    seed: int
+    #: ``name:n``; empty: none.
+    point: str = ""
+    fault: Fault = Fault.KILL_DRIVER
+    #: Only count the passings of all points.
+    record: bool = False
+    #: Protections that are taken away.
+    without: tuple[Protection, ...] = ()
+
+
+def events() -> list[Row]:
+    """The records, in the order in which they are read."""
+    return [Row(id=i, key=f"key-{i * i % 13}") for i in range(RECORDS)]
+
+
+def expected() -> list[Result]:
+    """The rows that the job writes."""
+    rows = []
+    counts: dict[str, int] = {}
+    for event in events():
+        counts[event.key] = counts.get(event.key, 0) + 1
+        rows.append((event.key, counts[event.key], event.id))
+    return sorted(rows)
+
+
+def job_graph(target: MatrixTarget) -> JobGraph:
+    """The job."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2)
+    stream = env.from_collection(events(), EVENT).uid("events")
+    counts = stream.key_by(lambda row: row.key).process(Count(), RESULT).uid("counts")
+    for number, sink in enumerate(target.sinks()):
+        counts.sink_to(sink).uid(f"sink-{number}")
+    return env.get_job_graph("matrix")
+
+
+def drive(plan: DriverPlan) -> None:
+    """Run the job to its end, in a process of its own that is the leader of its group."""
+    os.setpgid(0, 0)
+    output = os.open(plan.directory / "output.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # A driver that hangs is asked where.
+    faulthandler.register(signal.SIGUSR2, file=output, all_threads=True)
+    for protection in plan.without:
+        remove(protection)
+    target = make_target(plan.kind, plan.address)
+    fault = _arm(plan, target)
+    pool = WorkerPool()
+    if fault is not None:
+        fault.pool = pool
+    code = _run_until_done(plan, target, pool)
+    pool.close()
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _arm(plan: DriverPlan, target: MatrixTarget) -> ArmedFault | None:
+    if plan.record:
+        os.environ[crash_points.COUNT_VARIABLE] = str(plan.directory)
+        crash_points.arm(record_everything())
+    if not plan.point:
+        return None
+    return ArmedFault(
+        plan.point,
+        plan.fault,
+        plan.directory,
+        server_error=target.server_error,
+        own_parts=target.parts,
+    )
+
+
+def _run_until_done(plan: DriverPlan, target: MatrixTarget, pool: WorkerPool) -> int:
+    for number in range(RESTARTS):
+        cluster: ProcessCluster | None = None
+        try:
+            cluster = ProcessCluster(
+                pool,
+                job_graph(target),
+                plan.checkpoints,
+                limits=itertools.repeat(PER_EPOCH),
+                seed=100 * plan.seed + number,
+            )
+            cluster.run()
+        except Exception:  # noqa: BLE001 - as a restart strategy does
+            traceback.print_exc()
+            if _is_overtaken(plan.checkpoints):
+                return FENCED
+        else:
+            return 0
+        finally:
+            if cluster is not None:
+                cluster.coordinator.close()
+    return GAVE_UP
+
+
+def _is_overtaken(checkpoints: Path) -> bool:
+    """Whether the newest generation is another process's."""
+    newest = [entry.owner for entry in ManifestLog(LocalStorage(checkpoints)).entries()][-1:]
+    return newest != [] and newest[0] != f"{socket.gethostname()}:{os.getpid()}"

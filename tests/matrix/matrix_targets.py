@@ -1,0 +1,386 @@
+"""Where the jobs of the crash matrix write to, and readers of it.
+
+A target is made from its kind and an address, so that a driver in another process makes the same
+one.  Its reader lives in the test's process and sees what any client sees.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import psycopg
+from tests.databases.server import execute
+from tests.databases.targets import RESULT, CommitTableTarget, SqliteTarget, Target, TwoPhaseTarget
+
+from kafka import KafkaConsumer, TopicPartition
+from millstream.connectors.file_sink import FileSink
+from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.connectors.write_ahead_sink import CheckpointCommitter, GenericWriteAheadSink
+from millstream.datastream.connectors.kafka import (
+    DeliveryGuarantee,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+)
+from millstream.datastream.formats.json import JsonRowSerializationSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.connectors.sink import Sink
+
+__all__ = ["KINDS", "MatrixTarget", "Reader", "Result", "make_target"]
+
+#: (key, n, id); rows of one key have n = 1, 2, 3, ...
+Result = tuple[str, int, int]
+PARTITIONS = 2
+KAFKA_POLL = 20  # milliseconds
+READ = "SELECT key, n, id FROM results"
+
+
+class Reader(ABC):
+    """Sees what is visible; made and closed in one thread."""
+
+    @abstractmethod
+    def look(self) -> list[list[Result]]:
+        """All rows that are visible now, per sink and in the order of reading."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class MatrixTarget(ABC):
+    """A target of the matrix."""
+
+    #: The parts of ``CRASH_POINTS`` that only a sink like this passes.
+    parts: ClassVar[tuple[str, ...]]
+    #: What the client of the server raises when its connection breaks; None: no server.
+    server_error: ClassVar[type[Exception] | None] = None
+
+    def __init__(self, kind: str, address: str) -> None:
+        self.kind = kind
+        self.address = address
+
+    @abstractmethod
+    def create(self) -> None:
+        """Make it, empty."""
+
+    @abstractmethod
+    def sinks(self) -> list[Sink]:
+        """The sinks of one job that all write the same rows."""
+
+    @abstractmethod
+    def reader(self) -> Reader:
+        """A reader; call it in the thread that reads."""
+
+    @abstractmethod
+    def leftovers(self) -> list[object]:
+        """What is pre-committed and not committed."""
+
+
+class _LookingReader(Reader):
+    def __init__(self, target: FileTarget) -> None:
+        self._directory = Path(target.address)
+
+    def look(self) -> list[list[Result]]:
+        names = self._names()
+        # A listing is no snapshot: one that was made while files came may lack an older one.
+        while names != (again := self._names()):
+            names = again
+        rows = (json.loads(line) for name in names for line in _lines(self._directory / name))
+        return [[(row["key"], row["n"], row["id"]) for row in rows]]
+
+    def _names(self) -> list[str]:
+        return sorted(path.name for path in self._directory.glob("[!._]*"))
+
+
+class FileTarget(MatrixTarget):
+    """A directory of JSON lines."""
+
+    parts = ("file sink",)
+
+    def create(self) -> None:
+        Path(self.address).mkdir()
+
+    def sinks(self) -> list[Sink]:
+        return [FileSink.json_lines(self.address, fsync=False)]
+
+    def reader(self) -> Reader:
+        return _LookingReader(self)
+
+    def leftovers(self) -> list[object]:
+        return [path for path in Path(self.address).rglob("*") if ".pending" in str(path)]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+class _TableReader(Reader):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def look(self) -> list[list[Result]]:
+        return [self._target.read(READ)]  # type: ignore[list-item]
+
+
+class SqliteMatrixTarget(MatrixTarget):
+    """A table of an SQLite database."""
+
+    parts = ("commit table",)
+
+    def create(self) -> None:
+        self._table.create()
+
+    @property
+    def _table(self) -> SqliteTarget:
+        return SqliteTarget(self.address)
+
+    def sinks(self) -> list[Sink]:
+        return [self._table.sink()]
+
+    def reader(self) -> Reader:
+        return _TableReader(self._table)
+
+    def leftovers(self) -> list[object]:
+        return list(self._table.leftovers())
+
+
+class _PostgresReader(Reader):
+    def __init__(self, address: str) -> None:
+        self._connection = psycopg.connect(address, autocommit=True)
+
+    def look(self) -> list[list[Result]]:
+        return [self._connection.execute(READ).fetchall()]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresMatrixTarget(MatrixTarget):
+    """A table of a PostgreSQL database."""
+
+    table: ClassVar[type[Target]]
+    server_error = psycopg.OperationalError
+
+    def create(self) -> None:
+        table = self.table(self.address)
+        table.create()
+        for sink in self.sinks():
+            sink.validate()
+
+    def sinks(self) -> list[Sink]:
+        return [self.table(self.address).sink()]
+
+    def reader(self) -> Reader:
+        return _PostgresReader(self.address)
+
+    def leftovers(self) -> list[object]:
+        return list(self.table(self.address).leftovers())
+
+
+class TwoPhaseMatrixTarget(PostgresMatrixTarget):
+    """By prepared transactions."""
+
+    parts = ("PostgreSQL two-phase",)
+    table = TwoPhaseTarget
+
+    def leftovers(self) -> list[object]:
+        # Other cases use the server at the same time; gids begin with the job's id.
+        query = (
+            "SELECT gid FROM pg_prepared_xacts JOIN pg_locks ON virtualtransaction ="
+            " '-1/' || transaction WHERE relation = 'results'::regclass"
+        )
+        return list(execute(self.address, query))
+
+
+class CommitTableMatrixTarget(PostgresMatrixTarget):
+    """By a commit table."""
+
+    parts = ("commit table",)
+    table = CommitTableTarget
+
+
+class _KafkaReader(Reader):
+    """Follows the topic with read_committed, by the independent client."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=servers,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        self._consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        self._seen: list[Result] = []
+
+    def look(self) -> list[list[Result]]:
+        for records in self._consumer.poll(KAFKA_POLL).values():
+            for record in records:
+                row = json.loads(record.value)
+                self._seen.append((row["key"], row["n"], row["id"]))
+        return [self._seen]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _key_of(row: Any) -> bytes:
+    key: str = row.key
+    return key.encode()
+
+
+class KafkaTarget(MatrixTarget):
+    """A topic; the address is "servers topic"."""
+
+    parts = ("kafka sink",)
+    server_error = ConnectionError
+
+    def __init__(self, kind: str, address: str) -> None:
+        super().__init__(kind, address)
+        self._servers, self._topic = address.split()
+
+    def create(self) -> None:
+        """The topic is there: the fixture made it."""
+
+    def sinks(self) -> list[Sink]:
+        serializer = (
+            KafkaRecordSerializationSchema.builder()
+            .set_topic(self._topic)
+            .set_key_serialization_schema(_key_of)
+            .set_value_serialization_schema(JsonRowSerializationSchema.builder().build())
+            .build()
+        )
+        sink = (
+            KafkaSink.builder()
+            .set_bootstrap_servers(self._servers)
+            .set_record_serializer(serializer)
+            .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+            .set_transactional_id_prefix(self._topic)
+            .set_property("linger.ms", "0")
+            .build()
+        )
+        return [sink]
+
+    def reader(self) -> Reader:
+        return _KafkaReader(self._servers, self._topic)
+
+    def leftovers(self) -> list[object]:
+        control = TransactionControl({"bootstrap.servers": self._servers})
+        try:
+            return list(control.open_transactions(self._topic))
+        finally:
+            control.close()
+
+
+class _Notes(CheckpointCommitter):
+    """Reads the number that ``_WrittenAhead`` writes with the rows."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
+        with sqlite3.connect(self._path) as database:
+            found = database.execute("SELECT max(epoch) FROM notes").fetchone()[0]
+        database.close()
+        return found is not None and int(found) >= checkpoint_id
+
+    def commit_checkpoint(self, subtask_idx: int, checkpoint_id: int) -> None:
+        raise AssertionError
+
+
+class _WrittenAhead(GenericWriteAheadSink):
+    """Rows and number in one transaction of SQLite."""
+
+    atomic = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(_Notes(path))
+        self._path = path
+
+    def send_values(self, values: Iterable[Any], checkpoint_id: int, timestamp: int) -> bool:
+        with sqlite3.connect(self._path) as database:
+            rows = [(row.key, row.n, row.id) for row in values]
+            database.executemany("INSERT INTO results VALUES (?, ?, ?)", rows)
+            database.execute("INSERT INTO notes VALUES (?)", (checkpoint_id,))
+        database.close()
+        return True
+
+
+class WriteAheadTarget(SqliteMatrixTarget):
+    """A user's write-ahead sink into SQLite."""
+
+    parts = ("staged values", "write-ahead sink")
+
+    def create(self) -> None:
+        super().create()
+        with sqlite3.connect(self.address) as database:
+            database.execute("CREATE TABLE notes (epoch INT PRIMARY KEY)")
+        database.close()
+
+    def sinks(self) -> list[Sink]:
+        return [_WrittenAhead(self.address)]
+
+    def leftovers(self) -> list[object]:
+        checkpoints = Path(self.address).parent / "checkpoints"
+        return list((checkpoints / "sinks").rglob("*.values"))
+
+
+class _AllReaders(Reader):
+    def __init__(self, readers: list[Reader]) -> None:
+        self._readers = readers
+
+    def look(self) -> list[list[Result]]:
+        return [rows for reader in self._readers for rows in reader.look()]
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+
+class SeveralTarget(MatrixTarget):
+    """A directory, SQLite and a commit table in one job; "address of PostgreSQL|directory"."""
+
+    parts = ("file sink", "commit table", "PostgreSQL two-phase")
+    server_error = psycopg.OperationalError
+
+    def __init__(self, kind: str, address: str) -> None:
+        super().__init__(kind, address)
+        server, directory = address.split("|")
+        self._targets: list[MatrixTarget] = [
+            FileTarget(kind, f"{directory}/files"),
+            SqliteMatrixTarget(kind, f"{directory}/results.db"),
+            TwoPhaseMatrixTarget(kind, server),
+        ]
+
+    def create(self) -> None:
+        for target in self._targets:
+            target.create()
+
+    def sinks(self) -> list[Sink]:
+        return [sink for target in self._targets for sink in target.sinks()]
+
+    def reader(self) -> Reader:
+        return _AllReaders([target.reader() for target in self._targets])
+
+    def leftovers(self) -> list[object]:
+        return [left for target in self._targets for left in target.leftovers()]
+
+
+KINDS: dict[str, type[MatrixTarget]] = {
+    "file": FileTarget,
+    "kafka": KafkaTarget,
+    "postgres-two-phase": TwoPhaseMatrixTarget,
+    "postgres-commit-table": CommitTableMatrixTarget,
+    "sqlite": SqliteMatrixTarget,
+    "write-ahead": WriteAheadTarget,
+    "several": SeveralTarget,
+}
+
+
+def make_target(kind: str, address: str) -> MatrixTarget:
+    """The target of a kind at an address."""
+    return KINDS[kind](kind, address)
