@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from millstream.testing.unprotected import Protection
 
 
-
 class Matrix:
     """Runs cases; servers are started when they are first used.
 

@@ -17,7 +17,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tests.matrix.matrix_driver import FENCED, DriverPlan, drive, expected
 from tests.matrix.matrix_targets import KINDS, make_target
@@ -50,6 +50,10 @@ SECOND_STOPS = ("log.open.after:1", "recover.abort.after:1", "epoch.end.before:1
 
 class CaseFailedError(AssertionError):
     """Results were lost, repeated, wrong or out of order, or the job did not come to its end."""
+
+
+def _fail(message: str) -> NoReturn:
+    raise CaseFailedError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ class _Driver:
         code = self.process.exitcode
         if code is None:
             self._show_stacks()
-            raise CaseFailedError(f"a driver did not end in {DEADLINE} s:\n{self.output}")
+            _fail(f"a driver did not end in {DEADLINE} s:\n{self.output}")
         return code
 
     def _show_stacks(self) -> None:
@@ -170,7 +174,7 @@ class _Driver:
             if self.process.exitcode is not None:
                 return self.signs.given(ArmedFault.REACHED)
             if time.monotonic() > limit:
-                raise CaseFailedError(f"{self.plan.point} was not reached:\n{self.output}")
+                _fail(f"{self.plan.point} was not reached:\n{self.output}")
             time.sleep(PAUSE / 2)
         return True
 
@@ -259,7 +263,7 @@ def run_case(
             if code == 0:
                 break
         if code:
-            raise CaseFailedError(f"the job does not come to its end ({code}):\n{last.output}")
+            _fail(f"the job does not come to its end ({code}):\n{last.output}")
     finally:
         drivers.kill()
         watcher.stop()
@@ -268,9 +272,9 @@ def run_case(
 
 def _judge_end(target: MatrixTarget, watcher: Watcher) -> None:
     if watcher.wrong:
-        raise CaseFailedError(f"the reader beside: {watcher.wrong}")
+        _fail(f"the reader beside: {watcher.wrong}")
     if not watcher.looks:
-        raise CaseFailedError("the reader beside never came to read")
+        _fail("the reader beside never came to read")
     reader = target.reader()
     try:
         wanted = expected()
@@ -280,14 +284,14 @@ def _judge_end(target: MatrixTarget, watcher: Watcher) -> None:
         for rows in reader.look():
             wrong = judge(rows, Counter(wanted))
             if wrong:
-                raise CaseFailedError(f"the reader after: {wrong}")
+                _fail(f"the reader after: {wrong}")
             if len(rows) != len(wanted):
-                raise CaseFailedError(f"{len(wanted) - len(rows)} of {len(wanted)} rows are lost")
+                _fail(f"{len(wanted) - len(rows)} of {len(wanted)} rows are lost")
     finally:
         reader.close()
     left = target.leftovers()
     if left:
-        raise CaseFailedError(f"left over: {left}")
+        _fail(f"left over: {left}")
 
 
 def _disturb(
@@ -299,10 +303,10 @@ def _disturb(
         orphans = case.point.startswith("kafka.abort.") or chance.random() < 0.5
         killed = drivers.start(WITH_ORPHANS if orphans else UNCOMMITTED)
         if killed.wait() != -signal.SIGKILL:
-            raise CaseFailedError(f"{killed.plan.point} was not reached:\n{killed.output}")
+            _fail(f"{killed.plan.point} was not reached:\n{killed.output}")
     first = drivers.start(point, case.fault)
     if not first.wait_until_reached():
-        raise CaseFailedError(f"{point} was not reached:\n{first.output}")
+        _fail(f"{point} was not reached:\n{first.output}")
     if case.fault is Fault.KILL_DRIVER:
         first.wait()
     elif case.fault is Fault.KILL_DRIVER_ALONE:
@@ -310,7 +314,7 @@ def _disturb(
     elif case.fault is Fault.SECOND_DRIVER:
         _start_second(first, drivers, chance)
     elif first.wait():
-        raise CaseFailedError(f"the driver should have survived:\n{first.output}")
+        _fail(f"the driver should have survived:\n{first.output}")
 
 
 def _let_worker_go_on(first: _Driver, drivers: _Drivers) -> None:
@@ -318,12 +322,12 @@ def _let_worker_go_on(first: _Driver, drivers: _Drivers) -> None:
     first.wait()
     second = drivers.start("recover.abort.after:1", Fault.SECOND_DRIVER)
     if not second.wait_until_reached():
-        raise CaseFailedError(f"the next driver ended:\n{second.output}")
+        _fail(f"the next driver ended:\n{second.output}")
     first.signs.give(ArmedFault.GO)
     _wait_for_group(first.process.pid or 0)
     second.signs.give(ArmedFault.GO)
     if second.wait():
-        raise CaseFailedError(f"the next driver failed:\n{second.output}")
+        _fail(f"the next driver failed:\n{second.output}")
 
 
 def _start_second(first: _Driver, drivers: _Drivers, chance: random.Random) -> None:
@@ -336,10 +340,10 @@ def _start_second(first: _Driver, drivers: _Drivers, chance: random.Random) -> N
         second.wait()
     first.signs.give(ArmedFault.GO)
     if first.wait() not in {0, FENCED}:
-        raise CaseFailedError(f"the first driver was not fenced:\n{first.output}")
+        _fail(f"the first driver was not fenced:\n{first.output}")
     second.signs.give(ArmedFault.GO)
     if second.wait():
-        raise CaseFailedError(f"the second driver failed:\n{second.output}")
+        _fail(f"the second driver failed:\n{second.output}")
 
 
 def _kill_group(group: int) -> None:
@@ -355,7 +359,7 @@ def _wait_for_group(group: int) -> None:
         if not group_lives(group):
             return
         time.sleep(PAUSE)
-    raise CaseFailedError(f"processes of the dead driver {group} live on")
+    _fail(f"processes of the dead driver {group} live on")
 
 
 def count_passings(kind: str, address: str, directory: Path) -> dict[str, int]:
@@ -364,7 +368,7 @@ def count_passings(kind: str, address: str, directory: Path) -> dict[str, int]:
     drivers = _Drivers(DriverPlan(kind, address, directory / "checkpoints", directory, 1))
     driver = drivers.start(record=True)
     if driver.wait():
-        raise CaseFailedError(f"the undisturbed run failed:\n{driver.output}")
+        _fail(f"the undisturbed run failed:\n{driver.output}")
     found: Counter[str] = Counter()
     for path in driver.plan.directory.iterdir():
         name = path.name.rpartition(".")[0]

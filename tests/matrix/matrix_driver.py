@@ -14,11 +14,11 @@ import socket
 import sys
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.databases.database_job import EVENT, Count
-from tests.matrix.matrix_targets import RESULT, Result, make_target
+from tests.databases.targets import RESULT
+from tests.matrix.matrix_targets import Result, make_target
 
 from millstream import crash_points
 from millstream.checkpoint.local_storage import LocalStorage
@@ -31,6 +31,8 @@ from millstream.testing.process_cluster import ProcessCluster, WorkerPool
 from millstream.testing.unprotected import Protection, remove
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.matrix.matrix_targets import MatrixTarget
 
     from millstream.graph.model import JobGraph

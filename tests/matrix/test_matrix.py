@@ -12,24 +12,31 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.matrix.matrix_case import Case, all_cases
+from tests.matrix.matrix_targets import KINDS
+
+from millstream.crash_points import points_of
 
 if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
 
 SEED: Final = 1
-#: Of each sink and fault.
-SAMPLE: Final = 5
+#: Cases.
+LEAST: Final = 150
+#: Of each sink and fault: so many at points of the sink's own, so many at all others.
+SAMPLE: Final = (2, 3)
 
 
 def sample() -> list[Case]:
-    """Cases of every sink with every fault, the sinks' own points before the protocol's."""
+    """Cases of every sink with every fault."""
     chosen: list[Case] = []
     chance = random.Random(SEED)
-    groups: dict[tuple[str, str], list[Case]] = {}
+    groups: dict[tuple[str, str, bool], list[Case]] = {}
     for case in all_cases(SEED):
-        groups.setdefault((case.kind, case.fault.name), []).append(case)
-    for cases in groups.values():
-        chosen += chance.sample(cases, min(SAMPLE, len(cases)))
+        own = case.point in points_of(*KINDS[case.kind].parts)
+        groups.setdefault((case.kind, case.fault.name, own), []).append(case)
+    for (_, _, own), cases in groups.items():
+        chosen += chance.sample(cases, min(SAMPLE[0 if own else 1], len(cases)))
+    assert len(chosen) >= LEAST
     return chosen
 
 

@@ -21,13 +21,13 @@ import socket
 import stat
 import time
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream import crash_points
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from millstream.testing.process_cluster import WorkerPool
 
@@ -178,9 +178,9 @@ def cut_connections(how: int) -> int:
         How many there were.
     """
     number = 0
-    for entry in os.listdir("/proc/self/fd"):
+    for entry in Path("/proc/self/fd").iterdir():
         try:
-            descriptor = int(entry)
+            descriptor = int(entry.name)
             if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 continue
             copy = socket.socket(fileno=os.dup(descriptor))

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import cloudpickle
-import pyarrow as pa
 
 from millstream.common.pickling import dumps, loads
 from millstream.errors import MillstreamError
@@ -32,6 +31,8 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkProcess
+
+    import pyarrow as pa
 
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
@@ -172,7 +173,7 @@ def _serve(connection: Connection, foreign: list[Connection]) -> None:
     current = ""
     with contextlib.suppress(EOFError, OSError):  # the driver is gone, or has let go
         while True:
-            request: _TaskRequest = loads(connection.recv_bytes())
+            request = cast("_TaskRequest", loads(connection.recv_bytes()))
             if request.run != current:
                 _close(instances)
                 current = request.run

@@ -1,0 +1,60 @@
+"""The table of a run of the crash matrix, for the terminal and for ``docs/crash_matrix.md``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from tests.matrix.matrix_targets import KINDS
+
+from millstream.testing.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.matrix.matrix_case import Case
+
+__all__ = ["make_table", "write_into"]
+
+BEGIN: Final = "<!-- table of the last run: begin -->\n"
+END: Final = "<!-- table of the last run: end -->\n"
+
+
+def make_table(passed: Iterable[Case], failed: Iterable[Case], seeds: int) -> str:
+    """Markdown: a row per sink, a column per fault, and the bound."""
+    good, bad = Counter(map(_cell, passed)), Counter(map(_cell, failed))
+    lines = [
+        "| sink | " + " | ".join(fault.value for fault in Fault) + " |",
+        "|---|" + "---:|" * len(Fault),
+    ]
+    for kind in KINDS:
+        cells = [_text(good[kind, fault], bad[kind, fault]) for fault in Fault]
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
+    clean, wrong = good.total(), bad.total()
+    lines.append("")
+    verdict = f"{clean + wrong} runs with {seeds} seed(s), {wrong} failed."
+    if not wrong and clean:
+        verdict += f" {clean} clean runs: a failure is rarer than {3 / clean:.2%} of runs at 95 %."
+    return "\n".join([*lines, verdict, ""])
+
+
+def _cell(case: Case) -> tuple[str, Fault]:
+    return case.kind, case.fault
+
+
+def _text(good: int, bad: int) -> str:
+    if not good and not bad:
+        return ""
+    return f"{good}" if not bad else f"**{bad} of {good + bad} failed**"
+
+
+def write_into(page: Path, table: str) -> None:
+    """Replace the table of a page; raises ValueError if it has no place for one."""
+    text = page.read_text()
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        message = f"{page} lacks the lines {BEGIN!r} and {END!r}"
+        raise ValueError(message)
+    page.write_text(f"{head}{begin}\n{table}\n{end}{tail}")

@@ -1,0 +1,80 @@
+"""All cases of the crash matrix, seed after seed, for as long as asked: ``make soak``.
+
+``MILLSTREAM_SOAK_SECONDS`` says how long, ``MILLSTREAM_MATRIX_SEED`` the first seed (default: the
+time), ``MILLSTREAM_MATRIX_PAGE`` a page whose table is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.matrix.matrix_case import Case, CaseFailedError, all_cases
+from tests.matrix.matrix_table import make_table, write_into
+
+if TYPE_CHECKING:
+    from tests.matrix.conftest import Matrix
+
+
+class Soak:
+    """Runs cases side by side until the time is over."""
+
+    def __init__(self, matrix: Matrix, seconds: float, seed: int) -> None:
+        self.passed: list[Case] = []
+        self.failed: list[Case] = []
+        self.seeds = 0
+        self._matrix = matrix
+        self._end = time.monotonic() + seconds
+        self._seed = seed
+        self._left: list[Case] = []
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Run one thread per processor; each waits for its drivers most of the time."""
+        threads = os.cpu_count() or 1
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(self._run_cases) for _ in range(threads)]:
+                done.result()
+
+    def _run_cases(self) -> None:
+        while (case := self._next()) is not None:
+            try:
+                self._matrix.run(case)
+            except CaseFailedError as error:
+                self.failed.append(case)
+                print(f"FAILED, replay with MILLSTREAM_MATRIX_CASES={case}: {error}")
+            else:
+                self.passed.append(case)
+
+    def _next(self) -> Case | None:
+        with self._lock:
+            if time.monotonic() > self._end:
+                return None
+            if not self._left:
+                seed = self._seed + self.seeds
+                self.seeds += 1
+                print(f"seed {seed}; so far {len(self.passed)} passed, {len(self.failed)} failed")
+                self._left = all_cases(seed)
+                random.Random(seed).shuffle(self._left)
+            return self._left.pop()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_soak(matrix: Matrix) -> None:
+    seconds = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
+    soak = Soak(matrix, seconds, int(os.environ.get("MILLSTREAM_MATRIX_SEED", time.time())))
+    soak.run()
+    table = make_table(soak.passed, soak.failed, soak.seeds)
+    print(table)
+    page = os.environ.get("MILLSTREAM_MATRIX_PAGE")
+    if page:
+        write_into(Path(page), table)
+    assert not soak.failed
+    assert soak.passed

@@ -1,0 +1,59 @@
+"""The matrix has teeth: take a protection away and cases fail that pass with it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from tests.matrix.matrix_case import Case, CaseFailedError
+
+from millstream.testing.faults import Fault
+from millstream.testing.unprotected import Protection
+
+if TYPE_CHECKING:
+    from tests.matrix.conftest import Matrix
+
+#: Failures of the matrix itself, which show nothing.
+NO_ANSWER: Final = re.compile(r"was not reached|did not end in|the reader failed")
+#: Protection -> kinds of sinks, point and fault.
+TEETH: Final = [
+    (Protection.FENCING, "kafka", "manifest.publish.before", Fault.SECOND_DRIVER),
+    (Protection.FENCING, "postgres-two-phase", "manifest.publish.before", Fault.SECOND_DRIVER),
+    (Protection.FENCING, "postgres-commit-table", "epoch.acks.after", Fault.SECOND_DRIVER),
+    (Protection.PUT_IF_ABSENT, "kafka", "manifest.publish.before", Fault.SECOND_DRIVER),
+    (Protection.PUT_IF_ABSENT, "postgres-two-phase", "epoch.acks.after", Fault.SECOND_DRIVER),
+    (Protection.COMMIT_MARKER, "sqlite", "notes.commit.after", Fault.KILL_DRIVER),
+    (Protection.COMMIT_MARKER, "write-ahead", "wal.send.after", Fault.KILL_DRIVER),
+    (Protection.COMMIT_MARKER, "postgres-commit-table", "notes.commit.after", Fault.KILL_DRIVER),
+    (Protection.COMMIT_MARKER, "postgres-two-phase", "prepared.commit.after", Fault.KILL_DRIVER),
+    (Protection.COMMIT_MARKER, "kafka", "kafka.commit.after", Fault.KILL_DRIVER),
+    (Protection.ORPHAN_ABORT, "file", "task.ack.before", Fault.KILL_DRIVER),
+    (Protection.ORPHAN_ABORT, "postgres-two-phase", "epoch.acks.after", Fault.KILL_DRIVER),
+    (Protection.ORPHAN_ABORT, "kafka", "epoch.acks.after", Fault.KILL_DRIVER),
+    (Protection.PRE_COMMIT_FLUSH, "file", "manifest.publish.after", Fault.KILL_DRIVER),
+    (Protection.PRE_COMMIT_FLUSH, "kafka", "manifest.publish.after", Fault.KILL_DRIVER),
+]
+SEEDS: Final = (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("protection", "kind", "point", "fault"),
+    TEETH,
+    ids=[f"{tooth[0].name.lower()}-{tooth[1]}-{tooth[2]}" for tooth in TEETH],
+)
+def test_without_protection_the_matrix_fails(
+    protection: Protection, kind: str, point: str, fault: Fault, matrix: Matrix
+) -> None:
+    found = []
+    for seed in SEEDS:
+        case = Case(kind, point, fault, seed)
+        matrix.run(case)
+        try:
+            matrix.run(case, (protection,))
+        except CaseFailedError as error:
+            found.append(str(error))
+            if not NO_ANSWER.search(found[-1]):
+                print(found[-1])
+                return
+    pytest.fail(f"nobody noticed that {protection.value} is missing: {found}")
