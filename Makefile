@@ -39,8 +39,9 @@ format: $(VENV)/ready ## rewrite the source in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(VENV)/ready ## kill tests at random moments for SOAK_SECONDS (600)
-	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m soak -s
+soak: $(VENV)/ready ## kills on Spark, then the crash matrix, SOAK_SECONDS (600) each
+	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) MILLSTREAM_MATRIX_PAGE=docs/crash_matrix.md \
+	$(BIN)/python -m pytest -m soak -s
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 	$(BIN)/python -m bench

@@ -38,7 +38,8 @@ __all__ = ["KINDS", "MatrixTarget", "Reader", "Result", "make_target"]
 Result = tuple[str, int, int]
 PARTITIONS = 2
 KAFKA_POLL = 20  # milliseconds
-READ = "SELECT key, n, id FROM results"
+#: A table has no order; that a key's rows come in order shows in that there is never a hole.
+READ = "SELECT key, n, id FROM results ORDER BY key, n"
 
 
 class Reader(ABC):
