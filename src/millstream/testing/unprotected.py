@@ -93,7 +93,7 @@ def _remove_commit_marker() -> None:
 
     _put(committer, "open", open_forgetful)
     _put(CommitNotes, "read", lambda *_: {})
-    _put(TransactionControl, "marker", lambda *_: None)
+    _put(TransactionControl, "newest_marker", lambda *_: (-1, None))
 
 
 def _remove_orphan_abort() -> None:
