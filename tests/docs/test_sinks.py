@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millstream.checkpoint import LocalStorage
 from millstream.common import Types
+from millstream.connectors.sink import CommitRequest, CommitterContext, WriterContext
 from millstream.runtime.batch import Batch
 from millstream.testing.conformance import check_sink
 
@@ -50,6 +52,45 @@ def test_write_ahead(page: Any, tmp_path: Path) -> None:
     query(path, "CREATE TABLE notes (job TEXT, sink TEXT, epoch INT, PRIMARY KEY (job, sink))")
     batches = [Batch(Types.LONG(), values=[1, 2, 3]), Batch(Types.LONG(), values=[4])]
     check_sink(lambda: page.SqliteRows(path), batches, lambda: query(path, "SELECT * FROM results"))
+
+
+def test_write_ahead_by_two_drivers_at_a_time(page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    query(path, "CREATE TABLE results (row TEXT)")
+    query(path, "CREATE TABLE notes (job TEXT, sink TEXT, epoch INT, PRIMARY KEY (job, sink))")
+    storage = LocalStorage(tmp_path / "checkpoint", fsync=False)
+
+    def staged(epoch: int) -> list[CommitRequest]:
+        where = WriterContext("job", "sink", 0, 1, epoch, "a", 1, storage)
+        writer = page.SqliteRows(path).create_writer(where)
+        writer.write(Batch(Types.LONG(), values=[epoch]))
+        return [CommitRequest(each, epoch, retried=True) for each in writer.prepare_commit()]
+
+    first, second = staged(1), staged(2)
+
+    def newer_run() -> None:
+        committer = page.SqliteRows(path).create_committer()
+        committer.open(CommitterContext("job", "sink", 2, storage))
+        for requests in (first, second):
+            committer.commit(requests)
+        committer.close()
+
+    class Slow(page.Notes):  # type: ignore[misc]
+        """The old driver stops for a while right after it has looked."""
+
+        def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
+            found: bool = super().is_checkpoint_committed(subtask_idx, checkpoint_id)
+            newer_run()
+            return found
+
+    sink = page.SqliteRows(path)
+    sink.committer = Slow(path)
+    old = sink.create_committer()
+    old.open(CommitterContext("job", "sink", 1, storage))
+    old.commit(first)
+    old.close()
+    assert sorted(query(path, "SELECT * FROM results")) == [("1",), ("2",)]
+    assert query(path, "SELECT epoch FROM notes") == [(2,)]
 
 
 def test_upsert_fenced(page: Any, tmp_path: Path) -> None:

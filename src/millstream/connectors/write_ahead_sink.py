@@ -103,6 +103,8 @@ class GenericWriteAheadSink(Sink):
     kind = SinkKind.WRITE_AHEAD
     #: True: ``send_values`` writes the values and the number of the checkpoint in one atomic
     #: write, where the CheckpointCommitter reads it; ``commit_checkpoint`` is then not called.
+    #: The write must change nothing if this number or a later one is there by then: a driver that
+    #: was thought dead may have asked the committer before, and be in the same call.
     atomic: bool = False
 
     def __init__(self, committer: CheckpointCommitter | None = None) -> None:
@@ -126,7 +128,7 @@ class GenericWriteAheadSink(Sink):
         Args:
             values: the records, in order per subtask.
             checkpoint_id: the number of the epoch; with ``atomic`` it is to be written too, with
-                ``job_id`` and ``operator_id``.
+                ``job_id`` and ``operator_id``, unless it or a later one is there.
             timestamp: when they were staged, in milliseconds since 1970.
 
         Returns:
