@@ -197,3 +197,15 @@ def test_an_aborted_epoch_leaves_no_file(target: Target, tmp_path: Path) -> None
     writer.abort()
     writer.close()
     assert list(tmp_path.rglob("*.pending")) == []
+
+
+def test_sqlite_forces_its_commits_to_the_disk(tmp_path: Path) -> None:
+    target = TARGETS["sqlite"](str(tmp_path / "results.db"))
+    target.create()
+    extra = 3
+    for fsync in (True, False):
+        database = SqliteSink(target.address, "results", fsync=fsync).database
+        session = database.open()
+        (found,) = session.execute("PRAGMA synchronous").fetchone()
+        assert (found == extra) == fsync
+        session.close()

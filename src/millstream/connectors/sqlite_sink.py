@@ -64,7 +64,7 @@ class SqliteSink(EmbeddedSink):
         fsync: bool = True,
     ) -> None:
         super().__init__(
-            _SqliteDatabase(database_path(path), timeout),
+            _SqliteDatabase(database_path(path), timeout, fsync=fsync),
             table,
             columns=columns,
             type_info=type_info,
@@ -74,6 +74,10 @@ class SqliteSink(EmbeddedSink):
 
 
 class _SqliteDatabase(EmbeddedDatabase):
+    def __init__(self, path: Path, timeout: float, *, fsync: bool) -> None:
+        super().__init__(path, timeout)
+        self.fsync = fsync
+
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         return (sqlite3.Error,)
@@ -83,6 +87,8 @@ class _SqliteDatabase(EmbeddedDatabase):
         uri = f"{self.path.as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, uri=True, timeout=self.timeout, isolation_level=None)
         try:
+            if self.fsync:  # the default is the choice of whoever compiled SQLite
+                connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
             connection.close()

@@ -131,12 +131,56 @@ class _Job:
         #: That of the current run; None before the first.
         self.coordinator: Coordinator | None = None
 
+    def new_coordinator(
+        self, on_pending: Callable[[PendingCommits], None] = lambda _: None
+    ) -> Coordinator:
+        """A coordinator for one run; ``on_pending`` as for ManifestCommit."""
+        configuration = self.graph.configuration
+        committers = {}
+        for node in self.graph.nodes.values():
+            committer = None if node.sink is None else node.sink.create_committer()
+            if committer is not None:
+                committers[node.uid] = committer
+        return Coordinator(
+            self.storage,
+            self.job_id,
+            committers,
+            configuration.get(options.NUM_RETAINED),
+            mode=CheckpointingMode[configuration.get(options.CHECKPOINTING_MODE)],
+            retry=CommitRetry.exponential(
+                configuration.get(options.COMMIT_RETRY_INITIAL),
+                configuration.get(options.COMMIT_RETRY_MAXIMUM),
+                configuration.get(options.COMMIT_RETRY_ATTEMPTS),
+            ),
+            commit_timeout=configuration.get(options.COMMIT_TIMEOUT) / 1000,
+            on_pending=on_pending,
+        )
+
     def clean_up(self, *, finished: bool) -> None:
         """Delete what nobody needs after the end."""
         if finished or self.temporary:
             shutil.rmtree(self.local_root, ignore_errors=True)
         if self.temporary:
+            if not finished:
+                self._settle()
             shutil.rmtree(self.storage.location, ignore_errors=True)
+
+    def _settle(self) -> None:
+        """Commit what is published, drop the rest: no run can follow that would do so.
+
+        A transaction that is left prepared holds its locks for ever.  What fails here must not
+        hide what the job failed of.
+        """
+        coordinator = self.new_coordinator()
+        try:
+            coordinator.open()
+            coordinator.recover()
+        except (MillstreamError, OSError):
+            _LOG.warning(
+                "job %r may leave output pre-committed", self.graph.job_name, exc_info=True
+            )
+        finally:
+            coordinator.close()
 
 
 class SparkJobClient:
@@ -275,27 +319,7 @@ class _Run:
     def execute(self, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False); raises if it failed."""
         job = self._job
-        configuration = job.graph.configuration
-        committers = {}
-        for node in job.graph.nodes.values():
-            committer = None if node.sink is None else node.sink.create_committer()
-            if committer is not None:
-                committers[node.uid] = committer
-        retained = configuration.get(options.NUM_RETAINED)
-        coordinator = Coordinator(
-            job.storage,
-            job.job_id,
-            committers,
-            retained,
-            mode=CheckpointingMode[configuration.get(options.CHECKPOINTING_MODE)],
-            retry=CommitRetry.exponential(
-                configuration.get(options.COMMIT_RETRY_INITIAL),
-                configuration.get(options.COMMIT_RETRY_MAXIMUM),
-                configuration.get(options.COMMIT_RETRY_ATTEMPTS),
-            ),
-            commit_timeout=configuration.get(options.COMMIT_TIMEOUT) / 1000,
-            on_pending=self._pending,
-        )
+        coordinator = job.new_coordinator(self._pending)
         job.coordinator = coordinator
         sources = [node.source for node in job.graph.nodes.values() if node.source is not None]
         started = []
