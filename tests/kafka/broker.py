@@ -83,9 +83,10 @@ class Broker:
         self.admin.close()
 
     def topic(self, partitions: int = 1, name: str = "topic") -> str:
-        """A new topic with a name of its own."""
+        """A new topic with a name of its own; it keeps its records, however old they are."""
         name = f"{name}-{uuid.uuid4().hex[:8]}"
-        self.admin.create_topics([NewTopic(name, partitions, 1)])
+        keep = {"retention.ms": "-1"}
+        self.admin.create_topics([NewTopic(name, partitions, 1, topic_configs=keep)])
         return name
 
     def send(

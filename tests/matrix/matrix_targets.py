@@ -317,7 +317,8 @@ class WriteAheadTarget(SqliteMatrixTarget):
     def create(self) -> None:
         super().create()
         with sqlite3.connect(self.address) as database:
-            database.execute("CREATE TABLE notes (epoch INT)")
+            # Unique: a driver that was overtaken before it wrote must not write the epoch again.
+            database.execute("CREATE TABLE notes (epoch INT PRIMARY KEY)")
         database.close()
 
     def sinks(self) -> list[Sink]:

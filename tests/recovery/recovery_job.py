@@ -2,8 +2,9 @@
 
 Run as ``python recovery_job.py INPUT OUTPUT CHECKPOINTS BYTES_PER_EPOCH MASTER``, where the master
 is one of Spark or ``mini``: then the job runs in this process, with the same tasks, coordinator
-and sinks, and starts in a second instead of many.  Every key lives in one input file, so the
-order of its records is that of the file.  Nothing is late.
+and sinks, and starts in a second instead of many.  With ``DATABASE BROKERS TOPIC`` behind it the
+running totals go to PostgreSQL (table ``running``, two-phase) and Kafka as well.  Every key lives
+in one input file, so the order of its records is that of the file.  Nothing is late.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from millstream.datastream import (
     StreamExecutionEnvironment,
 )
 from millstream.datastream.connectors.file_system import FileSink, FileSource
+from millstream.datastream.connectors.kafka import (
+    DeliveryGuarantee,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+)
+from millstream.datastream.connectors.postgres import PostgresSink
+from millstream.datastream.formats.json import JsonRowSerializationSchema
 from millstream.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from millstream.datastream.window import (
     SlidingEventTimeWindows,
@@ -45,6 +53,7 @@ WINDOW = Types.ROW_NAMED(
     [Types.STRING(), Types.STRING(), Types.LONG(), Types.LONG(), Types.LONG()],
 )
 OUT_OF_ORDERNESS = 2_000
+SERVERS_AT = 5
 TIMEOUT = 700
 
 
@@ -114,6 +123,31 @@ class SlowFileSource(FileSource):
         return super().next_stop(split, start, limit, end)
 
 
+def key_of(row: Row) -> bytes:
+    """The key of a message."""
+    key: str = row.key
+    return key.encode()
+
+
+def kafka_sink(brokers: str, topic: str) -> KafkaSink:
+    """The exactly-once sink of the running totals."""
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic(topic)
+        .set_key_serialization_schema(key_of)
+        .set_value_serialization_schema(JsonRowSerializationSchema.builder().build())
+        .build()
+    )
+    return (
+        KafkaSink.builder()
+        .set_bootstrap_servers(brokers)
+        .set_record_serializer(serializer)
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_transactional_id_prefix(topic)
+        .build()
+    )
+
+
 def main(arguments: list[str]) -> None:
     source_path, output, checkpoints, bytes_per_epoch = arguments[:4]
     configuration = Configuration()
@@ -136,9 +170,12 @@ def main(arguments: list[str]) -> None:
     ).with_timestamp_assigner(lambda row, _: row.ts)
     events = env.from_source(source, strategy, "events").uid("events")
     keyed = events.key_by(lambda row: row.key)
-    keyed.process(RunningTotal(), RUNNING).uid("running").sink_to(
-        FileSink.json_lines(str(Path(output) / "running"))
-    ).uid("running-sink")
+    running = keyed.process(RunningTotal(), RUNNING).uid("running")
+    running.sink_to(FileSink.json_lines(str(Path(output) / "running"))).uid("running-sink")
+    if len(arguments) > SERVERS_AT:
+        database, brokers, topic = arguments[SERVERS_AT:]
+        running.sink_to(PostgresSink.two_phase(database, "running")).uid("running-database")
+        running.sink_to(kafka_sink(brokers, topic)).uid("running-topic")
     tumbling = (
         keyed.window(TumblingEventTimeWindows.of(Duration.of_millis(1_000)))
         .aggregate(CountAndSum(), Describe("tumbling"), output_type=WINDOW)

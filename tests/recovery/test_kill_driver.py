@@ -13,14 +13,16 @@ A chain is replayed with ``MILLSTREAM_KILL_SEEDS=<seed> pytest tests/recovery/te
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+from tests.databases.server import PostgresServer, execute
 from tests.recovery.recovery_data import (
     expected_running,
     expected_windows,
@@ -29,8 +31,12 @@ from tests.recovery.recovery_data import (
     write_input,
 )
 
+from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.crash_points import points_of
 from millstream.testing.crash import Run, run_once
+
+if TYPE_CHECKING:
+    from tests.kafka.broker import Broker
 
 JOB: Final = Path(__file__).parent / "recovery_job.py"
 SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1,2,3").split(",")]
@@ -56,6 +62,9 @@ SPARK_POINTS: Final = 6
 RANDOM_KILLS: Final = 1
 DEADLINE: Final = 240.0
 
+#: (key, id, n, total)
+Running = tuple[str, int, int, int]
+
 
 class Chain:
     """One job that is started again and again."""
@@ -69,6 +78,8 @@ class Chain:
         events = write_input(directory / "input", seed, RECORDS)
         self.running, self.windows = expected_running(events), expected_windows(events)
         self.starts = 0
+        #: Further arguments of the job.
+        self.more: list[str] = []
 
     def start(self, crash: str = "", kill_after: float | None = None, *, slow: bool = True) -> Run:
         """Start the job; it is killed, or reaches its end."""
@@ -81,6 +92,7 @@ class Chain:
             str(self.directory / "checkpoints"),
             str(BYTES_PER_EPOCH if slow else 0),
             self.master,
+            *self.more,
         ]
         run = run_once(
             command,
@@ -96,7 +108,17 @@ class Chain:
     def check(self, *, whole: bool) -> None:
         """What a reader sees now is right, and at the end complete."""
         output = self.directory / "output"
-        seen = visible_running(output)
+        self.check_running(visible_running(output), whole=whole)
+        windows = visible_windows(output)
+        assert len(windows) == len(set(windows)), f"{self}: a window is visible twice"
+        assert set(windows) <= set(self.windows), f"{self}: a wrong window is visible"
+        if whole:
+            assert sorted(windows) == self.windows, f"{self}: windows are lost"
+            orphans = [path for path in output.rglob("*") if ".pending" in str(path)]
+            assert not orphans, f"{self}: output that no manifest names is left"
+
+    def check_running(self, seen: list[Running], *, whole: bool) -> None:
+        """What a reader sees of the running totals, in the order of reading, is right."""
         assert len(seen) == len(set(seen)), f"{self}: a row is visible twice"
         assert set(seen) <= set(self.running), f"{self}: a row no clean run makes is visible"
         last: dict[str, int] = {}
@@ -104,17 +126,39 @@ class Chain:
             if number > 0:
                 assert number == last.get(key, 0) + 1, f"{self}: the order of {key} is lost"
                 last[key] = number
-        windows = visible_windows(output)
-        assert len(windows) == len(set(windows)), f"{self}: a window is visible twice"
-        assert set(windows) <= set(self.windows), f"{self}: a wrong window is visible"
         if whole:
             assert sorted(seen) == self.running, f"{self}: rows are lost"
-            assert sorted(windows) == self.windows, f"{self}: windows are lost"
-            orphans = [path for path in output.rglob("*") if ".pending" in str(path)]
-            assert not orphans, f"{self}: output that no manifest names is left"
 
     def __str__(self) -> str:
         return f"seed {self.seed} in {self.directory}"
+
+
+class ServerChain(Chain):
+    """Writes the running totals to PostgreSQL and Kafka as well."""
+
+    def __init__(
+        self, directory: Path, seed: int, master: str, server: PostgresServer, broker: Broker
+    ) -> None:
+        super().__init__(directory, seed, master)
+        self.database = server.new_schema()
+        self.broker, self.topic = broker, broker.topic(partitions=2, name="running")
+        execute(self.database, "CREATE TABLE running (key TEXT, id BIGINT, n BIGINT, total BIGINT)")
+        self.more = [self.database, broker.servers, self.topic]
+
+    def check(self, *, whole: bool) -> None:
+        """The files, the table and the topic, each for itself."""
+        super().check(whole=whole)
+        # A table has no order but that of its counts.
+        query = "SELECT key, id, n, total FROM running ORDER BY key, n"
+        self.check_running(execute(self.database, query), whole=whole)
+        rows = [json.loads(record.value) for record in self.broker.read(self.topic)]
+        seen = [(row["key"], row["id"], row["n"], row["total"]) for row in rows]
+        self.check_running(seen, whole=whole)
+        if whole:
+            assert execute(self.database, "SELECT gid FROM pg_prepared_xacts") == []
+            control = TransactionControl({"bootstrap.servers": self.broker.servers})
+            assert control.open_transactions(self.topic) == []
+            control.close()
 
 
 def _kill_at(chain: Chain, points: list[str], chance: random.Random) -> None:
@@ -151,10 +195,12 @@ def test_every_crash_point(seed: int, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", SEEDS[:1])
-def test_every_crash_point_and_random_moments_on_spark(seed: int, tmp_path: Path) -> None:
+def test_every_crash_point_and_random_moments_on_spark(
+    seed: int, tmp_path: Path, server: PostgresServer, broker: Broker
+) -> None:
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
     chance = random.Random(seed)
-    chain = Chain(tmp_path, seed, "local[2]")
+    chain = ServerChain(tmp_path, seed, "local[2]", server, broker)
     points = sorted(set(POINTS) - set(FIRST) - set(DECISIVE))
     chance.shuffle(points)
     chosen = (chance.sample(DECISIVE, len(DECISIVE)) + points)[: SPARK_POINTS - len(FIRST)]
@@ -165,7 +211,7 @@ def test_every_crash_point_and_random_moments_on_spark(seed: int, tmp_path: Path
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_soak(tmp_path: Path) -> None:
+def test_soak(tmp_path: Path, server: PostgresServer, broker: Broker) -> None:
     seconds = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
     deadline = time.monotonic() + seconds
     seed = int(time.time())
@@ -173,7 +219,7 @@ def test_soak(tmp_path: Path) -> None:
     while time.monotonic() < deadline:
         seed += 1
         chance = random.Random(seed)
-        chain = Chain(tmp_path / str(seed), seed, "local[2]")
+        chain = ServerChain(tmp_path / str(seed), seed, "local[2]", server, broker)
         points = sorted(set(POINTS) - set(FIRST))
         chance.shuffle(points)
         _kill_at(chain, points[: chance.randrange(1, 8)], chance)
