@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOAK_SECONDS ?= 600
+# Processes that share the tests; 0 for one in which a debugger works.
+TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format soak bench clean
@@ -28,7 +30,7 @@ demo: $(VENV)/ready ## 336,776 flights, a kill -9 half way, and every result com
 	$(BIN)/millstream demo
 
 test: $(VENV)/ready ## all tests (a few minutes)
-	$(BIN)/python -m pytest -m 'not soak'
+	$(BIN)/python -m pytest -m 'not soak' -n $(TEST_PROCESSES) --dist worksteal
 
 lint: $(VENV)/ready ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check .

@@ -7,8 +7,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from millstream.cli.main import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 _PROGRAM_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
@@ -23,33 +31,56 @@ def programs() -> list[tuple[str, str, str]]:
     return found
 
 
-def run(program: Path, cwd: Path) -> str:
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """``millstream run`` in this process: its session is there already."""
+    monkeypatch.chdir(tmp_path)
+
+    def program(path: Path) -> None:
+        assert main(["run", str(path)]) == 0
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("program", "output"), [pytest.param(p, o, id=name) for name, p, o in programs()[1:]]
+)
+def test_program_prints_what_the_page_says(
+    program: str,
+    output: str,
+    run: Callable[[Path], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    run(path)
+    assert capsys.readouterr().out == output
+
+
+@pytest.mark.spark
+def test_first_program_in_a_process_of_its_own(tmp_path: Path) -> None:
+    _, program, output = programs()[0]
+    path = tmp_path / "program.py"
+    path.write_text(program)
     result = subprocess.run(
-        [sys.executable, "-m", "millstream", "run", "--master", "local[2]", str(program)],
-        cwd=cwd,
+        [sys.executable, "-m", "millstream", "run", "--master", "local[2]", str(path)],
+        cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout
+    assert result.stdout == output
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("program", "output"), [pytest.param(p, o, id=name) for name, p, o in programs()]
-)
-def test_program_prints_what_the_page_says(program: str, output: str, tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(program)
-    assert run(path, tmp_path) == output
-
-
-@pytest.mark.spark
-def test_dead_letters(tmp_path: Path) -> None:
-    lines = run(ROOT / "examples" / "dead_letters.py", tmp_path).splitlines()
+def test_dead_letters(run: Callable[[Path], None], capsys: pytest.CaptureFixture[str]) -> None:
+    run(ROOT / "examples" / "dead_letters.py")
+    lines = capsys.readouterr().out.splitlines()
     assert lines == ["bad: b,not a number", "good: a 1.5", "good: c 3.0"]
 
 

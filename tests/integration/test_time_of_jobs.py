@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -169,12 +168,13 @@ def test_idle_split_does_not_hold_time_back_and_returns(
     for _ in range(exchanges - 1):
         stream = stream.rebalance().filter(lambda _: True)
     collect(gathered(stream), tmp_path)
-    running = cluster(env, tmp_path)
+    clock = Settable()
+    running = MiniCluster(env.get_job_graph("time"), tmp_path / "checkpoint", clock=clock)
 
     def epochs_with(text: str) -> list[Any]:
         available.write_text(text)
         running.run()
-        time.sleep(0.005)
+        clock.now += 5
         running.run(3)
         return sorted(collected(tmp_path))
 

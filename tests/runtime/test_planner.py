@@ -55,7 +55,7 @@ class _Lengths(Source):
 def _planner(source: Source, directory: Path, parallelism: int) -> SourcePlanner:
     planned = PlannedSource("s", source, parallelism)
     log = SplitLog(LocalStorage(directory, fsync=False))
-    return SourcePlanner([planned], log, target_seconds=1.0, tick_interval=None)
+    return SourcePlanner([planned], log, target_seconds=1.0, tick_interval=None, wait_seconds=0.0)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,10 +1,8 @@
-"""One Spark session for all tests of this directory, and environments on it."""
+"""Environments on the Spark session of all tests."""
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cloudpickle
@@ -12,27 +10,15 @@ import pytest
 
 from millstream.common import Configuration
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.spark.session import get_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 #: Seconds.  Only a test that hangs waits so long.
 DEADLINE = 180.0
-
-
-@pytest.fixture(scope="session")
-def spark() -> SparkSession:
-    source = str(Path(__file__).parents[2] / "src")
-    # Workers know nothing of pytest's ``pythonpath``.
-    known = os.environ.get("PYTHONPATH", "")
-    if source not in known.split(os.pathsep):
-        os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (source, known) if part)
-    configuration = Configuration()
-    configuration.set_string("millstream.spark.master", "local[2]")
-    return get_session(configuration)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,143 @@
+"""The order of the tests, where their files are, and the Spark session.
+
+What it is, first: tests on Spark go first, then those that take minutes, then the rest.
+``make test`` gives the first half of the tests to one process and the second to another; whoever
+is ready takes over tests from the end of what the other has left.  So one process runs the tests on
+Spark, with one session, while the other runs those without, and what is left at the end is short.
+
+Second: temporary files are kept in memory where there is room for them.  Checkpoints are many small
+files, flushed one by one: on a disk that others use as well, tests wait for it most of the time.
+They kill processes, never the machine, so what is flushed and what is not makes no difference.
+``TMPDIR`` says otherwise; files of failed tests are moved to the disk.
+
+What it is not: other fixtures; these are next to the tests that use them.
+
+Read next: ``docs/contributors.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Where Linux keeps files in memory, and bytes that must be free there: several times what is used.
+MEMORY: Final = Path("/dev/shm")
+ROOM: Final = 2 << 30
+#: Of a run's directory; the number of its process follows.
+PREFIX: Final = "millstream-tests-"
+
+_DIRECTORY: Final = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the directory of this run; the processes started by it inherit the choice."""
+    if hasattr(config, "workerinput"):
+        return
+    _remove_left_over()
+    home = MEMORY if "TMPDIR" not in os.environ and _has_room() else tempfile.gettempdir()
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=home))
+    directory.chmod(0o755)  # a database server may run as another user
+    os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(directory)
+    tempfile.tempdir = None  # forget what was found before
+    if "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(_spark_home(directory / "spark"))
+    config.stash[_DIRECTORY] = directory
+
+
+def _spark_home(home: Path) -> Path:
+    """Where Spark's Python processes do not import PySpark from a zip file.
+
+    They would compile its sources at every start, for a second: Python keeps no compiled files of
+    what is in zip files.  A session starts five such processes, and each query one more.
+    """
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    installed = Path(found.origin).parent
+    library = home / "python" / "lib" / "pyspark.zip"
+    library.mkdir(parents=True)
+    (library / "pyspark").symlink_to(installed)
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(installed / name)
+    for path in (installed / "python" / "lib").glob("py4j-*.zip"):
+        (library.parent / path.name).symlink_to(path)
+    return home
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Move what failed tests have left to where it does not use up memory."""
+    directory = config.stash.get(_DIRECTORY, None)
+    failures = terminalreporter.stats.get("failed") or terminalreporter.stats.get("error")
+    if directory is not None and failures:
+        kept = Path(tempfile.mkdtemp(prefix="millstream-failed-", dir="/tmp"))
+        with contextlib.suppress(shutil.Error):  # a process that ends may delete files meanwhile
+            shutil.copytree(directory, kept, symlinks=True, dirs_exist_ok=True)
+        terminalreporter.write_line(f"files of failed tests: {directory} is now {kept}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give the memory back."""
+    directory = config.stash.get(_DIRECTORY, None)
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _has_room() -> bool:
+    with contextlib.suppress(OSError):
+        return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM
+    return False
+
+
+def _remove_left_over() -> None:
+    """Remove the directories of runs that were killed."""
+    for parent in {MEMORY, Path(tempfile.gettempdir())}:
+        for path in parent.glob(f"{PREFIX}*"):
+            try:
+                os.kill(int(path.name.removeprefix(PREFIX).partition("-")[0]), 0)
+            except ProcessLookupError:
+                shutil.rmtree(path, ignore_errors=True)
+            except (ValueError, OSError):
+                continue  # of another user, or not of this kind
+
+
+# Before pytest looks at the marks to deselect tests.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests; those of equal rank stay in the order of their files."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> tuple[bool, bool]:
+    """Tests that need more time than others say so by a time-out of their own."""
+    return item.get_closest_marker("spark") is None, item.get_closest_marker("timeout") is None
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """The session of this process; whoever uses it gets the mark ``spark``."""
+    from millstream.common import Configuration
+    from millstream.spark.session import get_session
+
+    source = str(Path(__file__).parents[1] / "src")
+    # Workers know nothing of pytest's ``pythonpath``.
+    known = os.environ.get("PYTHONPATH", "")
+    if source not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (source, known) if part)
+    configuration = Configuration()
+    configuration.set_string("millstream.spark.master", "local[2]")
+    return get_session(configuration)
