@@ -98,7 +98,7 @@ def test_a_partial_commit_is_told_and_resumed_not_repeated(
     ):
         target.finish(retried=False)
     assert c.calls == [(["c0"], False)]  # it does not wait for the others
-    assert [each.committables for each in told] == [5] * 6
+    assert [each.committables for each in told] == [5, 5, 4, 4, 4, 4]
     assert target.pending == PendingCommits(7, 1_000, {"a": 2, "b": 2})
     assert target.pending.age(2_500) == 1_500
     note = read_pending(LocalStorage(tmp_path))
@@ -114,6 +114,19 @@ def test_a_partial_commit_is_told_and_resumed_not_repeated(
     target.finish(retried=True)
     assert [len(each.calls) for each in (a, b, c)] == [4, 4, 1]
     assert not LocalStorage(tmp_path).exists(PENDING_FILE)
+
+
+def test_no_sink_waits_for_the_tries_of_another(tmp_path: Path) -> None:
+    """The transactions of c may time out while a is tried again and again."""
+    c = Recorder()
+    committed_before: list[int] = []
+    a = Recorder(2)
+    target = commits(tmp_path, [], a=a, b=Recorder(), c=c)
+    target._retry = CommitRetry((0.1, 0.2), lambda _: committed_before.append(len(c.calls)))
+    target.begin(manifest())
+    target.finish(retried=False)
+    assert len(a.calls) == 3
+    assert committed_before == [1, 1]
 
 
 def test_the_next_run_commits_all_and_takes_the_note_away(tmp_path: Path) -> None:

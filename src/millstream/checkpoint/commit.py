@@ -168,14 +168,15 @@ class ManifestCommit:
     def finish(self, *, retried: bool) -> None:
         """Commit everything that the manifest names and that is not done.
 
-        Cases, for each sink:
+        The sinks are tried in turns: what one holds must not grow old (transactions time out) while
+        another is tried again and again.  Cases, for each sink:
 
         1. The commit succeeds.  This run does not commit it again, whatever the others do.
         2. It raises SinkError: some committables may be committed, some not.  All are committed
-           again with ``retried``; those that were are recognised by the sink.
-        3. It still fails after the last try: the other sinks are committed, for what they hold
-           must not grow old for this one's sake; then the error fails this run.  The manifest
-           stands, and the next run commits again.
+           again with ``retried``, after all others had their turn; those that were are recognised
+           by the sink.
+        3. It still fails after the last try: the error fails this run.  The manifest stands, and
+           the next run commits again.
         4. It gives no answer (``committer_thread.py``): as case 3, but at once.  A second try
            beside one that may still run could do half of each.
         5. The process dies in between: as case 3.
@@ -189,63 +190,71 @@ class ManifestCommit:
         Raises:
             SinkError: a sink kept failing, or output of the manifest has no sink to commit it.
         """
-        failures = []
-        for uid in list(self._left):
-            committer = self._committers.get(uid)
-            if committer is None:
-                message = (
-                    f"epoch {self._epoch} holds output of sink {uid} that is not committed yet,"
-                    " but the job has no such sink any more. Run the job as it was until it has"
-                    " committed, then change it."
-                )
-                raise SinkError(message)
-            crash_point("sink.commit.before")
-            failure = self._commit(uid, committer, retried=retried)
-            if failure is not None:
-                failures.append(failure)
-                continue
-            crash_point("sink.commit.after")
-            del self._left[uid]
-            self._show(self.pending.published)
-        if failures:
-            self._note(failures[0].uid, failures[0].error)
-            raise self._given_up(failures) from failures[0].error
+        failures: dict[str, _Failure] = {}
+        for number, delay in enumerate((*self._retry.delays, None), 1):
+            for uid in list(self._left):
+                committer = self._committer(uid)
+                if committer.left and uid in failures:
+                    continue
+                crash_point("sink.commit.before")
+                error = self._try(uid, committer, retried=retried or number > 1)
+                if error is not None:
+                    failures[uid] = _Failure(uid, committer.target, number, error)
+                    continue
+                crash_point("sink.commit.after")
+                del self._left[uid]
+                self._show(self.pending.published)
+            again = [uid for uid in self._left if not self._committer(uid).left]
+            if delay is None or not again:
+                break
+            for uid in again:
+                self._warn(failures[uid], delay)
+            self._retry.sleep(delay)
+        if self._left:
+            left = [failures[uid] for uid in self._left]
+            self._note(left[0].uid, left[0].error)
+            raise self._given_up(left) from left[0].error
         if self._noted:
             self._storage.delete([PENDING_FILE])
             self._noted = False
 
-    def _commit(self, uid: str, committer: CommitterThread, *, retried: bool) -> _Failure | None:
-        requests = self._left[uid]
+    def _committer(self, uid: str) -> CommitterThread:
+        committer = self._committers.get(uid)
+        if committer is None:
+            message = (
+                f"epoch {self._epoch} holds output of sink {uid} that is not committed yet, but the"
+                " job has no such sink any more. Run the job as it was until it has committed, then"
+                " change it."
+            )
+            raise SinkError(message)
+        return committer
+
+    def _try(self, uid: str, committer: CommitterThread, *, retried: bool) -> SinkError | None:
+        """Commit the output of one sink; the error, if it failed."""
         committer.waiting = self._report
-        for number, delay in enumerate((*self._retry.delays, None), 1):
-            try:
-                committer.commit(
-                    [
-                        CommitRequest(item, self._epoch, retried, self._confirmed)
-                        for item in requests
-                    ]
-                )
-            except SinkError as error:
-                self._note(uid, error)
-                self._report()
-                if delay is None or committer.left:
-                    return _Failure(uid, committer.target, number, error)
-                _LOG.warning(
-                    "try %d of sink %s to commit epoch %d failed, the next is in %.1f s; pending"
-                    " for %.1f s: %s; %s",
-                    number,
-                    uid,
-                    self._epoch,
-                    delay,
-                    self.pending.age(self._clock()) / 1000,
-                    self.pending,
-                    error,
-                )
-                self._retry.sleep(delay)
-                retried = True
-            else:
-                break
+        requests = [
+            CommitRequest(item, self._epoch, retried, self._confirmed) for item in self._left[uid]
+        ]
+        try:
+            committer.commit(requests)
+        except SinkError as error:
+            self._note(uid, error)
+            self._report()
+            return error
         return None
+
+    def _warn(self, failure: _Failure, delay: float) -> None:
+        _LOG.warning(
+            "try %d of sink %s to commit epoch %d failed, the next is in %.1f s; pending for %.1f"
+            " s: %s; %s",
+            failure.tries,
+            failure.uid,
+            self._epoch,
+            delay,
+            self.pending.age(self._clock()) / 1000,
+            self.pending,
+            failure.error,
+        )
 
     def _given_up(self, failures: Sequence[_Failure]) -> SinkError:
         told = "; ".join(
