@@ -127,6 +127,7 @@ def _arm(plan: DriverPlan, target: MatrixTarget) -> ArmedFault | None:
 
 
 def _run_until_done(plan: DriverPlan, target: MatrixTarget, pool: WorkerPool) -> int:
+    before, own = _newest_owner(plan.checkpoints), f"{socket.gethostname()}:{os.getpid()}"
     for number in range(RESTARTS):
         cluster: ProcessCluster | None = None
         try:
@@ -140,7 +141,8 @@ def _run_until_done(plan: DriverPlan, target: MatrixTarget, pool: WorkerPool) ->
             cluster.run()
         except Exception:  # noqa: BLE001 - as a restart strategy does
             traceback.print_exc()
-            if _is_overtaken(plan.checkpoints):
+            owner = _newest_owner(plan.checkpoints)
+            if owner not in {before, own}:
                 return FENCED
         else:
             return 0
@@ -150,7 +152,7 @@ def _run_until_done(plan: DriverPlan, target: MatrixTarget, pool: WorkerPool) ->
     return GAVE_UP
 
 
-def _is_overtaken(checkpoints: Path) -> bool:
-    """Whether the newest generation is another process's."""
-    newest = [entry.owner for entry in ManifestLog(LocalStorage(checkpoints)).entries()][-1:]
-    return newest != [] and newest[0] != f"{socket.gethostname()}:{os.getpid()}"
+def _newest_owner(checkpoints: Path) -> str:
+    """Whose the newest generation is; a third one's means that this driver was overtaken."""
+    owners = [entry.owner for entry in ManifestLog(LocalStorage(checkpoints)).entries()]
+    return owners[-1] if owners else ""
