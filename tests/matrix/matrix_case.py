@@ -7,10 +7,12 @@ a hundredth of what a new Python costs.
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.util
 import os
 import random
 import re
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -386,6 +388,10 @@ def fork_server() -> Iterator[None]:
     root = str(Path(__file__).parents[2])
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, f"{root}/src", before]))
+    # Its directory is removed when Python exits; that of the tests is gone by then.
+    chosen, tempfile.tempdir = tempfile.tempdir, "/tmp"
+    multiprocessing.util.get_temp_dir()
+    tempfile.tempdir = chosen
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.matrix.matrix_driver", "confluent_kafka"])
     try:
