@@ -12,6 +12,7 @@ from tests.databases.test_postgres_sinks import KINDS, ROWS, at, commit, prepare
 
 from millstream.common.row import Row
 from millstream.common.typeinfo import from_arrow_schema
+from millstream.connectors import postgres_source
 from millstream.connectors.postgres_sink import PostgresSink
 from millstream.connectors.postgres_source import PostgresSource
 from millstream.errors import SinkError
@@ -85,3 +86,19 @@ def test_a_name_that_leaves_no_room_for_the_staging_table(database: str) -> None
     execute(database, f"CREATE TABLE {name} (n INT)")
     with pytest.raises(SinkError, match=r"too long for a staging table beside it; .* 52 bytes"):
         PostgresSink.commit_table(database, name).validate()
+
+
+def test_rows_of_several_megabytes(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_source, "_BATCH_BYTES", 8 << 20)
+    execute(database, "CREATE TABLE large (id BIGINT, text TEXT)")
+    execute(
+        database,
+        "INSERT INTO large SELECT n, repeat('x', 3000000) || E'\\n' || repeat('y', 2000000)"
+        " FROM generate_series(1, 3) AS n",
+    )
+    source = PostgresSource(database, "SELECT * FROM large", key="id", splits=1)
+    (split,) = source.discover(frozenset())
+    read = list(source.read(split, 1, 4))
+    assert [batch.arrow.num_rows for batch in read if batch.arrow is not None] == [2, 1]
+    records = read_records(source, split, 1, 4)
+    assert [len(record[1]) for record in records] == [5_000_001] * 3  # type: ignore[index]

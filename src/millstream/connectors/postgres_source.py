@@ -40,6 +40,8 @@ __all__ = ["PostgresSource"]
 
 #: Rows that the first epoch reads, about.
 _FIRST_ROWS: Final = 200_000
+#: Bytes of text after which a batch is full.
+_BATCH_BYTES: Final = 64 << 20
 #: A type's name in PostgreSQL -> its Arrow type.  Everything else is read as text.
 _ARROW: Final = {
     "bool": pa.bool_(),
@@ -181,11 +183,13 @@ class PostgresSource(Source):
         try:
             with session.cursor().copy(statement) as copy:
                 lines: list[bytes] = []
+                size = 0
                 for line in copy:  # a row each
                     lines.append(bytes(line))
-                    if len(lines) == BATCH_SIZE:
+                    size += len(line)
+                    if len(lines) == BATCH_SIZE or size > _BATCH_BYTES:
                         yield SourceBatch(arrow=self._batch(lines))
-                        lines = []
+                        lines, size = [], 0
                 if lines:
                     yield SourceBatch(arrow=self._batch(lines))
         except (driver().Error, pa.ArrowException) as error:  # or a date that Arrow cannot hold
@@ -196,9 +200,13 @@ class PostgresSource(Source):
     def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
         columns = self._described()
         text = {pa.binary(): pa.string(), pa.timestamp("us", "UTC"): pa.timestamp("us")}
+        content = b"".join(lines)
         table = pacsv.read_csv(
-            io.BytesIO(b"".join(lines)),
-            read_options=pacsv.ReadOptions(column_names=list(columns), use_threads=False),
+            io.BytesIO(content),
+            # One block: a row must not lie in more than two.
+            read_options=pacsv.ReadOptions(
+                column_names=list(columns), use_threads=False, block_size=len(content) + 1
+            ),
             parse_options=pacsv.ParseOptions(newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(
                 column_types={name: text.get(kind, kind) for name, (_, kind) in columns.items()},
