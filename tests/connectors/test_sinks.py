@@ -132,7 +132,7 @@ def test_exactly_once_sinks_keep_the_contract(tmp_path: Path, kind: str, batch: 
     def read() -> Sequence[object]:
         return list(read_collected(tmp_path)) if kind == "collect" else rows_of(tmp_path)
 
-    check_sink(make, [batch], read)
+    check_sink(make, [batch], read, processes=False)
 
 
 def test_output_that_was_lost_is_reported(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sqlite3
 import sys
-import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +22,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "connectors.md"
 
 
 @pytest.fixture
-def page() -> Iterator[Any]:
-    """The page's code as a module (it must be importable, for instances are pickled)."""
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The page's code as a module in a file: other processes import it, for sinks are pickled."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) == 2
-    module = types.ModuleType("docs_connectors")
-    sys.modules[module.__name__] = module
-    for block in blocks:
-        assert block.count("\n") < 45, "the examples shall stay short"
-        exec(compile(block, str(PAGE), "exec"), module.__dict__)
-    yield module
-    del sys.modules[module.__name__]
+    assert all(block.count("\n") < 45 for block in blocks), "the examples shall stay short"
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "docs_connectors.py").write_text("\n".join(blocks))
+    monkeypatch.syspath_prepend(tmp_path / "page")
+    yield importlib.import_module("docs_connectors")
+    del sys.modules["docs_connectors"]
 
 
 def test_source(page: Any, tmp_path: Path) -> None:

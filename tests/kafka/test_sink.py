@@ -32,7 +32,6 @@ from millstream.datastream.formats.csv import CsvRowSerializationSchema
 from millstream.datastream.formats.json import JsonRowSerializationSchema
 from millstream.errors import ConfigurationError, SinkError
 from millstream.runtime.batch import Batch
-from millstream.testing.conformance import check_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,14 +96,6 @@ def commit(
 
 def values(broker: Broker, topic: str) -> list[str]:
     return [record.value.decode() for record in broker.read(topic)]
-
-
-def test_contract(broker: Broker) -> None:
-    topic = broker.topic(partitions=2)
-    batches = [texts("a1", "b1", "a2"), texts("c1")]
-    check_sink(lambda: exactly_once(broker, topic).build(), batches, lambda: values(broker, topic))
-    with TransactionsLeft(broker, topic) as left:
-        assert left == []
 
 
 class TransactionsLeft:

@@ -121,7 +121,11 @@ class SinkWriter(ABC):
          then ``close``.  (runtime)
       2. Nothing is visible to readers before the commit, for exactly-once sinks.  (conformance
          suite)
-      3. When ``prepare_commit`` returns, the output survives a crash of this machine.  (author)
+      3. When ``prepare_commit`` returns, the output survives a crash of this machine, and any
+         process can commit it.  (suite: a SIGKILL of this process; author: a crash)
+      4. What an aborted or killed writer wrote never becomes visible, and is not in the way of the
+         next attempt.  (suite)
+      5. A writer without records changes nothing.  (suite)
     """
 
     @abstractmethod
@@ -150,15 +154,18 @@ class Committer(ABC):
       1. ``commit`` is idempotent: a committable that is already committed is recognised and
          passed over.  (conformance suite)
       2. ``commit`` either commits everything or raises SinkError; it is then called again with
-         ``retried=True``.  (author)
-      3. ``abort_orphans`` never touches what ``keep`` names, nor output of other jobs or of newer
-         generations of this one.  (suite)
+         ``retried=True``, as it is when its process died in the middle.  (suite)
+      3. ``abort_orphans`` drops the rest, may be repeated, and never touches what ``keep``
+         names, what is committed, nor output of other jobs, other sinks or newer generations of
+         this one.  (suite)
       4. ``commit`` gets all committables of the sink in one epoch at once.  (coordinator)
       5. All methods are called in one thread, which no other committer has, and none is called
          while another runs.  A call that takes longer than ``CommitterContext.timeout`` fails the
          run.  (coordinator)
       6. What a call sent that failed may reach the target later, even after the next try or
          while a newer run is at work: it changes nothing then.  (author)
+      7. An epoch that a newer run has passed is not committed again: it changes nothing, or is a
+         SinkError.  (suite)
     """
 
     #: How messages name the place where the output goes; empty: by the class.

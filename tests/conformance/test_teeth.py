@@ -1,0 +1,72 @@
+"""The conformance suite finds each way in which a sink can be broken, and names the contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conformance.reference import ReferenceSink
+
+from millstream.common import Types
+from millstream.runtime.batch import Batch
+from millstream.testing.conformance import ConformanceError, check_sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BATCHES = [Batch(Types.LONG(), values=[3, 1]), Batch(Types.LONG(), values=[2])]
+TEETH = {
+    "shows too early": "writer contract 2: output is visible before the commit .too many",
+    "shows what was aborted": "writer contract 4: aborted output is visible",
+    "writes for an empty epoch": "writer contract 5: an epoch without records changed the output",
+    "refuses what it committed": "committer contract 1: commit is not idempotent: output of",
+    "copies at each commit": "committer contract 1: commit is not idempotent .too many",
+    "commits the first only": "committer contract 2: epoch 4 is not visible exactly once .*missing",
+    "drops what is kept": "committer contract 3: abort_orphans dropped what others keep",
+    "drops output of other jobs": "committer contract 3: abort_orphans dropped what others keep",
+    "drops output of other sinks": "committer contract 3: abort_orphans dropped what others keep",
+    "drops output of newer runs": "committer contract 3: abort_orphans dropped what others keep",
+    "takes committed output away": "committer contract 3: dropping an epoch.*missing",
+    "drops nothing": "committer contract 3: abort_orphans left the losing attempt.*loser",
+    "cannot abort twice": "committer contract 3: abort_orphans fails with nothing to drop",
+    "forgets what it committed": "committer contract 7: an older run committed an epoch that a",
+    "mixes the order": "epoch 2 is not visible exactly once .in another order",
+    "no committer": "an exactly-once sink that is not idempotent needs a committer",
+    "adds rows": "an idempotent sink: written again, the same rows are not the same .again",
+    "loses records": "an at-least-once sink lost records of a later epoch: lost are",
+}
+#: Seen only when a process is killed.
+DEADLY = {
+    "keeps output in memory": "writer contract 3: what a writer pre-committed did not survive",
+    "notes before it commits": "committer contract 2: a commit that was killed in the middle",
+}
+
+
+def check(directory: Path, fault: str, *, processes: bool) -> None:
+    sink = ReferenceSink(directory, fault)
+    check_sink(
+        lambda: ReferenceSink(directory, fault),
+        BATCHES,
+        sink.read,
+        leftovers=sink.leftovers,
+        ordered=True,
+        processes=processes,
+    )
+
+
+@pytest.mark.parametrize("fault", ["", "at-least-once"])
+def test_a_sink_that_is_right(tmp_path: Path, fault: str) -> None:
+    check(tmp_path, fault, processes=True)
+
+
+@pytest.mark.parametrize("fault", list(TEETH))
+def test_a_broken_sink_is_found(tmp_path: Path, fault: str) -> None:
+    with pytest.raises(ConformanceError, match=f"^.*{TEETH[fault]}"):
+        check(tmp_path, fault, processes=False)
+
+
+@pytest.mark.parametrize("fault", list(DEADLY))
+def test_a_sink_that_cannot_be_killed_is_found(tmp_path: Path, fault: str) -> None:
+    check(tmp_path / "unkilled", fault, processes=False)  # it takes a kill
+    with pytest.raises(ConformanceError, match=f"^{DEADLY[fault]}"):
+        check(tmp_path / "killed", fault, processes=True)
