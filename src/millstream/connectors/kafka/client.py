@@ -12,10 +12,10 @@ Read next: ``connectors/kafka/source.py``, ``connectors/kafka/sink.py``.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.kafka.security import connection_properties, librdkafka_names
 from millstream.errors import ConfigurationError, MillstreamError, SourceError
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ _JAVA_NAMES: Final = {
     "register.consumer.metrics": "",
     "client.id.prefix": "",
 }
-_JAAS: Final = re.compile(r"(username|password)\s*=\s*\"?([^\";\s]+)\"?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,12 +86,9 @@ def client_configuration(
         forced: what Millstream relies on; wins.
     """
     configuration: dict[str, Any] = {}
-    for name, value in properties.items():
+    for name, value in librdkafka_names(properties).items():
         known = _JAVA_NAMES.get(name, name)
-        if name == "sasl.jaas.config":
-            found = dict(_JAAS.findall(value))
-            configuration |= {f"sasl.{key}": text for key, text in found.items()}
-        elif known:
+        if known:
             configuration[known] = value
     configuration.update(forced or {})
     return configuration
@@ -122,16 +118,7 @@ class KafkaCluster:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        names = (
-            "bootstrap.servers",
-            "security.",
-            "sasl.",
-            "ssl.",
-            "client.id",
-            "socket.",
-            "broker.",
-        )
-        relevant = {k: v for k, v in properties.items() if k.startswith(names)}
+        relevant = connection_properties(properties)
         try:
             forced = {"logger": _LOG, "error_cb": self._remember}
             return AdminClient(client_configuration(relevant, forced))

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.kafka.client import client_configuration, require_confluent_kafka
+from millstream.connectors.kafka.security import connection_properties
 from millstream.connectors.kafka.transactions import (
     Outcome,
     PreparedTransaction,
@@ -353,7 +354,7 @@ def _make_transactional(
         raise SinkError(message) from error
     producer.transactional_id = transactional_id
     consumer = Consumer(
-        client_configuration(_connection(properties), {"group.id": transactional_id})
+        client_configuration(connection_properties(properties), {"group.id": transactional_id})
     )
     producer.group = consumer.consumer_group_metadata()
     consumer.close()
@@ -366,12 +367,6 @@ def _make_transactional(
 
 def _size(messages: list[dict[str, Any]]) -> int:
     return sum(len(each["value"] or b"") for each in messages)
-
-
-def _connection(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that a consumer has as well."""
-    names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id")
-    return {name: value for name, value in properties.items() if name.startswith(names)}
 
 
 def _advice(error: Any) -> str:  # noqa: ANN401 - confluent's KafkaError

@@ -28,6 +28,7 @@ from millstream.connectors.kafka.producers import (
     release,
     transactional_producer,
 )
+from millstream.connectors.kafka.security import python_client_options
 from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionControl
 from millstream.connectors.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
 from millstream.crash_points import crash_point
@@ -79,8 +80,10 @@ class KafkaSink(Sink):
         return int(self.properties.get("transaction.timeout.ms", DEFAULT_TIMEOUT))
 
     def validate(self) -> None:
-        """Check that the brokers answer, and have the topic; raises SinkError."""
+        """Check the properties, that the brokers answer, and have the topic; raises SinkError."""
         topic = self.serializer.topic
+        if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            python_client_options(self.properties)  # raises if it could not commit
         cluster = KafkaCluster(self.properties, SinkError, f"Kafka sink to {topic or 'topics'!r}")
         cluster.require_topics([] if topic is None else [topic])
 

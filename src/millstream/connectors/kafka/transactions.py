@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.kafka.security import python_client_options
 from millstream.errors import ConfigurationError, SinkError
 
 if TYPE_CHECKING:
@@ -41,20 +42,6 @@ _END_VERSION: Final = 3
 _TRY_AGAIN: Final = frozenset({51, 14, 7})  # CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD, TIMED_OUT
 _ELSEWHERE: Final = frozenset({15, 16})  # the coordinator is another one
 _TIMEOUT_TOO_LARGE: Final = 50
-
-_OPTIONS: Final = {
-    "bootstrap.servers": "bootstrap_servers",
-    "client.id": "client_id",
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-}
 
 
 class Outcome(Enum):
@@ -307,7 +294,7 @@ class TransactionControl:
             except ImportError as error:
                 message = "Kafka transactions need kafka-python: pip install 'millstream[kafka]'"
                 raise ConfigurationError(message) from error
-            known = {_OPTIONS[k]: v for k, v in self._properties.items() if k in _OPTIONS}
+            known = python_client_options(self._properties)
             milliseconds = int(PATIENCE * 1000)
             self._admin = KafkaAdminClient(
                 **known, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
