@@ -182,7 +182,7 @@ def test_oracle_killed_process(crash: str, tmp_path: Path) -> None:
         [sys.executable, SCRIPT, str(directory)],
         crash=crash,
         directory=tmp_path / "runs",
-        deadline=60,
+        deadline=300,
     )
     point, _, count = crash.partition(":")
     assert report.killed
@@ -205,7 +205,7 @@ def test_every_point_is_passed(tmp_path: Path) -> None:
         [sys.executable, SCRIPT, str(directory)],
         crash=record_everything(),
         directory=tmp_path / "runs",
-        deadline=60,
+        deadline=300,
     )
     assert not report.killed
     assert sorted(report.passed) == POINTS

@@ -139,7 +139,7 @@ class Server:
 def wait(source: SocketTextStreamSource) -> None:
     reader = source._reader
     assert reader is not None
-    reader._thread.join(timeout=10)
+    reader._thread.join(timeout=60)
     assert reader.finished
 
 

@@ -61,7 +61,7 @@ class KillChain:
         reader = threading.Thread(target=self._read_on, args=(over, wrong))
         reader.start()
         try:
-            run = run_once(command, directory=runs, crash=crash, deadline=120.0)
+            run = run_once(command, directory=runs, crash=crash, deadline=300.0)
         finally:
             over.set()
             reader.join()

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class PostgresServer:
         self._schemas = 0
         try:
             self._run("initdb", "-N", "-A", "trust", "-U", USER, "-E", "utf8", "--locale=C")
-            self.port = _free_port()
+            self.port = free_port()
             self.start(max_prepared_transactions)
         except BaseException:
             self.stop()
@@ -113,9 +113,3 @@ def execute(
     with psycopg.connect(conninfo, autocommit=True) as connection:
         cursor = connection.execute(statement.encode(), parameters or None)
         return cursor.fetchall() if cursor.description else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

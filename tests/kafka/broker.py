@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import noida_db
 from kafka.admin import NewTopic
+from tests.ports import free_port
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def running_broker(directory: Path) -> Iterator[Broker]:
     """A broker on a free port of the loopback interface, stopped whatever happens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     program = Path(noida_db.__file__).with_name("noida-db")
     with (directory / "broker.log").open("wb") as log:
         process = subprocess.Popen(
@@ -46,7 +45,7 @@ def running_broker(directory: Path) -> Iterator[Broker]:
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - it only makes one system call
         )
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break

@@ -73,7 +73,7 @@ def start(broker: Broker, topics: tuple[str, str], directory: Path, crash: str =
     directory.mkdir(exist_ok=True)
     runs = directory / f"run-{len(list(directory.iterdir()))}"
     command = [sys.executable, str(JOB), broker.servers, *topics, str(directory / "checkpoints")]
-    return run_once(command, directory=runs, crash=crash, deadline=120.0)
+    return run_once(command, directory=runs, crash=crash, deadline=300.0)
 
 
 def test_killed_around_the_commit(broker: Broker, tmp_path: Path) -> None:

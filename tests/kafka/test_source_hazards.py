@@ -46,7 +46,7 @@ def job(source: KafkaSource) -> JobGraph:
 
 def make_anew(broker: Broker, topic: str) -> None:
     broker.admin.delete_topics([topic])
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 60
     while True:
         try:
             broker.admin.create_topics([NewTopic(topic, 1, 1)])

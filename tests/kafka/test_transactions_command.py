@@ -65,7 +65,7 @@ def test_the_checkpoint_directory_decides(
     def run(crash: str = "") -> str:
         """Run the job, up to a crash; what is listed then."""
         directory = tmp_path / (crash or "end")
-        ended = run_once([*job, str(checkpoints)], directory=directory, crash=crash, deadline=60)
+        ended = run_once([*job, str(checkpoints)], directory=directory, crash=crash, deadline=300)
         assert ended.killed == bool(crash), ended.output
         assert main(["transactions", "list", "--prefix", topics[1], *options]) == 0
         return capsys.readouterr().out
@@ -117,7 +117,9 @@ def test_a_later_transaction_of_a_named_producer_is_not_named(
     job = [sys.executable, str(Path(__file__).parent / "kafka_job.py"), broker.servers, *topics]
     # Each epoch has two transactions: the third marker is of epoch 1.
     crash = "kafka.marker.after:4"
-    ended = run_once([*job, str(checkpoints)], directory=tmp_path / "run", crash=crash, deadline=60)
+    ended = run_once(
+        [*job, str(checkpoints)], directory=tmp_path / "run", crash=crash, deadline=300
+    )
     assert ended.killed, ended.output
     options = ["--bootstrap-servers", broker.servers, "--checkpoint-dir", str(checkpoints)]
     assert main(["transactions", "list", "--prefix", topics[1], *options]) == 0

@@ -190,7 +190,7 @@ def test_socket(make: Make) -> None:
         source = SocketTextStreamSource("127.0.0.1", server.getsockname()[1])
         stream = make(2).from_source(source, NO_TIME, "socket").map(str.upper)
         found = stream.execute_and_collect(limit=len(lines))
-        thread.join(60)
+        thread.join(180)
     assert sorted(found) == sorted(line.upper() for line in lines)  # type: ignore[type-var]
 
 
