@@ -117,3 +117,32 @@ def test_min_pause_keeps_the_next_epoch_waiting(tmp_path: Path) -> None:
     planner.epoch_finished(0.1)
     assert 59 < planner.remaining_pause() <= 60
     assert planner.latest_offset(first) == first
+
+
+def test_two_drivers_log_splits_at_a_time(tmp_path: Path) -> None:
+    """The newer one must not stop because the one that it has fenced was faster."""
+    log = SplitLog(LocalStorage(tmp_path, fsync=False))
+    source = _Lengths([3, 2], bounded=False)
+
+    def planner() -> SourcePlanner:
+        planned = PlannedSource("s", source, 1)
+        return SourcePlanner([planned], log, target_seconds=1, tick_interval=None, wait_seconds=0)
+
+    older, newer = planner(), planner()
+    older.latest_offset(initial_offset())
+    source.lengths = [3, 2, 1]  # the newer one finds more than is logged by then
+    first = newer.latest_offset(initial_offset())
+    assert [a.split.id for a in newer.assignments(initial_offset(), first)] == ["0", "1"]
+    second = newer.latest_offset(first)
+    assert [a.split.id for a in newer.assignments(first, second)] == ["0", "1", "2"]
+    assert [split.id for split in log.load("s")] == ["0", "1", "2"]
+
+
+def test_sources_whose_uids_look_like_directories(tmp_path: Path) -> None:
+    log = SplitLog(LocalStorage(tmp_path, fsync=False))
+    uids = ["in", "in/a", "../in", ".."]
+    for uid in uids:
+        log.append(uid, 0, [Split(f"split of {uid}")])
+    assert [[split.id for split in log.load(uid)] for uid in uids] == [
+        [f"split of {uid}"] for uid in uids
+    ]

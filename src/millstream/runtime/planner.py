@@ -318,8 +318,8 @@ class SourcePlanner:
         known = frozenset(split.id for split in planned.splits)
         found = [split for split in source.discover(known) if split.id not in known]
         if found:
-            self._log.append(planned.uid, len(planned.splits), found)
-            planned.splits.extend(found)
+            logged = self._log.append(planned.uid, len(planned.splits), found)
+            planned.splits.extend(logged)
 
     @staticmethod
     def _retire(planned: PlannedSource, position: _Position) -> None:
