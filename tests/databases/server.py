@@ -59,6 +59,10 @@ class PostgresServer:
         log = str(self._data / "server.log")
         self._run("pg_ctl", "-w", "-l", log, "-o", options, "start")
 
+    def crash(self) -> None:
+        """End as by a crash: connections are cut, the next start recovers."""
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
     def stop(self) -> None:
         """Stop, whatever is under way, and delete everything."""
         if (self._data / "postmaster.pid").exists():

@@ -16,7 +16,9 @@ Read next: ``connectors/source.py``, ``docs/postgres.md``.
 
 from __future__ import annotations
 
+import csv
 import io
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -28,7 +30,7 @@ from millstream.connectors.postgres_table import error_text, no_connection, serv
 from millstream.connectors.postgres_waiting import driver
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
 from millstream.connectors.table_rows import identifier
-from millstream.errors import SinkError, SourceError
+from millstream.errors import MalformedRecordError, SinkError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +56,11 @@ _ARROW: Final = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
     "bytea": pa.binary(),
+}
+#: A class of SQLSTATE -> what to do.
+_ADVICE: Final = {
+    "22": ". Correct the row, or cast it in the query so that every row can be read",
+    "42": ". Check the query, and that the tables it reads are there",
 }
 #: A type of keys -> the integer of a key, and the key of an integer, in SQL.
 _KEYS: Final = {
@@ -188,14 +195,44 @@ class PostgresSource(Source):
                     lines.append(bytes(line))
                     size += len(line)
                     if len(lines) == BATCH_SIZE or size > _BATCH_BYTES:
-                        yield SourceBatch(arrow=self._batch(lines))
+                        yield SourceBatch(arrow=self._checked_batch(lines))
                         lines, size = [], 0
                 if lines:
-                    yield SourceBatch(arrow=self._batch(lines))
-        except (driver().Error, pa.ArrowException) as error:  # or a date that Arrow cannot hold
+                    yield SourceBatch(arrow=self._checked_batch(lines))
+        except driver().Error as error:
             raise self._error(error) from error
         finally:
             session.close()
+
+    def _checked_batch(self, lines: list[bytes]) -> pa.RecordBatch:
+        """The rows as columns.
+
+        Raises:
+            MalformedRecordError: a row has a value that Arrow cannot hold (the date "infinity",
+                say); names it.
+        """
+        try:
+            return self._batch(lines)
+        except pa.ArrowException as error:
+            message = f"{self._place}: {self._unreadable(lines) or error_text(error)}"
+            raise MalformedRecordError(message) from error
+
+    def _unreadable(self, lines: list[bytes]) -> str:
+        """What is wrong with the first row that cannot be read by itself; empty if none."""
+        names = list(self._described())
+        for line in lines:
+            try:
+                self._batch([line])
+            except pa.ArrowException as error:
+                values = next(csv.reader(io.StringIO(line.decode())))
+                found = re.search(r"column #(\d+)", str(error))
+                column = f"column {names[int(found[1])]!r}" if found else "a column"
+                return (
+                    f"{column} of row {dict(zip(names, values, strict=False))!r:.500} cannot be"
+                    f" read: {str(error).rpartition(': ')[2]}. Correct the row, or cast the column"
+                    " to text in the query"
+                )
+        return ""
 
     def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
         columns = self._described()
@@ -238,7 +275,9 @@ class PostgresSource(Source):
         return f"query {self.query!r:.200} to {server_of(self.conninfo)}"
 
     def _error(self, error: Exception) -> SourceError:
-        return SourceError(f"{self._place}: {error_text(error)}")
+        state = getattr(error, "sqlstate", None) or ""
+        advice = _ADVICE.get(state[:2], "")
+        return SourceError(f"{self._place}: {error_text(error)}{advice}")
 
     def _connect(self) -> Session:
         try:
