@@ -45,6 +45,19 @@ def test_an_older_copy_of_the_checkpoint_commits_nothing(broker: Broker) -> None
     assert values(broker, topic) == ["one", "two"]
 
 
+def test_a_lost_transaction_does_not_hold_up_the_others(broker: Broker) -> None:
+    topic = broker.topic()
+    made = exactly_once(broker, topic).build()
+    (lost,) = prepare(made, context(1, "a"), "x")
+    control = TransactionControl({"bootstrap.servers": broker.servers})
+    control.fence(lost["transactional_id"], 60_000)  # type: ignore[index]
+    control.close()
+    others = prepare(made, context(1, "b"), "y") + prepare(made, context(1, "c"), "z")
+    with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+        commit(made, [lost, *others], 1)
+    assert sorted(values(broker, topic)) == ["y", "z"]
+
+
 def test_a_refused_commit_is_not_called_lost(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

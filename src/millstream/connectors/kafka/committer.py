@@ -58,11 +58,24 @@ class KafkaCommitter(Committer):
         self._control = TransactionControl(properties, "Kafka sink")
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """Commit every transaction; raises SinkError if one is lost or the brokers are away."""
-        for request in requests:
-            self._commit(prepared_of(request.committable), request)
+        """Commit every transaction.
 
-    def _commit(self, prepared: PreparedTransaction, request: CommitRequest) -> None:
+        One that cannot be committed does not keep the others waiting, for they time out as well.
+
+        Raises:
+            SinkError: one is lost or refused, or the brokers are away.
+        """
+        troubles = []
+        for request in requests:
+            trouble = self._commit(prepared_of(request.committable), request)
+            if trouble:
+                troubles.append(trouble)
+        if troubles:
+            more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+            raise SinkError(troubles[0] + more)
+
+    def _commit(self, prepared: PreparedTransaction, request: CommitRequest) -> str:
+        """Commit a transaction; why not, if it cannot be done."""
         outcome = self._control.outcome(prepared, request.epoch, first=not request.retried)
         if outcome is Outcome.OPEN:
             crash_point("kafka.commit.before")
@@ -80,8 +93,10 @@ class KafkaCommitter(Committer):
                 " offsets.retention.minutes); the run that committed it noted so",
                 request.epoch,
             )
-        elif outcome is not Outcome.COMMITTED:
-            raise SinkError(self._trouble(prepared, request.epoch, outcome))
+            return ""
+        if outcome is Outcome.COMMITTED:
+            return ""
+        return self._trouble(prepared, request.epoch, outcome)
 
     def _trouble(self, prepared: PreparedTransaction, epoch: int, outcome: Outcome) -> str:
         transaction = (
