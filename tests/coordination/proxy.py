@@ -34,6 +34,13 @@ class HangingProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.hangs = 0
+        #: Says of a request whether it is held back, once, with all else of its connection, until
+        #: ``late`` is set; ``arrived`` is set when the server has answered it.
+        self.hold: Callable[[bytes], bool] = lambda _: False
+        self.held = threading.Event()
+        self.late = threading.Event()
+        self.arrived = threading.Event()
+        self._delayed: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -44,6 +51,7 @@ class HangingProxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._going.set()
+        self.late.set()
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -69,24 +77,35 @@ class HangingProxy:
 
     def _serve(self, client: socket.socket) -> None:
         self._going.wait()
-        try:
+        with contextlib.suppress(OSError):  # one of the two is gone
             server = socket.create_connection(("127.0.0.1", self._server))
-        except OSError:
-            client.close()
-            return
-        self._sockets.append(server)
-        for one, other in ((client, server), (server, client)):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = one is server
-            threading.Thread(target=self._pump, args=(one, other, back), daemon=True).start()
+            self._sockets.append(server)
+            for one, other in ((client, server), (server, client)):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                pump = self._ask if one is client else self._reply
+                threading.Thread(target=pump, args=(one, other), daemon=True).start()
 
-    def _pump(self, one: socket.socket, other: socket.socket, back: bool) -> None:
+    def _ask(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := one.recv(1 << 16):
+            while data := client.recv(1 << 16):
                 self._going.wait()
-                other.sendall(self._answer(data, self._server, self.port) if back else data)
+                if not self.held.is_set() and self.hold(data):
+                    self._delayed.append(server)
+                    self.held.set()
+                    self.late.wait()
+                server.sendall(data)
             self._going.wait()
-            other.shutdown(socket.SHUT_WR)
+            server.shutdown(socket.SHUT_WR)
+
+    def _reply(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(1 << 16):
+                if self.late.is_set() and server in self._delayed:
+                    self.arrived.set()
+                self._going.wait()
+                client.sendall(self._answer(data, self._server, self.port))
+            self._going.wait()
+            client.shutdown(socket.SHUT_WR)
 
 
 def moved_broker(data: bytes, server: int, port: int) -> bytes:

@@ -97,7 +97,7 @@ def test_in_a_task(
     began = time.monotonic()
     with pytest.raises(
         SinkError,
-        match=r"sink results-sink, epoch 2, .*table 'results' .*no answer from the server",
+        match=r"uid results-sink\) .*epoch 2, .*table 'results' .*no answer from the",
     ):
         job.run()
     assert time.monotonic() - began < LONGEST

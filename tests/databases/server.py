@@ -49,13 +49,14 @@ class PostgresServer:
             self.stop()
             raise
 
-    def start(self, max_prepared_transactions: int) -> None:
-        """Start, or start again with another setting."""
+    def start(self, max_prepared_transactions: int, max_connections: int = 100) -> None:
+        """Start, or start again with other settings."""
         if (self._data / "postmaster.pid").exists():
             self._run("pg_ctl", "-w", "-m", "fast", "stop")
         # What is flushed to the disk does not matter: the machine does not crash, processes do.
         options = f"-h 127.0.0.1 -p {self.port} -k {self._data} -c fsync=off"
         options += f" -c max_prepared_transactions={max_prepared_transactions}"
+        options += f" -c max_connections={max_connections}"
         log = str(self._data / "server.log")
         self._run("pg_ctl", "-w", "-l", log, "-o", options, "start")
 

@@ -87,6 +87,11 @@ class PostgresCommitTableSink(Sink):
                 require_key(session, self.table, self.key)
             self.make_tables(session)
 
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Check that the server can hold a connection per subtask; raises SinkError."""
+        with self.table.session("at submit") as session:
+            self.table.require_connections(session, parallelism)
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer to the staging table."""
         return _StagingWriter(self, context)

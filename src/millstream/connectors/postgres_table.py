@@ -61,6 +61,10 @@ __all__ = [
 ]
 
 
+#: Connections that a sink needs beside those of its subtasks.
+DRIVER_CONNECTIONS: Final = 2
+
+
 @dataclass(frozen=True)
 class PostgresTable:
     """Where a sink writes; pickled to the workers."""
@@ -159,6 +163,30 @@ class PostgresTable:
             raise SinkError(message)
         names = match_columns(given, list(types), self.columns, self.target)
         return {name: types[name] for name in names}
+
+    def require_connections(self, session: Session, parallelism: int) -> None:
+        """Check that the server takes a connection of each subtask, and the driver's.
+
+        Raises:
+            SinkError: it does not, with the number to set.
+        """
+        query = (
+            "SELECT current_setting('max_connections')::int,"
+            " current_setting('superuser_reserved_connections')::int"
+            " + coalesce(current_setting('reserved_connections', true), '0')::int"
+        )
+        row = session.execute(query).fetchone()
+        allowed, reserved = row if row is not None else (0, 0)
+        needed = parallelism + DRIVER_CONNECTIONS
+        if allowed - reserved < needed:
+            message = (
+                f"{self.target}: max_connections of the server is {allowed}, of which {reserved}"
+                f" are reserved; a sink with parallelism {parallelism} needs {needed}: one for each"
+                f" subtask, and {DRIVER_CONNECTIONS} for the driver and for one that a failed try"
+                f" left. Set max_connections to {needed + reserved} or more in postgresql.conf and"
+                " restart the server, or lower the parallelism of the sink"
+            )
+            raise SinkError(message)
 
     def validate(self, session: Session) -> None:
         """Check table and columns, and make the commit table.

@@ -86,12 +86,13 @@ class PostgresTwoPhaseSink(Sink):
             make_commit_table(session)
 
     def validate_parallelism(self, parallelism: int) -> None:
-        """Check that the server can hold two prepared transactions per subtask.
+        """Check that the server can hold a connection and two prepared transactions per subtask.
 
         Raises:
             SinkError: it cannot.
         """
         with self.table.session("at submit") as session:
+            self.table.require_connections(session, parallelism)
             self._require_transactions(session, parallelism)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:

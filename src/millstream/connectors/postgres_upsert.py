@@ -76,6 +76,11 @@ class PostgresUpsertSink(Sink):
                 message = f"{self.table.target} has no epoch column {self.epoch_column!r}"
                 raise SinkError(message)
 
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Check that the server can hold a connection per subtask; raises SinkError."""
+        with self.table.session("at submit") as session:
+            self.table.require_connections(session, parallelism)
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer with a transaction of its own."""
         return _UpsertWriter(self, context)

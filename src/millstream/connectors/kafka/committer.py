@@ -12,6 +12,10 @@ What it is: the exactly-once half of the Kafka sink.  For each committable it fi
    whose timeouts could lead here is refused at submit.  But if the run that committed it has noted
    so, the brokers have only forgotten: markers expire.
 
+A commit that got no answer may reach the broker late, when its producer is in the middle of another
+transaction, and would commit half an epoch.  So its producer is locked out before it can begin one:
+the id is fenced once the marker is seen.
+
 What it is not: a producer.
 
 Read next: ``connectors/kafka/transactions.py``.
@@ -36,7 +40,7 @@ from millstream.errors import SinkError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.connectors.sink import CommitRequest, Committable
+    from millstream.connectors.sink import CommitRequest, Committable, CommitterContext
 
 __all__ = ["KafkaCommitter", "committable_of"]
 
@@ -56,6 +60,11 @@ class KafkaCommitter(Committer):
         self._prefix = prefix
         self._timeout = timeout
         self._control = TransactionControl(properties, "Kafka sink")
+        self.target = f"Kafka {properties.get('bootstrap.servers', '')!r}"
+
+    def open(self, context: CommitterContext) -> None:
+        """Give up a try before the coordinator does."""
+        self._control.limit(context.timeout)
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Commit every transaction.
@@ -94,9 +103,11 @@ class KafkaCommitter(Committer):
                 request.epoch,
             )
             return ""
-        if outcome is Outcome.COMMITTED:
-            return ""
-        return self._trouble(prepared, request.epoch, outcome)
+        if outcome is not Outcome.COMMITTED:
+            return self._trouble(prepared, request.epoch, outcome)
+        if self._control.may_end_again(prepared.transactional_id):
+            self._control.fence(prepared.transactional_id, self._timeout)
+        return ""
 
     def _trouble(self, prepared: PreparedTransaction, epoch: int, outcome: Outcome) -> str:
         transaction = (

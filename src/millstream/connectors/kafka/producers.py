@@ -62,8 +62,11 @@ _NOT_IN_BATCHES: Final = frozenset({"headers", "timestamp"})
 _ID: Final = re.compile(
     r"(?P<prefix>.*)-(?P<job>[0-9a-f]{32})-(?P<sink>[0-9a-f]{8})-g(?P<generation>\d+)-[0-9a-f]{12}"
 )
-#: Seconds for one step of a transaction.
-PATIENCE: Final = 60.0
+#: Milliseconds for one step of a transaction, if the properties do not say (max.block.ms); as in
+#: Java's client.
+_MAX_BLOCK: Final = 60_000
+#: Seconds for the abort of a transaction, which the driver does otherwise.
+_ABORT: Final = 5.0
 
 
 @dataclass(eq=False)
@@ -84,6 +87,11 @@ class PooledProducer:
     most_bytes: int = int(_QUEUE_KBYTES) * 1024
     #: Bytes of the messages given to librdkafka since its queue was last seen empty.
     queued_bytes: int = 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a step may take."""
+        return patience_of(self.properties)
 
     def send(self, topic: str, messages: list[dict[str, Any]]) -> None:
         """Queue messages, in order.
@@ -147,20 +155,20 @@ class PooledProducer:
             left = len(self.client)
             if left < waiting:
                 moved = time.monotonic()
-            elif time.monotonic() - moved > PATIENCE:
+            elif time.monotonic() - moved > self.patience:
                 raise SinkError(self._not_taken(left))
             waiting = left
 
     def _not_taken(self, left: int) -> str:
         servers = self.properties.get("bootstrap.servers")
-        return f"the brokers {servers!r} did not take {left} messages in {PATIENCE:.0f} s"
+        return f"the brokers {servers!r} did not take {left} messages in {self.patience:.0f} s"
 
     def flush(self) -> None:
         """Wait until the brokers have all messages; raises SinkError if they refused one."""
         from confluent_kafka import KafkaException
 
         try:
-            left = self.client.flush(PATIENCE)
+            left = self.client.flush(self.patience)
         except (KafkaException, SystemError) as error:
             # A fatal error is raised while delivery reports are pending: Python then complains.
             reason = error.__cause__ or error if isinstance(error, SystemError) else error
@@ -191,7 +199,7 @@ class PooledProducer:
         if self.control.outcome(self.prepared, self.epoch) is not Outcome.COMMITTED:
             return False
         try:
-            self.client.commit_transaction(PATIENCE)
+            self.client.commit_transaction(self.patience)
         except KafkaException as error:
             _LOG.debug("producer %s is not used again: %s", self.transactional_id, error)
             return False
@@ -207,7 +215,7 @@ class PooledProducer:
 
         try:
             self.client.purge()
-            self.client.abort_transaction(PATIENCE)
+            self.client.abort_transaction(min(self.patience, _ABORT))
         except (KafkaException, SystemError) as error:
             _LOG.debug("transaction of %s is left to the driver: %s", self.transactional_id, error)
 
@@ -264,6 +272,11 @@ def discard_producers() -> None:
         _controls.popitem()[1].close()
 
 
+def patience_of(properties: Mapping[str, str]) -> float:
+    """Seconds that a step of a transaction may take."""
+    return int(properties.get("max.block.ms", _MAX_BLOCK)) / 1000
+
+
 def id_prefix(prefix: str, context: WriterContext) -> str:
     """How the transactional ids of a job's sink begin, up to the generation."""
     return f"{prefix}-{context.job_id}-{uid_hash(context)}-g{context.generation}-"
@@ -313,6 +326,8 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
         # Java's: the same key goes to the same partition, whoever writes.
         "partitioner": "murmur2_random",
         "linger.ms": "5",
+        # One step of a transaction, the marker, takes no notice of the time it is given.
+        "socket.timeout.ms": str(int(patience_of(properties) * 1000)),
         "queue.buffering.max.messages": _QUEUE_MESSAGES,
         "queue.buffering.max.kbytes": _QUEUE_KBYTES,
         # A producer that starts anew from the bootstrap servers, when its connections were cut,
@@ -345,7 +360,7 @@ def _make_transactional(
     transactional_id = f"{prefix}{uuid.uuid4().hex[:12]}"
     producer = _make(properties, {"transactional.id": transactional_id})
     try:
-        producer.client.init_transactions(PATIENCE)
+        producer.client.init_transactions(producer.patience)
     except KafkaException as error:
         message = (
             f"no transaction at the brokers {properties.get('bootstrap.servers')!r} for"

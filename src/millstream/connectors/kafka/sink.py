@@ -21,7 +21,6 @@ from millstream.common import options
 from millstream.connectors.kafka.client import KafkaCluster
 from millstream.connectors.kafka.committer import KafkaCommitter, committable_of
 from millstream.connectors.kafka.producers import (
-    PATIENCE,
     PooledProducer,
     discard_plain,
     plain_producer,
@@ -217,7 +216,7 @@ class _TransactionWriter(SinkWriter):
         crash_point("kafka.marker.before")
         place = TopicPartition(self._topic, 0, context.epoch, metadata=marker)
         try:
-            producer.client.send_offsets_to_transaction([place], producer.group, PATIENCE)
+            producer.client.send_offsets_to_transaction([place], producer.group, producer.patience)
         except KafkaException as error:
             reason = error.args[0].str()
             message = f"the transaction of epoch {context.epoch} cannot be prepared: {reason}"

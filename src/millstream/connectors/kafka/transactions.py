@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "PreparedTransaction", "TransactionControl", "TransactionInfo"]
 
-#: Seconds that a broker may take to finish what it has begun.
-PATIENCE: Final = 30.0
+#: Milliseconds that a broker may take to answer, and to finish what it has begun, if the client's
+#: properties do not say (request.timeout.ms); as in Java's client.
+_REQUEST_TIMEOUT: Final = 30_000
 _PAUSE: Final = 0.02
 #: EndTxn of later versions also bumps the producer's epoch, of which librdkafka would not know.
 _END_VERSION: Final = 3
@@ -96,6 +98,13 @@ class TransactionControl:
         self._properties = dict(properties)
         self._who = who
         self._admin: Any = None
+        self._patience = int(properties.get("request.timeout.ms", _REQUEST_TIMEOUT)) / 1000
+        #: Transactional id -> how many EndTxn were sent and not answered.
+        self._unanswered: Counter[str] = Counter()
+
+    def limit(self, seconds: float) -> None:
+        """Let no question take longer, with a new connection in between."""
+        self._patience = min(self._patience, seconds / 2)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -170,7 +179,7 @@ class TransactionControl:
         What can never happen: an open transaction that was seen *before* the marker was found
         missing is a later one of the same producer.  Hence the order of the two questions.
         """
-        limit = time.monotonic() + PATIENCE
+        limit = time.monotonic() + self._patience
         while True:
             info = self.describe(prepared.transactional_id)
             open_now = info is not None and info.state == "Ongoing" and _is_of(prepared, info)
@@ -207,7 +216,14 @@ class TransactionControl:
                 max_version=_END_VERSION,
             )
 
-        return self._order(transactional_id, request) == 0
+        return self._order(transactional_id, request, self._unanswered) == 0
+
+    def may_end_again(self, transactional_id: str) -> bool:
+        """Whether an ``end`` of this id got no answer, and may reach the broker at any time.
+
+        Until ``fence`` locks its producer out, it would end whatever transaction is open then.
+        """
+        return self._unanswered[transactional_id] > 0
 
     def fence(self, transactional_id: str, timeout: int) -> None:
         """Abort the open transaction of an id, and lock out the producer that has it.
@@ -240,6 +256,7 @@ class TransactionControl:
         if code:
             message = f"{self._who}: cannot abort {transactional_id}: error {code} of the broker"
             raise SinkError(message)
+        del self._unanswered[transactional_id]
 
     def close(self) -> None:
         """Close the connections."""
@@ -249,11 +266,24 @@ class TransactionControl:
 
     # -- talking -------------------------------------------------------------------------------
 
-    def _order(self, transactional_id: str, request: Callable[[], Any]) -> int:
+    def _order(
+        self,
+        transactional_id: str,
+        request: Callable[[], Any],
+        unanswered: Counter[str] | None = None,
+    ) -> int:
         """Send a request to the id's coordinator until it is done with; its error code."""
-        limit = time.monotonic() + PATIENCE
+
+        def send(admin: Any) -> int:  # noqa: ANN401 - kafka-python is untyped
+            counts = Counter[str]() if unanswered is None else unanswered
+            counts[transactional_id] += 1
+            code = _send(admin, transactional_id, request())
+            counts[transactional_id] -= 1
+            return code
+
+        limit = time.monotonic() + self._patience
         while True:
-            code = int(self._ask(lambda admin: _send(admin, transactional_id, request())))
+            code = self._ask(send)
             if code in _ELSEWHERE:
                 self.close()  # the address is remembered with the connections
             elif code not in _TRY_AGAIN:
@@ -262,7 +292,7 @@ class TransactionControl:
 
     def _wait(self, limit: float, trouble: str) -> None:
         if time.monotonic() > limit:
-            message = f"{self._who}: {trouble}, for {PATIENCE:.0f} s"
+            message = f"{self._who}: {trouble}, for {self._patience:.0f} s"
             raise SinkError(message)
         time.sleep(_PAUSE)
 
@@ -295,7 +325,7 @@ class TransactionControl:
                 message = "Kafka transactions need kafka-python: pip install 'millstream[kafka]'"
                 raise ConfigurationError(message) from error
             known = python_client_options(self._properties)
-            milliseconds = int(PATIENCE * 1000)
+            milliseconds = int(self._patience * 1000)
             self._admin = KafkaAdminClient(
                 **known, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
             )
