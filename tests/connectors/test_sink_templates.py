@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.common import Types
+from millstream.common import Configuration, Types
 from millstream.connectors import two_phase_sink
 from millstream.connectors.sink import (
     CommitRequest,
@@ -20,7 +20,7 @@ from millstream.connectors.sink import (
 from millstream.connectors.two_phase_sink import SinkContext, TwoPhaseCommitSinkFunction
 from millstream.connectors.upsert_sink import UpsertSink
 from millstream.connectors.write_ahead_sink import GenericWriteAheadSink
-from millstream.errors import SinkError
+from millstream.errors import ConfigurationError, SinkError
 from millstream.runtime.batch import Batch
 
 if TYPE_CHECKING:
@@ -137,6 +137,45 @@ def test_warning_and_giving_up(
         commit(sink, tmp_path, items, retried=False)  # the first try is never ignored
     commit(sink, tmp_path, items, retried=True)
     assert "ITS RECORDS ARE LOST" in caplog.text
+
+
+def test_one_transaction_that_cannot_be_committed_does_not_keep_the_others_from_it(
+    tmp_path: Path,
+) -> None:
+    class Picky(Recorder):
+        def commit(self, transaction: Any) -> None:
+            if transaction == "bad":
+                message = "no such transaction"
+                raise OSError(message)
+            super().commit(transaction)
+
+    items = [*prepare(Picky("bad"), tmp_path), *prepare(Picky("good"), tmp_path)]
+    items += prepare(Picky("bad"), tmp_path)
+    Recorder.calls.clear()
+    with pytest.raises(SinkError, match=r"'bad' of epoch 0 .*no such.*\(2 of 3 transactions"):
+        commit(Picky(), tmp_path, items, retried=False)
+    assert Recorder.calls == ["commit"]
+    # The note of that one is gone, those of the others stay, to be found by the next run.
+    kept = {item["note"] for item in items if item["handle"] == "bad"}
+    assert kept == {name for name in LocalStorage(tmp_path).list_names("") if "g1-" in name}
+
+
+def test_a_timeout_that_an_outage_may_exceed_is_refused_at_submit() -> None:
+    configuration = Configuration()
+    configuration.set_string("execution.checkpointing.timeout", "1 min")
+    configuration.set_string("restart-strategy.type", "fixed-delay")
+    configuration.set_string("restart-strategy.fixed-delay.delay", "5 s")
+    sink = Recorder().set_transaction_timeout(124_999)
+    message = (
+        r"set_transaction_timeout\(\) of the sink Recorder is 124999, but up to 125000 ms .*"
+        r"timeout \(60000\), the longest restart delay \(5000\) and 60000 to start again"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        sink.validate_configuration(configuration)
+    Recorder().validate_configuration(configuration)  # it has no timeout that we know of
+    sink.set_transaction_timeout(125_000).validate_configuration(configuration)
+    sink.set_transaction_timeout(1).ignore_failures_after_transaction_timeout()
+    sink.validate_configuration(configuration)
 
 
 @pytest.mark.parametrize("call", ["set_transaction_timeout", "enable_transaction_timeout_warnings"])

@@ -52,10 +52,10 @@ class Asked(Sink):
         raise AssertionError
 
 
-PREPARED = "max_prepared_transactions of the server is 2; a sink with parallelism 2 needs at least 4"
+PREPARED = "max_prepared_transactions of the server is 2; a sink with parallelism 2 needs at least"
 CONNECTIONS = (
-    "max_connections of the server is 10, of which 3 are reserved; a sink with parallelism 6 needs 8:"
-    " one for each subtask, and 2 for the driver and for one that a failed try left. Set"
+    "max_connections of the server is 10, of which 3 are reserved; a sink with parallelism 6 needs"
+    " 8: one for each subtask, and 2 for the driver and for one that a failed try left. Set"
     " max_connections to 11 or more"
 )
 

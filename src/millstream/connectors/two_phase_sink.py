@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar, cast
 
 from millstream.common.pickling import dumps, loads
+from millstream.connectors.outage import require_outlives
 from millstream.connectors.sink import Committer, CommitterContext, Sink, SinkKind, SinkWriter
 from millstream.connectors.staged_values import (
     attempt_name,
@@ -44,6 +45,7 @@ from millstream.errors import SinkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.common.configuration import Configuration
     from millstream.connectors.sink import CommitRequest, Committable, WriterContext
     from millstream.runtime.batch import Batch
 
@@ -145,7 +147,8 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
     def set_transaction_timeout(self, transaction_timeout: int) -> Self:
         """Say after how many milliseconds the target ends a transaction by itself.
 
-        An epoch whose transaction is older at the pre-commit is given up and run again.
+        An epoch whose transaction is older at the pre-commit is given up and run again.  A job
+        whose outages may last longer is refused at submit.
         """
         if transaction_timeout <= 0:
             message = f"the transaction timeout must be positive, not {transaction_timeout} ms"
@@ -157,6 +160,7 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
         """Go on when a recovered transaction cannot be committed and is older than the timeout.
 
         **Its records are lost**, and an error is logged.  Without this the job does not go on.
+        With it the timeout is not compared with the length of an outage at submit.
         """
         self._ignore_failures = True
         return self
@@ -174,6 +178,16 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
         return self
 
     # -- the contract of sinks -----------------------------------------------------------------
+
+    def validate_configuration(self, configuration: Configuration) -> None:
+        """Check that a pre-committed transaction outlives an outage, as far as that is known.
+
+        Raises:
+            ConfigurationError: an epoch that is published could be lost; with the numbers to set.
+        """
+        if self._timeout is not None and not self._ignore_failures:
+            name = "set_transaction_timeout()"
+            require_outlives(configuration, self._timeout, name, f"sink {type(self).__name__}")
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer with a transaction of its own."""
@@ -295,21 +309,33 @@ class _TransactionCommitter(Committer):
         self._context = context
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Commit each transaction, also if another one cannot be: they may be about to time out.
+
+        Raises:
+            SinkError: the first failure, and how many there were.
+        """
         context = self._required_context()
+        failed: list[tuple[object, Exception]] = []
         for request in requests:
             transaction = cast("_Transaction", request.committable)
             crash_point("transaction.commit.before")
             try:
                 self._function.ensure_open()
                 self._function.finish(transaction, request)
-            except Exception as error:
-                message = (
-                    f"sink {context.sink_uid}: transaction {transaction['handle']!r} of epoch"
-                    f" {request.epoch} cannot be committed: {error!r}"
-                )
-                raise SinkError(message) from error
+            except Exception as failure:  # noqa: BLE001 - raised below
+                failed.append((transaction["handle"], failure))
+                continue
             crash_point("transaction.commit.after")
             context.storage.delete([transaction["note"]])
+        if failed:
+            handle, error = failed[0]
+            message = (
+                f"sink {context.sink_uid}: transaction {handle!r} of epoch {requests[0].epoch}"
+                f" cannot be committed: {error!r}"
+            )
+            if len(failed) > 1:
+                message += f" ({len(failed)} of {len(requests)} transactions failed)"
+            raise SinkError(message) from error
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int

@@ -17,7 +17,6 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from millstream.common import options
 from millstream.connectors.kafka.client import KafkaCluster
 from millstream.connectors.kafka.committer import KafkaCommitter, committable_of
 from millstream.connectors.kafka.producers import (
@@ -29,6 +28,7 @@ from millstream.connectors.kafka.producers import (
 )
 from millstream.connectors.kafka.security import python_client_options
 from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionControl
+from millstream.connectors.outage import require_outlives
 from millstream.connectors.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
 from millstream.crash_points import crash_point
 from millstream.errors import ConfigurationError, SinkError
@@ -45,8 +45,6 @@ __all__ = ["KafkaSink", "KafkaSinkBuilder"]
 
 #: Milliseconds; also the default of the brokers' transaction.max.timeout.ms.
 DEFAULT_TIMEOUT: Final = 900_000
-#: Milliseconds for starting again after a failure: Spark, workers, recovery.
-START_UP: Final = 60_000
 
 
 class KafkaSink(Sink):
@@ -94,17 +92,8 @@ class KafkaSink(Sink):
         """
         if self.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
             return
-        checkpoint = configuration.get(options.CHECKPOINTING_TIMEOUT)
-        needed = checkpoint + _longest_restart(configuration) + START_UP
-        if self.timeout < needed:
-            message = (
-                f"transaction.timeout.ms of the Kafka sink is {self.timeout}, but up to {needed} ms"
-                f" may pass until its output is committed: execution.checkpointing.timeout"
-                f" ({checkpoint}), the longest restart delay ({_longest_restart(configuration)})"
-                f" and {START_UP} to start again. Set transaction.timeout.ms to {needed} or more,"
-                " or those shorter."
-            )
-            raise ConfigurationError(message)
+        name = "transaction.timeout.ms"
+        needed = require_outlives(configuration, self.timeout, name, "Kafka sink")
         self._validate_broker(needed)
 
     def _validate_broker(self, needed: int) -> None:
@@ -141,17 +130,6 @@ class KafkaSink(Sink):
         if self.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
             return None
         return KafkaCommitter(self.properties, self.prefix, self.timeout)
-
-
-def _longest_restart(configuration: Configuration) -> int:
-    """Milliseconds; 0 where somebody starts the job again by hand, whenever that may be."""
-    kind = configuration.get(options.RESTART_STRATEGY)
-    if kind in {"none", "off", "disable"}:
-        return 0
-    if kind.startswith("fixed"):
-        return int(configuration.get(options.FIXED_DELAY_DELAY))
-    longest = configuration.get(options.EXPONENTIAL_MAX_BACKOFF)
-    return int(longest * (1 + configuration.get(options.EXPONENTIAL_JITTER)))
 
 
 class _PlainWriter(SinkWriter):

@@ -1,0 +1,65 @@
+"""How long pre-committed output must survive, compared with how long its target keeps it.
+
+What it is: the check at submit for sinks whose target ends a transaction by itself after a while.
+A transaction that begins with an epoch may have to wait for the slowest tasks, for the longest wait
+before a restart, and for the new run to start.
+
+What it is not: a promise for outages that somebody has to end; those last as long as they do.
+
+Read next: ``connectors/two_phase_sink.py``, ``connectors/kafka/sink.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.common import options
+from millstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from millstream.common.configuration import Configuration
+
+__all__ = ["require_outlives"]
+
+#: Milliseconds for starting again after a failure: Spark, workers, recovery.
+START_UP: Final = 60_000
+
+
+def require_outlives(configuration: Configuration, timeout: int, name: str, sink: str) -> int:
+    """Check that a transaction outlives an outage.
+
+    Args:
+        configuration: the job's.
+        timeout: milliseconds after which the target ends a transaction.
+        name: what the user sets it by.
+        sink: for the message.
+
+    Returns:
+        The least timeout, in milliseconds.
+
+    Raises:
+        ConfigurationError: an epoch that is published could be lost; with the numbers to set.
+    """
+    checkpoint = configuration.get(options.CHECKPOINTING_TIMEOUT)
+    restart = _longest_restart(configuration)
+    needed = checkpoint + restart + START_UP
+    if timeout < needed:
+        message = (
+            f"{name} of the {sink} is {timeout}, but up to {needed} ms may pass until its output is"
+            f" committed: execution.checkpointing.timeout ({checkpoint}), the longest restart delay"
+            f" ({restart}) and {START_UP} to start again. Set {name} to {needed} or more, or those"
+            " shorter."
+        )
+        raise ConfigurationError(message)
+    return needed
+
+
+def _longest_restart(configuration: Configuration) -> int:
+    """Milliseconds; 0 where somebody starts the job again by hand, whenever that may be."""
+    kind = configuration.get(options.RESTART_STRATEGY)
+    if kind in {"none", "off", "disable"}:
+        return 0
+    if kind.startswith("fixed"):
+        return int(configuration.get(options.FIXED_DELAY_DELAY))
+    longest = configuration.get(options.EXPONENTIAL_MAX_BACKOFF)
+    return int(longest * (1 + configuration.get(options.EXPONENTIAL_JITTER)))
