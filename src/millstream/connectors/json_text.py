@@ -5,7 +5,8 @@ booleans, strings, dates and times are turned into JSON by Arrow's own kernels; 
 columns go through Python.
 
 What it is not: a choice of JSON dialects.  NaN and infinities, which JSON lacks, become null;
-bytes become base64; dates and times ISO 8601 text; decimals numbers.
+bytes become base64; dates and times ISO 8601 text; decimals numbers; maps objects if their keys are
+texts, else lists of pairs.
 
 Read next: ``connectors/file_writers.py``.
 """
@@ -76,10 +77,22 @@ def json_column(column: pa.Array) -> pa.Array:
         return _json_strings(column.cast(pa.large_string()))
     if types.is_date32(kind):
         return _quoted(column.cast(pa.string()).cast(pa.large_string()))
-    return pa.array(
-        [None if value is None else json_text(value) for value in column.to_pylist()],
-        pa.large_string(),
-    )
+    values = [_with_objects(value, kind) for value in column.to_pylist()]
+    texts = [None if value is None else json_text(value) for value in values]
+    return pa.array(texts, pa.large_string())
+
+
+def _with_objects(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value of a column
+    """A value whose maps with text as keys, which Arrow gives as pairs, are dictionaries."""
+    types = pa.types
+    if value is None or not types.is_nested(kind):
+        return value
+    if types.is_map(kind):
+        pairs = [(key, _with_objects(item, kind.item_type)) for key, item in value]
+        return dict(pairs) if types.is_string(kind.key_type) else pairs
+    if types.is_struct(kind):
+        return {field.name: _with_objects(value[field.name], field.type) for field in kind}
+    return [_with_objects(item, kind.value_type) for item in value]
 
 
 def _json_floats(column: pa.Array) -> pa.Array:
