@@ -21,8 +21,6 @@ from millstream.errors import MalformedRecordError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pyarrow as pa
-
     from millstream.common.serialization import DeserializationSchema
     from millstream.common.typeinfo import TypeInformation
 
@@ -122,6 +120,11 @@ def _timestamp(message: Any) -> int:  # noqa: ANN401 - confluent's Message
     return int(milliseconds) if kind else _NO_TIMESTAMP
 
 
+def _timestamps(messages: Sequence[Any]) -> list[int]:
+    pairs = [message.timestamp() for message in messages]
+    return [milliseconds if kind else _NO_TIMESTAMP for kind, milliseconds in pairs]
+
+
 def decode(
     schema: KafkaRecordDeserializationSchema, messages: Sequence[Any], policy: MalformedPolicy
 ) -> SourceBatch:
@@ -131,10 +134,13 @@ def decode(
         MalformedRecordError: a message does not parse, and the policy is to fail.
     """
     if isinstance(schema, ValueOnly):
-        messages = [message for message in messages if message.value() is not None]
-        columns = _columns(schema, messages)
+        contents = [message.value() for message in messages]
+        if None in contents:
+            messages = [message for message in messages if message.value() is not None]
+            contents = [content for content in contents if content is not None]
+        columns = schema.schema.deserialize_columns(contents) if contents else None
         if columns is not None:
-            return SourceBatch(arrow=columns, timestamps=[_timestamp(each) for each in messages])
+            return SourceBatch(arrow=columns, timestamps=_timestamps(messages))
     values: list[object] = []
     timestamps: list[int] = []
     letters: list[tuple[str, str, str]] = []
@@ -152,12 +158,6 @@ def decode(
     if kind.arrow_schema is None:
         return SourceBatch(values=values, timestamps=timestamps, dead_letters=letters)
     return SourceBatch(arrow=kind.to_arrow(values), timestamps=timestamps, dead_letters=letters)
-
-
-def _columns(schema: ValueOnly, messages: Sequence[Any]) -> pa.RecordBatch | None:
-    if not messages:
-        return None
-    return schema.schema.deserialize_columns([message.value() for message in messages])
 
 
 def _place(record: KafkaRecord) -> str:

@@ -57,8 +57,6 @@ _CHUNK: Final = 10_000
 #: librdkafka's limits, unless the user sets others.
 _QUEUE_MESSAGES: Final = "1000000"
 _QUEUE_KBYTES: Final = "524288"
-#: What confluent-kafka cannot produce in batches.
-_NOT_IN_BATCHES: Final = frozenset({"headers", "timestamp"})
 _ID: Final = re.compile(
     r"(?P<prefix>.*)-(?P<job>[0-9a-f]{32})-(?P<sink>[0-9a-f]{8})-g(?P<generation>\d+)-[0-9a-f]{12}"
 )
@@ -104,9 +102,11 @@ class PooledProducer:
         self._look_at_failures()
         try:
             for chunk in self._chunks(messages):
-                if any(each.keys() & _NOT_IN_BATCHES for each in chunk):
+                if any("timestamp" in each or "headers" in each for each in chunk):
+                    # What confluent-kafka cannot produce in batches.
+                    produce = self.client.produce
                     for message in chunk:
-                        self.client.produce(topic, **message)
+                        produce(topic, **message)
                     continue
                 if self.client.produce_batch(topic, chunk) != len(chunk):
                     failed = next(each for each in chunk if "_error" in each)
@@ -381,7 +381,7 @@ def _make_transactional(
 
 
 def _size(messages: list[dict[str, Any]]) -> int:
-    return sum(len(each["value"] or b"") for each in messages)
+    return sum([len(each["value"] or b"") for each in messages])
 
 
 def _advice(error: Any) -> str:  # noqa: ANN401 - confluent's KafkaError

@@ -75,19 +75,9 @@ def _messages(
     position, progress = start, time.monotonic()
     trouble = "no record arrives"
     while position < stop:
-        taken = []
         before = position
-        failed = None
-        for message in consumer.consume(min(BATCH_SIZE, stop - position), timeout=_POLL):
-            error = message.error()
-            if error is None:
-                position = message.offset() + 1
-                if message.offset() < stop:
-                    taken.append(message)
-            elif _is_end(error):
-                position = max(position, message.offset())
-            else:
-                failed = error
+        messages = consumer.consume(min(BATCH_SIZE, stop - position), timeout=_POLL)
+        taken, position, failed = _sorted_out(messages, position, stop)
         if taken:
             yield taken
         if failed is not None and position < stop:
@@ -102,6 +92,29 @@ def _messages(
                 f" {PATIENCE:.0f} s. Check that the brokers run and that the workers reach them."
             )
             raise SourceError(text)
+
+
+def _sorted_out(messages: list[Any], position: int, stop: int) -> tuple[list[Any], int, Any]:
+    """The records below ``stop``, the position behind all that arrived, and the last error."""
+    events = [message for message in messages if message.error() is not None]
+    if messages and not events:
+        # They are of one partition, so in order of their offsets.
+        last: int = messages[-1].offset()
+        if last >= stop:
+            messages = [message for message in messages if message.offset() < stop]
+        return messages, last + 1, None
+    taken, failed = [], None
+    for message in messages:
+        error = message.error()
+        if error is None:
+            position = message.offset() + 1
+            if message.offset() < stop:
+                taken.append(message)
+        elif _is_end(error):
+            position = max(position, message.offset())
+        else:
+            failed = error
+    return taken, position, failed
 
 
 def _is_end(error: Any) -> bool:  # noqa: ANN401 - KafkaError

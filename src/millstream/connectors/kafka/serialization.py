@@ -16,7 +16,7 @@ from millstream.common.serialization import SerializationSchema
 from millstream.errors import ConfigurationError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.runtime.batch import Batch
 
@@ -68,18 +68,19 @@ class KafkaRecordSerializationSchema:
         Raises:
             SinkError: a record does not fit; names it.
         """
-        made: list[dict[str, Any]] = [
-            {"value": value} for value in self._serialized(self._value, batch, "value")
-        ]
+        fields: dict[str, Sequence[Any]] = {"value": self._serialized(self._value, batch, "value")}
         if self._key is not None:
-            for message, key in zip(made, self._serialized(self._key, batch, "key"), strict=True):
-                message["key"] = key
+            fields["key"] = self._serialized(self._key, batch, "key")
         if self._headers is not None:
-            for message, value in zip(made, batch.values, strict=True):
-                message["headers"] = list(self._headers(value))
-        for message, timestamp in zip(made, batch.timestamp_list, strict=True):
-            if timestamp > 0:
-                message["timestamp"] = timestamp
+            fields["headers"] = [list(self._headers(value)) for value in batch.values]
+        times = batch.timestamp_list
+        have_time = [at for at, time in enumerate(times) if time > 0]
+        if len(have_time) == len(batch):
+            fields["timestamp"] = times
+        made = _messages(fields)
+        if len(have_time) < len(batch):
+            for at in have_time:
+                made[at]["timestamp"] = times[at]
         if self._selector is None:
             return {str(self.topic): made}
         by_topic: dict[str, list[dict[str, Any]]] = {}
@@ -96,15 +97,27 @@ class KafkaRecordSerializationSchema:
             function: Callable[[Any], bytes | None] = schema.serialize
         else:
             function = schema
-        made = []
-        for value in batch.values:
-            try:
-                made.append(function(value))
-            except (ValueError, TypeError, LookupError, AttributeError) as error:
-                where = f" for topic {self.topic!r}" if self.topic is not None else ""
-                message = f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: {error}"
-                raise SinkError(message) from error
-        return made
+        values, value = batch.values, None
+        try:
+            return [function(value := each) for each in values]
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            where = f" for topic {self.topic!r}" if self.topic is not None else ""
+            message = f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: {error}"
+            raise SinkError(message) from error
+
+
+def _messages(fields: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """One dict per record; those of the usual sinks without a loop over the fields of each."""
+    columns = list(fields.values())
+    names = tuple(fields)
+    if names == ("value", "key", "timestamp"):
+        return [
+            {"value": value, "key": key, "timestamp": timestamp}
+            for value, key, timestamp in zip(*columns, strict=True)
+        ]
+    if names == ("value", "key"):
+        return [{"value": value, "key": key} for value, key in zip(*columns, strict=True)]
+    return [dict(zip(names, record, strict=True)) for record in zip(*columns, strict=True)]
 
 
 class KafkaRecordSerializationSchemaBuilder:
