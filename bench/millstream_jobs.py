@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.datastream import DataStream
 
-_PARALLELISM = 2
+PARALLELISM = 2
 #: As many events as a file holds, and as the peers get in a micro-batch.  Later epochs adapt.
-_FIRST_EPOCH = 250_000
+FIRST_EPOCH = 250_000
 _IDLE_EPOCHS = 12
 _IDLE_TIMEOUT_SECONDS = 120.0
 _LONG = Types.LONG()
@@ -210,18 +210,21 @@ _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
 
 
 #: As in a session that Millstream starts itself.
-_OPTIONS = {"spark.python.daemon.module": "millstream.spark.worker_daemon"}
+OPTIONS = {"spark.python.daemon.module": "millstream.spark.worker_daemon"}
 
 
-def _environment(scratch: Path) -> StreamExecutionEnvironment:
+def new_environment(scratch: Path) -> StreamExecutionEnvironment:
+    """Make an environment whose checkpoints and state are in ``scratch``."""
     configuration = Configuration()
     configuration.set_string("execution.checkpointing.dir", str(scratch / "checkpoint"))
     # Every manifest is kept: the rates are computed from them.
     configuration.set_integer("execution.checkpointing.num-retained", 10_000)
     configuration.set_string("millstream.local-directory", str(scratch / "state"))
     configuration.set_string("millstream.progress", "off")
+    # A failure shall be seen, not hidden in a lower rate.
+    configuration.set_string("restart-strategy.type", "none")
     environment = StreamExecutionEnvironment.get_execution_environment(configuration)
-    environment.set_parallelism(_PARALLELISM)
+    environment.set_parallelism(PARALLELISM)
     environment.enable_checkpointing(1_000)
     return environment
 
@@ -231,13 +234,15 @@ def _records(manifest: Manifest) -> int:
     return int(manifest.totals.get("events.numRecordsIn", 0))
 
 
-def _manifests(scratch: Path) -> list[Manifest]:
+def manifests_of(scratch: Path) -> list[Manifest]:
+    """All manifests of a job whose checkpoints are in ``scratch``, in order."""
     log = ManifestLog(LocalStorage(str(scratch / "checkpoint")))
     found = [entry.manifest for entry in log.entries() if entry.manifest is not None]
     return sorted(found, key=lambda manifest: manifest.epoch)
 
 
-def _batches(manifests: list[Manifest]) -> list[Batch]:
+def batches_of(manifests: list[Manifest]) -> list[Batch]:
+    """The epochs that read something."""
     batches: list[Batch] = []
     before = 0
     for manifest in manifests:
@@ -262,7 +267,7 @@ def _run_until_idle(environment: StreamExecutionEnvironment, scratch: Path) -> N
     """Let the job read what there is, and then run on until it had some epochs without data."""
     client = environment.execute_async("idle")
     deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
-    while time.monotonic() < deadline and len(_empty_epochs(_manifests(scratch))) < _IDLE_EPOCHS:
+    while time.monotonic() < deadline and len(_empty_epochs(manifests_of(scratch))) < _IDLE_EPOCHS:
         time.sleep(1)
     client.cancel()
 
@@ -292,7 +297,7 @@ def _run(workload: str, dataset: Dataset, scratch: Path, *, sink: str, limit: in
     if idle:
         # Idleness needs the clock, so epochs go on without data.
         strategy = strategy.with_idleness(Duration.of_millis(500))
-    environment = _environment(scratch)
+    environment = new_environment(scratch)
     events = environment.from_source(source, strategy, "events").uid("events")
     output = FileSink.parquet(str(scratch / "output")) if sink == "parquet" else DiscardingSink()
     _WORKLOADS[workload](events).sink_to(output).uid("output")
@@ -310,17 +315,17 @@ def main() -> None:
     idle = workload == "idle"
     distinct = workload == "state"
     dataset = Dataset(arguments.events, arguments.keys, arguments.files, distinct=distinct)
-    start_session("millstream", scratch, _OPTIONS)
+    start_session("millstream", scratch, OPTIONS)
     if not idle and not distinct:
         warm_up = warm_up_dataset(dataset)
         limit = warm_up.events // warm_up.files
         _run(workload, warm_up, scratch / "warm-up", sink=arguments.sink, limit=limit)
     # Enough epochs for a steady state; without data to follow, all in one.
-    limit = arguments.events if idle else min(_FIRST_EPOCH, arguments.events // 8)
+    limit = arguments.events if idle else min(FIRST_EPOCH, arguments.events // 8)
     _run(workload, dataset, scratch, sink=arguments.sink, limit=limit)
     output = "" if idle or arguments.sink != "parquet" else str(scratch / "output")
-    manifests = _manifests(scratch)
-    batches = _batches(manifests)
+    manifests = manifests_of(scratch)
+    batches = batches_of(manifests)
     outcome = Outcome(rows=sum(batch.rows for batch in batches), batches=batches)
     outcome.output = output
     if len(batches) > 1:

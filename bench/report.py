@@ -10,7 +10,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.workloads import EMPTY_EPOCH_SECONDS, SESSION_ROWS_PER_SECOND, STATE_MEMORY_BYTES
+from bench.workloads import (
+    EMPTY_EPOCH_SECONDS,
+    LATENCY_SECONDS,
+    SESSION_ROWS_PER_SECOND,
+    STATE_MEMORY_BYTES,
+)
 
 if TYPE_CHECKING:
     from bench.workloads import Comparison, Measurement
@@ -19,6 +24,7 @@ __all__ = [
     "Line",
     "buffered_line",
     "idle_line",
+    "latency_line",
     "ratio_line",
     "render",
     "session_line",
@@ -26,6 +32,7 @@ __all__ = [
 ]
 
 _MEBIBYTE = 2**20
+_LATENCY = "Kafka, visible latency"
 _HEADINGS = (
     "workload",
     "keys",
@@ -144,6 +151,20 @@ def buffered_line(
     return _memory_line(workload, measurement, rate, memory)
 
 
+def latency_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """From the writing of an event to Kafka until its result is readable there."""
+    del rate
+    seconds = figures.get("p99_seconds")
+    verdict, figure = "failed", "-"
+    if seconds is not None:
+        verdict = "ok" if seconds < LATENCY_SECONDS else "behind"
+        figure = f"p50 {figures['p50_seconds']:.2f} s, p99 {seconds:.2f} s"
+    target = f"p99 < {LATENCY_SECONDS} s"
+    return _own_line(_LATENCY, measurement, figure, target, verdict, memory)
+
+
 def _memory_line(workload: str, measurement: Measurement, rate: float, memory: int) -> Line:
     verdict = "failed"
     if rate:
@@ -187,6 +208,8 @@ def render(lines: list[Line], sink: str, load: float) -> str:
     what = "written as Parquet and equal to DuckDB's" if sink == "parquet" else "dropped unchecked"
     text.append("")
     text.append(f"Rows per second of the steady state, first epoch left out; results {what}.")
+    if any(line.workload == _LATENCY for line in lines):
+        text.append("Latency: from write to read_committed; the first 10 s of the job left out.")
     cores = os.cpu_count() or 1
     if load > cores + 1:
         text.append(f"The load average reached {load:.1f} on {cores} cores: figures are too low.")

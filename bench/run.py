@@ -36,6 +36,7 @@ from bench.report import (
     Line,
     buffered_line,
     idle_line,
+    latency_line,
     ratio_line,
     render,
     session_line,
@@ -48,7 +49,7 @@ __all__ = ["main"]
 _ROOT = Path(__file__).resolve().parent.parent
 _RESULTS = Path(__file__).resolve().parent / "results"
 _TIMEOUT_SECONDS = 1_200
-_PACKAGES = ("pyspark", "bytewax", "pyarrow", "duckdb", "rocksdict")
+_PACKAGES = ("pyspark", "bytewax", "pyarrow", "duckdb", "rocksdict", "confluent-kafka", "noida-db")
 
 
 @dataclass
@@ -150,10 +151,15 @@ class Bench:
         self._repeat = repeat
         self.runs: dict[str, list[Run]] = {}
 
-    def measure(self, measurements: list[Measurement]) -> None:
-        """Run each of them ``repeat`` times in turn, unless they have been run before."""
+    def measure(self, measurements: list[Measurement], repeat: int = 1) -> None:
+        """Run each of them in turn, unless they have been run before.
+
+        Args:
+            measurements: what to run.
+            repeat: how many times at least; the command line may ask for more.
+        """
         new = [each for each in measurements if each.name not in self.runs]
-        for turn in range(self._repeat):
+        for turn in range(max(repeat, self._repeat)):
             # Who goes first changes with every turn.
             for measurement in new if turn % 2 == 0 else reversed(new):
                 started = time.monotonic()
@@ -202,11 +208,11 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         pair = [comparison.peer, comparison.millstream]
         if not any(arguments.only in f"{comparison.workload} {each.name}" for each in pair):
             continue
-        bench.measure(pair)
+        bench.measure(pair, comparison.repeat)
         rates = (bench.rate(comparison.millstream), bench.rate(comparison.peer))
         memory = (bench.peak_memory(comparison.millstream), bench.peak_memory(comparison.peer))
         lines.append(ratio_line(comparison, rates, memory))
-    own_lines = (idle_line, session_line, state_line, buffered_line)
+    own_lines = (idle_line, session_line, state_line, buffered_line, latency_line)
     for measurement, line in zip(own_measurements(quick=arguments.quick), own_lines, strict=True):
         if arguments.only in measurement.name:
             bench.measure([measurement])

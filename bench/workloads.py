@@ -16,6 +16,7 @@ from bench.data import Dataset
 
 __all__ = [
     "EMPTY_EPOCH_SECONDS",
+    "LATENCY_SECONDS",
     "SESSION_ROWS_PER_SECOND",
     "STATE_MEMORY_BYTES",
     "Comparison",
@@ -35,6 +36,11 @@ _IDLE_EVENTS = 20_000
 #: not depend on how many they get, so they get fewer, in files of the same size.
 _SLOW_PEER_FILES = 4
 _SLOWEST_PEER_EVENTS = 200_000
+#: Half a minute more than what is left out at the beginning; 1,000 in a second.
+_LATENCY_EVENTS = 50_000
+_QUICK_LATENCY_EVENTS = 20_000
+#: One run against one would show the mood of the machine as much as the guarantee.
+_KAFKA_REPEAT = 3
 
 #: Wanted: an epoch without data takes less.
 EMPTY_EPOCH_SECONDS = 0.5
@@ -43,6 +49,10 @@ SESSION_ROWS_PER_SECOND = 300_000
 #: Wanted: 10 s windows sliding by 1 s and by 100 ms take at most three times as long as those that
 #: slide by 10 s, although they give 10 and 100 times as many results.
 _SLIDING_RATIO = 1 / 3
+#: Wanted: exactly-once from Kafka to Kafka, compared with at-least-once.
+_KAFKA_RATIO = 0.7
+#: Wanted: 99 of 100 events written to Kafka have a readable result in less.
+LATENCY_SECONDS = 1.5
 #: Wanted: 5,000,000 keys of state take less, driver, JVM and workers together.
 STATE_MEMORY_BYTES = 6 * 2**30
 
@@ -77,6 +87,8 @@ class Comparison:
     peer: Measurement
     #: Millstream's rate divided by the peer's must be at least this; None: for information.
     at_least: float | None
+    #: Each is run so many times at least, in turn; the medians are compared.
+    repeat: int = 1
 
 
 def _millstream(workload: str, kind: str, dataset: Dataset) -> Measurement:
@@ -96,6 +108,12 @@ def _transform_with_state(variant: str, dataset: Dataset) -> Measurement:
 
 def _spark_sql(dataset: Dataset) -> Measurement:
     return Measurement("Spark SQL", "peer_spark_sql", "windows", dataset, closed_only=True)
+
+
+def _kafka(guarantee: str, dataset: Dataset) -> Measurement:
+    arguments = ("--workload", f"kafka_{guarantee}")
+    system = guarantee.replace("_", "-")
+    return Measurement(system, "kafka_jobs", "count", dataset, arguments)
 
 
 def comparisons(*, quick: bool) -> list[Comparison]:
@@ -137,11 +155,18 @@ def comparisons(*, quick: bool) -> list[Comparison]:
         ),
         Comparison("map and filter", map_filter, in_arrow, 1.0),
         Comparison("map and filter", map_filter, _bytewax("map_filter", few, processes=2), 0.8),
+        Comparison(
+            "Kafka to Kafka, exactly-once",
+            _kafka("exactly_once", few),
+            _kafka("at_least_once", few),
+            _KAFKA_RATIO,
+            _KAFKA_REPEAT,
+        ),
     ]
 
 
 def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
-    """What has a target but no peer: an epoch without data, sessions, and large state."""
+    """What has a target but no peer: epochs without data, sessions, large state, latency."""
     idle = _millstream("idle", "", Dataset(_IDLE_EVENTS, 1_000, files=2))
     keys = 500_000 if quick else 5_000_000
     state = _millstream("state", "state", Dataset(keys * 6 // 5, keys, distinct=True))
@@ -150,4 +175,6 @@ def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
     )
     elements = _BUFFERED_EVENTS // 10 if quick else _BUFFERED_EVENTS
     buffered = _millstream("buffered", "buffered", Dataset(elements, 1_000))
-    return idle, sessions, state, buffered
+    events = _QUICK_LATENCY_EVENTS if quick else _LATENCY_EVENTS
+    latency = _kafka("latency", Dataset(events, 1_000))
+    return idle, sessions, state, buffered, latency

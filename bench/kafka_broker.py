@@ -1,0 +1,177 @@
+"""A Kafka broker for the measurements, and what fills and empties its topics.
+
+What it is: ``noida-db`` on a free port of the loopback interface, which ends with the process
+that started it; the events of a ``Dataset`` as JSON messages; and the messages of a topic, as a
+plain consumer with ``read_committed`` sees them, as a Parquet file for ``bench/check.py``.
+
+What it is not: Kafka.  It keeps everything in one process and does not replicate, so its figures
+are good for comparing jobs on it, and for nothing else.
+
+Read next: ``bench/kafka_jobs.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import noida_db
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.data import Dataset
+
+__all__ = ["create_topic", "fill", "json_events", "read_committed", "running_broker", "to_parquet"]
+
+_START_SECONDS = 20
+#: Nothing new for so long is the end of a topic.
+_SILENCE_SECONDS = 5.0
+_CHUNK = 10_000
+
+
+@contextlib.contextmanager
+def running_broker(directory: Path) -> Iterator[str]:
+    """A broker; yields "host:port"."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = Path(noida_db.__file__).with_name("noida-db")
+    command = [str(program), "start", "--only", "kafka", "--kafka-port", str(port)]
+    log = directory / "broker.log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(directory / "broker")],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - it only makes one system call
+        )
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(log.read_text())
+            time.sleep(0.02)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _die_with_parent() -> None:
+    """Linux: PR_SET_PDEATHSIG."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def create_topic(servers: str, name: str, partitions: int) -> str:
+    """Make a topic; returns its name."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        made.result(_START_SECONDS)
+    return name
+
+
+def json_events(dataset: Dataset) -> Iterator[list[bytes]]:
+    """The events of a data set as JSON objects, in lists, in order of time."""
+    dataset.ensure()
+    for path in dataset.paths:
+        for batch in pq.ParquetFile(path).iter_batches(_CHUNK):
+            columns = (batch.column(name).to_pylist() for name in ("key", "value", "ts"))
+            yield [b'{"key":%d,"value":%d,"ts":%d}' % event for event in zip(*columns, strict=True)]
+
+
+def fill(servers: str, topic: str, dataset: Dataset) -> None:
+    """Write all events of a data set, keyed, outside of transactions; wait for delivery."""
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 1_000_000,
+            "linger.ms": 20,
+        }
+    )
+    for events in json_events(dataset):
+        while len(producer) > 50 * _CHUNK:
+            producer.poll(0.05)
+        # The key of the message is the key of the event: the text up to the first comma.
+        messages = [{"key": event[7 : event.index(b",")], "value": event} for event in events]
+        if producer.produce_batch(topic, messages) != len(messages):
+            message = f"topic {topic} does not take the events"
+            raise RuntimeError(message)
+    if producer.flush(_START_SECONDS * 3):
+        message = f"the broker does not take the events of {topic}"
+        raise RuntimeError(message)
+
+
+def read_committed(servers: str, topic: str) -> Iterator[list[bytes]]:
+    """The values of all messages that a reader with ``read_committed`` sees now.
+
+    Raises:
+        RuntimeError: the end is not reached.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"check-{os.getpid()}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        places = [TopicPartition(topic, number, 0) for number in partitions]
+        ends = {place.partition: consumer.get_watermark_offsets(place)[1] for place in places}
+        consumer.assign(places)
+        progress = time.monotonic()
+        while any(place.offset < ends[place.partition] for place in consumer.position(places)):
+            messages = consumer.consume(_CHUNK, timeout=0.2)
+            now = time.monotonic()
+            if messages:
+                progress = now
+            elif now - progress > _SILENCE_SECONDS:
+                break  # the marker of a transaction may be last, which has no message
+            for message in messages:
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+            if messages:
+                yield [message.value() for message in messages]
+    finally:
+        consumer.close()
+
+
+def to_parquet(servers: str, topic: str, names: list[str], directory: Path) -> str:
+    """Write what ``read_committed`` sees as a Parquet file; returns its directory.
+
+    Args:
+        servers: the broker.
+        topic: whose messages are JSON objects of integers.
+        names: the fields to keep.
+        directory: where to; it is made.
+    """
+    directory.mkdir()
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    with pq.ParquetWriter(directory / "result.parquet", schema) as writer:
+        for values in read_committed(servers, topic):
+            block = b"\n".join(values)
+            reading = pj.ReadOptions(block_size=len(block) + 16)
+            table = pj.read_json(pa.BufferReader(block), reading, options)
+            writer.write_table(table.select(names))
+    return str(directory)

@@ -1,0 +1,281 @@
+"""Kafka to Kafka: JSON, a running count per key, JSON; exactly-once, at-least-once, and latency.
+
+What it is: the same job in two guarantees, read from a topic that was filled before, and once more
+with events that are written while it runs, to measure *visible latency*: from the writing of an
+event until a reader with ``read_committed`` has its result.
+
+Exactly-once is ``CheckpointingMode.EXACTLY_ONCE`` (the default) with
+``DeliveryGuarantee.EXACTLY_ONCE``; at-least-once is ``CheckpointingMode.AT_LEAST_ONCE`` with
+``DeliveryGuarantee.AT_LEAST_ONCE``, as a user sets them who wants the one or the other throughout.
+
+What it is not: a measurement of Kafka; see ``bench/kafka_broker.py`` for what stands in for it.
+
+Run by ``bench/run.py``.  Read next: ``bench/kafka_traffic.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from bench.data import Dataset
+from bench.kafka_broker import create_topic, fill, running_broker, to_parquet
+from bench.measure import Outcome, steady_rate
+from bench.millstream_jobs import (
+    FIRST_EPOCH,
+    OPTIONS,
+    PARALLELISM,
+    batches_of,
+    manifests_of,
+    new_environment,
+)
+from bench.spark_session import start_session, warm_up_dataset
+
+from millstream.common import Row, Types, WatermarkStrategy
+from millstream.datastream import (
+    CheckpointingMode,
+    JobStatus,
+    KeyedProcessFunction,
+    RuntimeContext,
+)
+from millstream.datastream.connectors.kafka import (
+    DeliveryGuarantee,
+    KafkaOffsetsInitializer,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+    KafkaSource,
+)
+from millstream.datastream.formats.json import (
+    JsonRowDeserializationSchema,
+    JsonRowSerializationSchema,
+)
+from millstream.datastream.state import ValueStateDescriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.datastream import StreamExecutionEnvironment
+
+_LONG = Types.LONG()
+_EVENT = Types.ROW_NAMED(["key", "value", "ts"], [_LONG, _LONG, _LONG])
+_RESULT = Types.ROW_NAMED(["key", "count", "ts"], [_LONG, _LONG, _LONG])
+
+#: Milliseconds between epochs: for throughput as in the other workloads, and for latency.
+_INTERVAL = 1_000
+_SHORT_INTERVAL = 200
+#: Events per second, and seconds at the beginning that do not count: the first epochs of a job
+#: open state, connections and producers.
+_RATE = 1_000
+_START_UP_SECONDS = 10
+_PATIENCE_SECONDS = 120
+
+
+class RunningCount(KeyedProcessFunction):
+    """Numbers the records of each key, and passes their time on."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Get the state."""
+        self._count = runtime_context.get_state(ValueStateDescriptor("count", _LONG))
+
+    def process_element(
+        self,
+        value: Any,  # noqa: ANN401 - a Row
+        ctx: KeyedProcessFunction.Context,
+    ) -> Iterator[Row]:
+        """One output per record."""
+        del ctx
+        count = (self._count.value() or 0) + 1
+        self._count.update(count)
+        yield Row(key=value.key, count=count, ts=value.ts)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of the job."""
+
+    servers: str
+    read: str
+    written: str
+    guarantee: DeliveryGuarantee
+    scratch: Path
+    interval: int = _INTERVAL
+    bounded: bool = True
+    first_epoch: int = FIRST_EPOCH
+
+    def environment(self) -> StreamExecutionEnvironment:
+        """The job, not executed."""
+        source = (
+            KafkaSource.builder()
+            .set_bootstrap_servers(self.servers)
+            .set_topics(self.read)
+            .set_group_id(self.read)
+            .set_value_only_deserializer(
+                JsonRowDeserializationSchema.builder().type_info(_EVENT).build()
+            )
+        )
+        if self.bounded:
+            source = source.set_bounded(KafkaOffsetsInitializer.latest())
+        serializer = (
+            KafkaRecordSerializationSchema.builder()
+            .set_topic(self.written)
+            .set_key_serialization_schema(lambda row: str(row.key).encode())
+            .set_value_serialization_schema(JsonRowSerializationSchema.builder().build())
+            .build()
+        )
+        sink = (
+            KafkaSink.builder()
+            .set_bootstrap_servers(self.servers)
+            .set_delivery_guarantee(self.guarantee)
+            .set_transactional_id_prefix(self.written)
+            .set_record_serializer(serializer)
+            .build()
+        )
+        environment = new_environment(self.scratch)
+        environment.enable_checkpointing(self.interval, CheckpointingMode[self.guarantee.name])
+        built = source.build()
+        built.initial_limit = self.first_epoch
+        strategy = WatermarkStrategy.for_monotonous_timestamps()
+        events = environment.from_source(built, strategy, "events").uid("events")
+        counts = events.key_by(lambda event: event.key).process(RunningCount(), _RESULT)
+        counts.sink_to(sink).uid("output")
+        return environment
+
+
+def throughput(servers: str, arguments: argparse.Namespace) -> Outcome:
+    """Read all events of a topic, as fast as it goes."""
+    scratch: Path = arguments.scratch
+    dataset = Dataset(arguments.events, arguments.keys, arguments.files)
+    guarantee = DeliveryGuarantee[arguments.workload.removeprefix("kafka_").upper()]
+    warm_up = warm_up_dataset(dataset)
+    _run_bounded(servers, warm_up, "warm-up", guarantee, scratch, warm_up.events // warm_up.files)
+    # Small enough that there are some epochs, so that there is a steady state.
+    limit = min(FIRST_EPOCH, dataset.events // 8)
+    written = _run_bounded(servers, dataset, "events", guarantee, scratch, limit)
+    batches = batches_of(manifests_of(scratch / "events"))
+    outcome = Outcome(rows=sum(batch.rows for batch in batches), batches=batches)
+    outcome.rows_per_second = steady_rate(batches)
+    if arguments.sink == "parquet":
+        outcome.output = to_parquet(servers, written, ["key", "count"], scratch / "output")
+    return outcome
+
+
+def _run_bounded(
+    servers: str,
+    dataset: Dataset,
+    name: str,
+    guarantee: DeliveryGuarantee,
+    scratch: Path,
+    limit: int,
+) -> str:
+    """Fill a topic and run the job over it; returns the topic of the results."""
+    read = create_topic(servers, name, PARALLELISM)
+    written = create_topic(servers, f"{name}-counts", PARALLELISM)
+    fill(servers, read, dataset)
+    job = Job(servers, read, written, guarantee, scratch / name, first_epoch=limit)
+    job.environment().execute(name)
+    return written
+
+
+def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
+    """Write events at a steady rate while the job runs, and see when their results are readable."""
+    scratch: Path = arguments.scratch
+    dataset = Dataset(arguments.events, arguments.keys, arguments.files)
+    guarantee = DeliveryGuarantee.EXACTLY_ONCE
+    warm_up = warm_up_dataset(dataset)
+    _run_bounded(servers, warm_up, "warm-up", guarantee, scratch, warm_up.events // warm_up.files)
+    read = create_topic(servers, "events", PARALLELISM)
+    written = create_topic(servers, "counts", PARALLELISM)
+    job = Job(
+        servers,
+        read,
+        written,
+        guarantee,
+        scratch / "events",
+        interval=_SHORT_INTERVAL,
+        bounded=False,
+    )
+    client = job.environment().execute_async("latency")
+    seen = scratch / "seen.npy"
+    reader = _traffic("read", servers, written, dataset, ["--seen", str(seen)])
+    writer = _traffic("write", servers, read, dataset, ["--rate", str(_RATE)])
+    deadline = time.monotonic() + dataset.events / _RATE + _PATIENCE_SECONDS
+    try:
+        while reader.poll() is None:
+            if client.get_job_status() is JobStatus.FAILED:
+                client.get_job_execution_result()  # raises
+            if writer.poll() or time.monotonic() > deadline:
+                message = "the writer failed, or results do not come; see above"
+                raise RuntimeError(message)
+            time.sleep(0.1)
+        if reader.returncode != 0:
+            message = "the reader failed; see above"
+            raise RuntimeError(message)
+    finally:
+        for process in (writer, reader):
+            process.kill()
+        client.cancel()
+    outcome = Outcome(rows=dataset.events, batches=batches_of(manifests_of(scratch / "events")))
+    outcome.figures = _latencies(np.load(seen))
+    outcome.figures["epochs"] = len(outcome.batches)
+    if arguments.sink == "parquet":
+        outcome.output = to_parquet(servers, written, ["key", "count"], scratch / "output")
+    return outcome
+
+
+def _latencies(seen: np.ndarray) -> dict[str, float]:
+    """Figures from rows of (milliseconds when written, milliseconds when read)."""
+    written, read = seen[:, 0], seen[:, 1]
+    counted = written >= written.min() + _START_UP_SECONDS * 1_000
+    seconds = (read - written)[counted] / 1_000
+    return {
+        "p50_seconds": float(np.percentile(seconds, 50)),
+        "p99_seconds": float(np.percentile(seconds, 99)),
+        "max_seconds": float(seconds.max()),
+        "start_up_seconds": _START_UP_SECONDS,
+        "events_counted": int(counted.sum()),
+        "events_per_second": float(counted.sum() / np.ptp(written[counted]) * 1_000),
+    }
+
+
+def _traffic(
+    what: str, servers: str, topic: str, dataset: Dataset, more: list[str]
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bench.kafka_traffic", what]
+    command += ["--servers", servers, "--topic", topic, "--events", str(dataset.events)]
+    command += ["--keys", str(dataset.keys), "--files", str(dataset.files), *more]
+    return subprocess.Popen(command)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    workloads = ("kafka_exactly_once", "kafka_at_least_once", "kafka_latency")
+    parser.add_argument("--workload", choices=workloads, required=True)
+    parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run one workload and save its outcome."""
+    arguments = _arguments()
+    session = start_session("millstream", arguments.scratch, OPTIONS)
+    run = latency if arguments.workload == "kafka_latency" else throughput
+    try:
+        with running_broker(arguments.scratch) as servers:
+            run(servers, arguments).save(arguments.report)
+    finally:
+        session.stop()  # what its workers complain of then is not what an error ends with
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The outside world of the measurement of visible latency: a writer and a reader.
+
+What it is: two processes.  ``write`` sends the events of a data set at a steady rate, each with
+the time of its writing in ``ts``; ``read`` is a plain consumer with ``read_committed`` that notes
+when it has each result.  Both are on one machine, so one clock.
+
+What it is not: part of the job.
+
+Run by ``bench/kafka_jobs.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from bench.data import Dataset
+from bench.kafka_broker import json_events
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+#: Seconds between two batches of the writer.
+_STEP = 0.005
+
+
+def write(servers: str, topic: str, dataset: Dataset, rate: int) -> None:
+    """Send all events; what is late for a moment is sent at once and carries the time of that."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    events = [event for some in json_events(dataset) for event in some]
+    sent, started = 0, time.monotonic()
+    while sent < len(events):
+        due = min(len(events), int((time.monotonic() - started) * rate))
+        for event in events[sent:due]:
+            # What comes behind the last colon is the time of the event.
+            value = b"%s:%d}" % (event[: event.rindex(b":")], time.time() * 1_000)
+            producer.produce(topic, value, key=event[7 : event.index(b",")])
+        sent = due
+        producer.poll(0)
+        time.sleep(_STEP)
+    if producer.flush(30):
+        message = f"the broker does not take the events of {topic}"
+        raise RuntimeError(message)
+
+
+def read(servers: str, topic: str, count: int, seen: Path) -> None:
+    """Read until there are ``count`` results; saves rows of (ms when written, ms when read)."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        messages = consumer.consume(1_000, timeout=0.01)
+        now = int(time.time() * 1_000)
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            found.append((json.loads(message.value())["ts"], now))
+    consumer.close()
+    np.save(seen, np.array(found, dtype=np.int64))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["write", "read"])
+    parser.add_argument("--servers", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--files", type=int, required=True)
+    parser.add_argument("--rate", type=int, default=1_000)
+    parser.add_argument("--seen", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Write or read."""
+    arguments = _arguments()
+    if arguments.what == "write":
+        dataset = Dataset(arguments.events, arguments.keys, arguments.files)
+        write(arguments.servers, arguments.topic, dataset, arguments.rate)
+    else:
+        read(arguments.servers, arguments.topic, arguments.events, arguments.seen)
+
+
+if __name__ == "__main__":
+    main()
