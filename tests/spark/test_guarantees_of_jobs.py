@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,6 +124,51 @@ def test_modes_at_failures(
     lines = [line for each in visible for line in each.read_text().splitlines()]
     assert sorted(eval(line) for line in lines) == expected
     assert len(list(files.iterdir())) == len(visible)
+
+
+class Hanging(Files):
+    """Its commit of the third epoch never returns, once."""
+
+    def commit(self, transaction: str) -> None:
+        flag = self.directory / ".hung"
+        if transaction.startswith("2-") and not flag.exists():
+            flag.touch()
+            threading.Event().wait()
+        super().commit(transaction)
+
+
+def test_a_task_and_a_commit_that_hang(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither hangs the job: the epoch is rolled back, the commit is finished by the next run."""
+    flag = tmp_path / "flag"
+
+    def hang(pair: Any) -> Any:
+        if pair[0] == 5 and not flag.exists():
+            flag.touch()
+            threading.Event().wait()
+        return pair
+
+    files = tmp_path / "files"
+    files.mkdir()
+    settings = {
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "execution.checkpointing.timeout": "10 s",
+        "millstream.commit.timeout": "1 s",
+    }
+    env = make(1, settings)
+    # A machine that is busy with other work may need more than the two.
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 10))
+    counted(env, tmp_path / "script").map(hang).sink_to(Hanging(files)).uid("files")
+    with caplog.at_level(logging.WARNING, "millstream"):
+        env.execute("hanging")
+    assert flag.exists()
+    assert (files / ".hung").exists()
+    assert "epoch 1 was given up: it took longer than execution.checkpointing.tim" in caplog.text
+    assert "(sink files could not commit epoch 2 to Hanging in 1 try)" in caplog.text
+    visible = [each for each in files.iterdir() if not each.name.startswith(".")]
+    lines = [line for each in visible for line in each.read_text().splitlines()]
+    assert sorted(eval(line) for line in lines) == EXACT
 
 
 def test_each_epoch_reaches_a_spark_writer_under_one_name(make: Make, tmp_path: Path) -> None:

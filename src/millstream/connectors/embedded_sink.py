@@ -269,6 +269,7 @@ class _Transaction:
 
 class _StagedFileCommitter(NotedCommitter):
     def __init__(self, sink: EmbeddedSink) -> None:
+        self.target = sink.target
         self._sink = sink
         self._files = PendingFileCommitter(sink.database.path.parent, fsync=sink.fsync)
 

@@ -136,6 +136,7 @@ class PendingFileCommitter(Committer):
     """Renames pending files; deletes those that no manifest names."""
 
     def __init__(self, base: Path, *, fsync: bool = True) -> None:
+        self.target = f"files in {base}"
         self._base = base
         self._fsync = fsync
 

@@ -302,6 +302,7 @@ class _TransactionWriter(SinkWriter):
 
 class _TransactionCommitter(Committer):
     def __init__(self, function: TwoPhaseCommitSinkFunction[Any, Any]) -> None:
+        self.target = type(function).__name__
         self._function = function
         self._context: CommitterContext | None = None
 

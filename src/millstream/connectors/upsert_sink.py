@@ -117,6 +117,7 @@ class _UpsertWriter(SinkWriter):
 
 class _UpsertCommitter(Committer):
     def __init__(self, sink: UpsertSink) -> None:
+        self.target = type(sink).__name__
         self._sink = sink
         self._context: CommitterContext | None = None
 

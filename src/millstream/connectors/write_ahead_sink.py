@@ -146,6 +146,7 @@ class GenericWriteAheadSink(Sink):
 
 class _WriteAheadCommitter(Committer):
     def __init__(self, sink: GenericWriteAheadSink) -> None:
+        self.target = type(sink).__name__
         self._sink = sink
         self._context: CommitterContext | None = None
         self._notes: CheckpointCommitter | None = None

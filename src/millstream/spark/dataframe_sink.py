@@ -128,6 +128,7 @@ class _StagingWriter(SinkWriter):
 
 class _DataFrameCommitter(Committer):
     def __init__(self, sink: DataFrameSink) -> None:
+        self.target = f"the writer of {type(sink).__name__}"
         self._sink = sink
         self._context: CommitterContext | None = None
 
