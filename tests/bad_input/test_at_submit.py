@@ -231,7 +231,11 @@ def test_paths_of_files(tmp_path: Path) -> None:
         ("SELECT * FROM missing", "i", 'relation "missing" does not exist'),
         ("SELECT no FROM numbers", "i", 'column "no" does not exist'),
         ("SELECT * FROM numbers", "j", r"no column 'j'; it has \['i', 'square', 'label'\]"),
-        ("SELECT * FROM numbers", "label", "is of type text; it must be an integer"),
+        (
+            "SELECT i > 0 AS yes FROM numbers",
+            "yes",
+            "is of type bool; it must be an integer",
+        ),
         ("SELECT i, i::numeric AS n FROM numbers", "i", r"'n' is numeric.*cast it in the query"),
     ],
 )

@@ -26,6 +26,13 @@ import pyarrow.csv as pacsv
 
 from millstream.common.typeinfo import from_arrow_schema
 from millstream.connectors.file_format import BATCH_SIZE
+from millstream.connectors.postgres_keys import (
+    KEY_TYPES,
+    NO_KEY,
+    key_number,
+    key_order,
+    key_range,
+)
 from millstream.connectors.postgres_table import error_text, no_connection, server_of
 from millstream.connectors.postgres_waiting import driver
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
@@ -62,21 +69,6 @@ _ADVICE: Final = {
     "22": ". Correct the row, or cast it in the query so that every row can be read",
     "42": ". Check the query, and that the tables it reads are there",
 }
-#: A type of keys -> the integer of a key, and the key of an integer, in SQL.
-_KEYS: Final = {
-    "int2": ("{0}::bigint", "{0}"),
-    "int4": ("{0}::bigint", "{0}"),
-    "int8": ("{0}", "{0}"),
-    "date": ("({0} - date '1970-01-01')::bigint", "date '1970-01-01' + {0}"),
-    "timestamp": (
-        "(extract(epoch from {0}) * 1000000)::bigint",
-        "timestamp '1970-01-01' + {0} * interval '1 microsecond'",
-    ),
-    "timestamptz": (
-        "(extract(epoch from {0}) * 1000000)::bigint",
-        "timestamptz '1970-01-01 00:00+00' + {0} * interval '1 microsecond'",
-    ),
-}
 
 
 class PostgresSource(Source):
@@ -93,7 +85,7 @@ class PostgresSource(Source):
     Args:
         conninfo: as libpq takes it.
         query: a SELECT, without ORDER BY.
-        key: a column of its result, best with an index: integer, date or timestamp, never null.
+        key: a column of its result, best with an index: integer, date, timestamp, UUID or text.
         splits: how many ranges can be read side by side.
 
     Raises:
@@ -133,33 +125,28 @@ class PostgresSource(Source):
         Raises:
             SourceError: the server cannot be reached, refuses the query, or the key does not fit.
         """
-        self._key_sql()
+        self._key_kind()
 
     def discover(self, known: frozenset[str]) -> list[Split]:
         """The ranges of the key, looked up once in the life of the job."""
         if known:
             return []
-        to_number, _ = self._key_sql()
-        number = to_number.format(identifier(self.key))
+        number = key_number(self.key, self._key_kind())
         counts = f"min({number}), max({number}), count(*), count({identifier(self.key)})"
         statement = f"SELECT {counts} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
         lowest, highest, rows, keys = self._rows(statement)[0]
-        if rows != keys:
-            message = (
-                f"{self._place}: {rows - keys} rows have no {self.key!r}; they would never be read."
-                f" Add WHERE {self.key} IS NOT NULL, or take another key"
-            )
-            raise SourceError(message)
-        if not rows:
-            return []
+        without = [Split("without-key", {"first": 0, "end": 1, "without": True})]
+        if not keys:
+            return without if rows else []
         span = highest - lowest + 1
-        self.initial_limit = max(1, span * _FIRST_ROWS // rows)
+        self.initial_limit = max(1, span * _FIRST_ROWS // keys)
         cuts = [lowest + span * i // self.splits for i in range(self.splits + 1)]
         pairs = [(cuts[i], cuts[i + 1]) for i in range(self.splits) if cuts[i + 1] > cuts[i]]
-        return [
+        ranges = [
             Split(f"range-{number}", {"first": first, "end": end})
             for number, (first, end) in enumerate(pairs)
         ]
+        return ranges + (without if rows > keys else [])
 
     def start_offset(self, split: Split) -> int:
         """The first key of the range."""
@@ -174,17 +161,18 @@ class PostgresSource(Source):
         stop = min(stop, self.end_offset(split))
         if start >= stop:
             return
-        _, to_key = self._key_sql()
-        key = identifier(self.key)
-        columns = self._described()
+        kind, columns = self._key_kind(), self._described()
         fields = ", ".join(_selected(name, kind) for name, (kind, _) in columns.items())
         # All columns break ties, so that rows with equal keys come in one order.
         others = [f"{identifier(name)}::text" for name in columns if name != self.key]
-        order = ", ".join([key, *others])
+        if split.properties.get("without"):
+            wanted, order = NO_KEY.format(identifier(self.key)), ", ".join(others or ["1"])
+        else:
+            wanted = key_range(self.key, kind, start, stop)
+            order = ", ".join([key_order(self.key, kind), *others])
         statement = (
             f"COPY (SELECT {fields} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
-            f" WHERE {key} >= {to_key.format(start)} AND {key} < {to_key.format(stop)}"
-            f" ORDER BY {order}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+            f" WHERE {wanted} ORDER BY {order}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
         )
         session = self._connect()
         try:
@@ -326,19 +314,17 @@ class PostgresSource(Source):
             raise SourceError(message)
         return name, pa.decimal128(column.precision, column.scale)
 
-    def _key_sql(self) -> tuple[str, str]:
+    def _key_kind(self) -> str:
+        """The name of the key's type; raises SourceError if it cannot be one."""
         columns = self._described()
         if self.key not in columns:
             message = f"{self._place} has no column {self.key!r}; it has {list(columns)}"
             raise SourceError(message)
         kind = columns[self.key][0]
-        if kind not in _KEYS:
-            message = (
-                f"{self._place}: the key {self.key!r} is of type {kind}; it must be an integer, a"
-                " date or a timestamp"
-            )
+        if key_number(self.key, kind) is None:
+            message = f"{self._place}: key {self.key!r} is of type {kind}; it must be {KEY_TYPES}"
             raise SourceError(message)
-        return _KEYS[kind]
+        return kind
 
 
 def _selected(name: str, kind: str) -> str:
