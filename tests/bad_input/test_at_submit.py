@@ -18,7 +18,7 @@ from millstream.common import SimpleStringSchema
 from millstream.connectors.duckdb_sink import DuckDbSink
 from millstream.connectors.file_sink import FileSink
 from millstream.connectors.files import FileSource
-from millstream.connectors.kafka import client, transactions
+from millstream.connectors.kafka import client
 from millstream.connectors.postgres_sink import PostgresSink
 from millstream.connectors.postgres_source import PostgresSource
 from millstream.connectors.sqlite_sink import SqliteSink
@@ -56,7 +56,6 @@ def refused() -> int:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "TIMEOUT", 0.5)
-    monkeypatch.setattr(transactions, "PATIENCE", 0.5)
 
 
 def postgres_sink(kind: str, conninfo: str, table: str = "results", **options: Any) -> Sink:
