@@ -1,4 +1,4 @@
-"""The order of the tests, where their files are, and the Spark session.
+"""The order of the tests, where their files are, and what all of them share.
 
 What it is, first: tests on Spark go first, then those that take minutes, then the rest.
 ``make test`` gives the first half of the tests to one process and the second to another; whoever
@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 #: Where Linux keeps files in memory, and bytes that must be free there: several times what is used.
@@ -141,3 +143,12 @@ def spark() -> SparkSession:
     configuration = Configuration()
     configuration.set_string("millstream.spark.master", "local[2]")
     return get_session(configuration)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[None]:
+    """A process to fork drivers from, for ``run_forked`` and the crash matrix."""
+    from tests.matrix.matrix_case import fork_server
+
+    with fork_server():
+        yield

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 from tests.databases.database_job import expected
+from tests.forked import run_forked
 
 from millstream.testing.crash import Run, run_once
 
@@ -53,15 +54,18 @@ class KillChain:
     def start(self, crash: str = "") -> Run:
         """Start the job, with a reader beside it; it is killed, or ends."""
         self.starts += 1
-        command = [sys.executable, str(JOB), self.kind, self.target.address]
-        command.append(str(self.directory / "checkpoints"))
+        arguments = [self.kind, self.target.address, str(self.directory / "checkpoints")]
         runs = self.directory / f"run-{self.starts}"
         over = threading.Event()
         wrong: list[BaseException] = []
         reader = threading.Thread(target=self._read_on, args=(over, wrong))
         reader.start()
         try:
-            run = run_once(command, directory=runs, crash=crash, deadline=300.0)
+            if crash:
+                run = run_forked(JOB, arguments, directory=runs, crash=crash, deadline=300.0)
+            else:
+                command = [sys.executable, str(JOB), *arguments]
+                run = run_once(command, directory=runs, deadline=300.0)
         finally:
             over.set()
             reader.join()

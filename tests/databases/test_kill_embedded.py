@@ -19,6 +19,7 @@ POINTS = {
 
 
 @pytest.mark.parametrize("kind", sorted(POINTS))
+@pytest.mark.usefixtures("forks")
 def test_killed_around_the_commit(kind: str, tmp_path: Path) -> None:
     chain = KillChain(kind, TARGETS[kind](str(tmp_path / "results.db")), tmp_path)
     chain.kill_at(*POINTS[kind])

@@ -21,6 +21,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("kind", sorted(PARTS))
+@pytest.mark.usefixtures("forks")
 def test_killed_around_the_commit(kind: str, database: str, tmp_path: Path) -> None:
     chain = KillChain(kind, TARGETS[kind](database), tmp_path)
     chain.kill_at(*points_of(PARTS[kind]))

@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from tests.forked import run_forked
 from tests.kafka.kafka_job import RECORDS
 
 from kafka import KafkaConsumer, TopicPartition
@@ -72,10 +74,13 @@ class Follower(threading.Thread):
 def start(broker: Broker, topics: tuple[str, str], directory: Path, crash: str = "") -> Run:
     directory.mkdir(exist_ok=True)
     runs = directory / f"run-{len(list(directory.iterdir()))}"
-    command = [sys.executable, str(JOB), broker.servers, *topics, str(directory / "checkpoints")]
-    return run_once(command, directory=runs, crash=crash, deadline=300.0)
+    arguments = [broker.servers, *topics, str(directory / "checkpoints")]
+    if crash:
+        return run_forked(JOB, arguments, directory=runs, crash=crash, deadline=300.0)
+    return run_once([sys.executable, str(JOB), *arguments], directory=runs, deadline=300.0)
 
 
+@pytest.mark.usefixtures("forks")
 def test_killed_around_the_commit(broker: Broker, tmp_path: Path) -> None:
     assert {point.partition(":")[0] for point in CHAIN} >= set(points_of("kafka sink"))
     topics = broker.topic(name="events"), broker.topic(partitions=2, name="results")

@@ -4,8 +4,9 @@ Each chain starts the job again and again; each start is killed at another crash
 the last is left to finish.  After every kill a reader must see no row twice and no row that is
 not in the independent answer; at the end it sees all of them, and the order per key is kept.
 
-Most chains run in one process without Spark (the same tasks, coordinator and sinks), where a start
-takes a second; the first seed is run on Spark as well, and ``make soak`` runs on Spark alone.
+Most chains run in one process without Spark (the same tasks, coordinator and sinks), forked from
+one that has imported everything, but for the last start of each; the first seed is run on Spark as
+well, and ``make soak`` runs on Spark alone.
 
 A chain is replayed with ``MILLSTREAM_KILL_SEEDS=<seed> pytest tests/recovery/test_kill_driver.py``;
 ``make soak`` goes on with new seeds for as long as it is told to.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.databases.server import PostgresServer, execute
+from tests.forked import run_forked
 from tests.recovery.recovery_data import (
     expected_running,
     expected_windows,
@@ -36,6 +38,8 @@ from millstream.crash_points import points_of
 from millstream.testing.crash import Run, run_once
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.kafka.broker import Broker
 
 JOB: Final = Path(__file__).parent / "recovery_job.py"
@@ -70,6 +74,8 @@ class Chain:
     """One job that is started again and again."""
 
     job = JOB
+    #: Further arguments of the job.
+    more: Sequence[str] = ()
 
     def __init__(self, directory: Path, seed: int, master: str) -> None:
         self.directory = directory
@@ -78,15 +84,11 @@ class Chain:
         events = write_input(directory / "input", seed, RECORDS)
         self.running, self.windows = expected_running(events), expected_windows(events)
         self.starts = 0
-        #: Further arguments of the job.
-        self.more: list[str] = []
 
     def start(self, crash: str = "", kill_after: float | None = None, *, slow: bool = True) -> Run:
         """Start the job; it is killed, or reaches its end."""
         self.starts += 1
-        command = [
-            sys.executable,
-            str(self.job),
+        arguments = [
             str(self.directory / "input"),
             str(self.directory / "output"),
             str(self.directory / "checkpoints"),
@@ -94,13 +96,19 @@ class Chain:
             self.master,
             *self.more,
         ]
-        run = run_once(
-            command,
-            directory=self.directory / "runs" / f"{self.starts}-{crash.replace(':', '-')}",
-            crash=crash,
-            kill_after=kill_after,
-            deadline=DEADLINE,
-        )
+        directory = self.directory / "runs" / f"{self.starts}-{crash.replace(':', '-')}"
+        if self.master == "mini" and crash:
+            run = run_forked(
+                self.job, arguments, directory=directory, crash=crash, deadline=DEADLINE
+            )
+        else:
+            run = run_once(
+                [sys.executable, str(self.job), *arguments],
+                directory=directory,
+                crash=crash,
+                kill_after=kill_after,
+                deadline=DEADLINE,
+            )
         assert run.killed or run.exit_code == 0, f"{self}, start {self.starts}:\n{run.output}"
         self.check(whole=not run.killed)
         return run
@@ -181,6 +189,7 @@ def _kill_at_random(chain: Chain, kills: int, chance: random.Random) -> None:
 
 
 @pytest.mark.timeout(3000)
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_crash_point(seed: int, tmp_path: Path) -> None:
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")

@@ -72,6 +72,7 @@ class SessionChain(Chain):
 
 
 @pytest.mark.timeout(3000)
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sessions_early_firing_and_timers(seed: int, tmp_path: Path) -> None:
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed} MILLSTREAM_KILL_POINTS={POINTS}")

@@ -6,10 +6,12 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import pytest
+from tests.forked import run_forked
 from tests.recovery.template_job import KEYS, LAST
 
 from millstream.crash_points import points_of
-from millstream.testing.crash import run_until_done
+from millstream.testing.crash import run_once
 
 JOB = Path(__file__).parent / "template_job.py"
 #: Steps of the protocol around them, at which four sinks may be in different states.
@@ -17,16 +19,15 @@ PROTOCOL = ["manifest.publish.after", "sink.commit.after:3", "recover.commit.aft
 POINTS = points_of("staged values", "write-ahead sink", "two-phase sink")
 
 
+@pytest.mark.usefixtures("forks")
 def test_every_crash_point_of_the_templates(tmp_path: Path) -> None:
     crashes = [f"{point}:{2 + index % 3}" for index, point in enumerate(POINTS)] + PROTOCOL
-    report = run_until_done(
-        [sys.executable, str(JOB), str(tmp_path)],
-        directory=tmp_path / "runs",
-        crash=crashes,
-        max_runs=len(crashes) + 1,
-    )
-    assert report.exit_code == 0, report.output
-    assert [run.killed for run in report.runs] == [True] * len(crashes) + [False], report.output
+    for number, crash in enumerate(crashes):
+        directory = tmp_path / f"run-{number}"
+        run = run_forked(JOB, [str(tmp_path)], directory=directory, crash=crash, deadline=300.0)
+        assert run.killed, f"{crash} was not reached:\n{run.output}"
+    last = run_once([sys.executable, str(JOB), str(tmp_path)], directory=tmp_path / "last")
+    assert last.exit_code == 0, last.output
 
     numbers = list(range(1, LAST + 1))
     files = [path for path in (tmp_path / "files").iterdir() if not path.name.startswith(".")]

@@ -1,0 +1,76 @@
+"""Programs of kill tests, forked from a process that has imported what they use.
+
+What it is: ``run_once`` of ``millstream.testing.crash`` for a Python program without Spark, a
+second faster.
+
+What it is not: quite a start of its own: all have the hash seed of the process that they come from.
+
+Read next: ``recovery/test_kill_driver.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from millstream import crash_points
+from millstream.testing.crash import ProgramTimeoutError, Run, group_lives
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["run_forked"]
+
+
+def run_forked(
+    program: Path, arguments: Sequence[str], *, directory: Path, crash: str, deadline: float
+) -> Run:
+    """Run a program once, with a crash armed, in a process group of its own.
+
+    Raises:
+        ProgramTimeoutError: it, or what it left behind, took longer than ``deadline`` seconds.
+    """
+    counts, output = directory / "passings", directory / "output.txt"
+    counts.mkdir(parents=True)
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_enter, args=(str(program), list(arguments), crash, str(counts), str(output))
+    )
+    started = time.monotonic()
+    process.start()
+    group = process.pid
+    assert group is not None
+    process.join(deadline)
+    code = process.exitcode
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    process.join()
+    text = output.read_text(errors="replace") if output.exists() else ""
+    while group_lives(group):
+        code = code if time.monotonic() < started + deadline else None
+        if code is None:
+            break
+        time.sleep(0.005)
+    if code is None:
+        message = f"{program} did not end within {deadline} s; its output:\n{text}"
+        raise ProgramTimeoutError(message)
+    return Run(code, time.monotonic() - started, text)
+
+
+def _enter(program: str, arguments: list[str], crash: str, counts: str, output: str) -> None:
+    """Be the program."""
+    os.setsid()
+    file = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ[crash_points.COUNT_VARIABLE] = counts
+    os.environ.pop(crash_points.GROUP_VARIABLE, None)
+    crash_points.arm(crash)
+    sys.argv = [program, *arguments]
+    runpy.run_path(program, run_name="__main__")
