@@ -93,10 +93,11 @@ def test_write_ahead_by_two_drivers_at_a_time(page: Any, tmp_path: Path) -> None
     assert query(path, "SELECT epoch FROM notes") == [(2,)]
 
 
-def test_upsert_fenced(page: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fenced", [False, True])
+def test_upsert(page: Any, tmp_path: Path, *, fenced: bool) -> None:
     path = tmp_path / "totals.db"
     query(path, "CREATE TABLE totals (name TEXT PRIMARY KEY, total INT, epoch INT)")
     batches = [Batch(Types.PICKLED_BYTE_ARRAY(), values=[("a", 1), ("b", 2), ("a", 3)])]
     read = "SELECT name, total FROM totals"
-    check_sink(lambda: page.SqliteTotals(path, fenced=True), batches, lambda: query(path, read))
+    check_sink(lambda: page.SqliteTotals(path, fenced=fenced), batches, lambda: query(path, read))
     assert sorted(query(path, read)) == [("a", 3), ("b", 2)]
