@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from kafka.admin import NewTopic
 from kafka.errors import TopicAlreadyExistsError
 from tests.kafka.test_source import strings, texts
@@ -123,3 +125,60 @@ def test_an_abandoned_reading_does_not_end_the_next(
     count = len(next(second).timestamps or ())
     abandoned.close()  # type: ignore[attr-defined]
     assert count + sum(len(batch.timestamps or ()) for batch in second) == 300
+
+
+def test_a_long_aborted_transaction_is_fetched_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions()
+    for value, count, end in [
+        (b"first", 1, producer.commit_transaction),
+        (b"x" * 1000, 40_000, producer.abort_transaction),
+        (b"last", 1, producer.commit_transaction),
+    ]:
+        producer.begin_transaction()
+        for _ in range(count):
+            producer.produce(topic, value)
+        producer.flush()
+        end()
+    source = strings(broker, topic).build()
+    (split,) = source.discover(frozenset())
+    stop = source.end_offset(split)
+    assigned = []
+    shared = reader._consumer(source.properties)
+    client = shared.client
+
+    class Counted:
+        def assign(self, places: list[Any]) -> None:
+            assigned.append(places[0].offset)
+            client.assign(places)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
+
+    monkeypatch.setattr(shared, "client", Counted())
+    cuts = [0, *range(4_000, 40_000, 4_000), stop]
+    read = [
+        value
+        for begin, end in itertools.pairwise(cuts)
+        for batch in source.read(split, begin, end)
+        for value in (batch.values or batch.arrow.column(0).to_pylist())  # type: ignore[union-attr]
+    ]
+    assert read == ["first", "last"]
+    assert len(assigned) == 2  # the first range, which finds the gap, and the one that ends it
+    # A range that does not follow is read as ever.
+    assert sum(len(batch.timestamps or ()) for batch in source.read(split, 0, stop)) == len(read)
+    assert assigned[2:] == [0]
+
+
+def test_much_that_is_dropped_is_progress() -> None:
+    shared = reader._Shared()
+    shared.count('{"rx_bytes": 1000}')
+    began = time.monotonic()
+    for received in (8_000, 15_000):  # answers without records
+        shared.count(f'{{"rx_bytes": {received}}}')
+    assert shared.busy < began
+    shared.count('{"rx_bytes": 1000000}')
+    assert shared.busy >= began

@@ -6,7 +6,9 @@ Millstream's planner.
 
 Offsets have gaps: compaction removes records, and the markers of transactions take offsets that no
 reader sees.  So reading ends when the *position* is at ``stop``: a record at or behind it arrives,
-or the consumer says that it is at the end of the partition.
+or the consumer says that it is at the end of the partition.  Behind an aborted transaction of many
+records that takes a while, since the consumer fetches what it then drops; what was found empty is
+remembered, so that the ranges that follow are not fetched once more each.
 
 What it is not: a place that decides where to read; that is ``source.py`` in the driver.
 
@@ -19,6 +21,7 @@ import json
 import logging
 import os
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.file_format import BATCH_SIZE
@@ -26,7 +29,7 @@ from millstream.connectors.kafka.client import TIMEOUT, client_configuration
 from millstream.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from millstream.connectors.kafka.client import KafkaTopicPartition
 
@@ -39,10 +42,45 @@ PATIENCE: Final = 30.0
 #: end of the partition says so.
 _POLL: Final = 0.05
 
+#: Bytes per second that tell records from answers without any, which come all the time.
+_MUCH: Final = 300_000
+#: Seconds for which a gap is remembered: the next epoch comes soon, or it is read again.
+_GAP_VALID: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Gap:
+    """Offsets without records, up to ``end``, found by a reading that went up to ``start``."""
+
+    start: int
+    end: int
+    #: Monotonic seconds.
+    found: float
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A consumer and what is known about what it reads."""
+
+    client: Any = None
+    #: Bytes that it has received, as of its last statistics; they come every second.
+    received: int = 0
+    #: Monotonic seconds, when it last had received many.
+    busy: float = float("-inf")
+    #: The reading that it was assigned to last.
+    reading: object = None
+    gaps: dict[KafkaTopicPartition, _Gap] = field(default_factory=dict)
+
+    def count(self, statistics: str) -> None:
+        """Take librdkafka's statistics."""
+        received = int(json.loads(statistics).get("rx_bytes", 0))
+        if received - self.received > _MUCH:
+            self.busy = time.monotonic()
+        self.received = received
+
+
 #: (process id, configuration) -> consumer.
-_consumers: dict[tuple[int, str], Any] = {}
-#: id of a consumer -> the reading that it was assigned to last.
-_reading: dict[int, object] = {}
+_consumers: dict[tuple[int, str], _Shared] = {}
 
 
 def read_range(
@@ -55,43 +93,50 @@ def read_range(
     """
     from confluent_kafka import TopicPartition
 
-    consumer = _consumer(properties)
-    me = _reading[id(consumer)] = object()
-    consumer.assign([TopicPartition(place.topic, place.partition, start)])
+    shared = _consumer(properties)
+    now = time.monotonic()
+    gap = shared.gaps.pop(place, None)
+    if gap is not None and gap.start == start and gap.end >= stop and now - gap.found < _GAP_VALID:
+        shared.gaps[place] = _Gap(stop, gap.end, now)
+        return
+    me = shared.reading = object()
+    shared.client.assign([TopicPartition(place.topic, place.partition, start)])
     try:
-        yield from _messages(consumer, place, start, stop)
+        end = yield from _messages(shared, place, start, stop)
+        if end > stop:
+            shared.gaps[place] = _Gap(stop, end, time.monotonic())
     finally:
         # That of a task that failed ends when its error is forgotten, maybe in the next task.
-        if _reading.get(id(consumer)) is me:
-            consumer.unassign()
+        if shared.reading is me:
+            shared.client.unassign()
 
 
 def _messages(
-    consumer: Any,  # noqa: ANN401 - confluent's Consumer
-    place: KafkaTopicPartition,
-    start: int,
-    stop: int,
-) -> Iterator[list[Any]]:
+    shared: _Shared, place: KafkaTopicPartition, start: int, stop: int
+) -> Generator[list[Any], None, int]:
+    """Yields messages; returns up to where there are no others."""
     position, progress = start, time.monotonic()
     trouble = "no record arrives"
+    end = stop
     while position < stop:
         before = position
-        messages = consumer.consume(min(BATCH_SIZE, stop - position), timeout=_POLL)
+        messages = shared.client.consume(min(BATCH_SIZE, stop - position), timeout=_POLL)
         taken, position, failed = _sorted_out(messages, position, stop)
+        if position > stop:
+            end = _first_behind(messages, stop)
         if taken:
             yield taken
         if failed is not None and position < stop:
-            _judge(consumer, failed, place, position)
-            trouble = str(failed.str())
+            trouble = _judge(shared.client, failed, place, position)
         now = time.monotonic()
-        if position > before:
-            progress = now
-        elif now - progress > PATIENCE:
+        progress = now if position > before else max(progress, shared.busy)
+        if now - progress > PATIENCE:
             text = (
                 f"cannot read {place} from offset {position} to {stop}: {trouble}, for"
                 f" {PATIENCE:.0f} s. Check that the brokers run and that the workers reach them."
             )
             raise SourceError(text)
+    return end
 
 
 def _sorted_out(messages: list[Any], position: int, stop: int) -> tuple[list[Any], int, Any]:
@@ -117,6 +162,15 @@ def _sorted_out(messages: list[Any], position: int, stop: int) -> tuple[list[Any
     return taken, position, failed
 
 
+def _first_behind(messages: list[Any], stop: int) -> int:
+    """Offset of the first record at ``stop`` or behind it, or of the partition's end there."""
+    return min(
+        int(message.offset())
+        for message in messages
+        if message.offset() >= stop and (message.error() is None or _is_end(message.error()))
+    )
+
+
 def _is_end(error: Any) -> bool:  # noqa: ANN401 - KafkaError
     from confluent_kafka import KafkaError
 
@@ -128,8 +182,8 @@ def _judge(
     error: Any,  # noqa: ANN401 - KafkaError
     place: KafkaTopicPartition,
     position: int,
-) -> None:
-    """Go on after an error that may pass; raise SourceError after one that does not."""
+) -> str:
+    """Go on after an error that may pass (its text); raise SourceError after one that does not."""
     from confluent_kafka import KafkaError, TopicPartition
 
     code = error.code()
@@ -139,7 +193,7 @@ def _judge(
         low, high = consumer.get_watermark_offsets(here, timeout=TIMEOUT)
         if low <= position < high:
             consumer.assign([here])
-            return
+            return str(error.str())
         message = (
             f"offset {position} of {place} does not exist, the topic has {low} to {high}: the"
             " topic's retention deleted it before it was read, or the topic was made anew. Set the"
@@ -154,33 +208,38 @@ def _judge(
     }:
         message = f"cannot read {place} at offset {position}: {error.str()}"
         raise SourceError(message)
+    return str(error.str())
 
 
-def _consumer(properties: Mapping[str, str]) -> Any:  # noqa: ANN401 - confluent's Consumer
+def _consumer(properties: Mapping[str, str]) -> _Shared:
     from confluent_kafka import Consumer, KafkaException
 
     key = os.getpid(), json.dumps(dict(properties), sort_keys=True)
-    consumer = _consumers.get(key)
-    if consumer is not None:
-        return consumer
+    shared = _consumers.get(key)
+    if shared is not None:
+        return shared
+    shared = _Shared()
     defaults = {"group.id": "millstream", "auto.offset.reset": "error", "fetch.wait.max.ms": "20"}
     forced = {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "logger": _LOG,
+        "stats_cb": shared.count,
+        "statistics.interval.ms": 1000,
     }
     try:
-        consumer = Consumer(client_configuration(defaults | dict(properties), forced))
+        shared.client = Consumer(client_configuration(defaults | dict(properties), forced))
     except (KafkaException, ValueError, TypeError) as error:
         message = f"the properties of the Kafka source are not accepted: {error}"
         raise ConfigurationError(message) from error
-    _consumers[key] = consumer
-    return consumer
+    _consumers[key] = shared
+    return shared
 
 
 def close_consumers() -> None:
     """Close the consumers of this process (tests do; workers end with their process)."""
-    _reading.clear()
     while _consumers:
-        _consumers.popitem()[1].close()
+        shared = _consumers.popitem()[1]
+        shared.reading = None
+        shared.client.close()
