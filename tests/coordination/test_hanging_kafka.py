@@ -12,6 +12,7 @@ from tests.databases.database_job import PER_EPOCH, cluster, expected, job_graph
 from tests.databases.kill_chain import check
 
 from millstream.checkpoint.commit import CommitRetry
+from millstream.connectors.kafka import client
 from millstream.connectors.kafka.producers import discard_producers
 from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from millstream.connectors.kafka.sink import KafkaSink
@@ -80,8 +81,13 @@ def finish(broker: Broker, topic: str, checkpoints: Path) -> None:
 
 
 def test_at_the_start(
-    broker: Broker, topic: str, kafka_proxy: HangingProxy, tmp_path: Path
+    broker: Broker,
+    topic: str,
+    kafka_proxy: HangingProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(client, "TIMEOUT", 0.5)
     through = sink(kafka_proxy.port, topic)
     through.validate()
     cluster(through, tmp_path / "checkpoints").run(2)

@@ -11,7 +11,8 @@ from tests.databases.kill_chain import check
 from tests.databases.targets import TARGETS, PostgresTarget
 
 from millstream.checkpoint.commit import CommitRetry
-from millstream.errors import SinkError
+from millstream.connectors import postgres_source
+from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,28 @@ def finish(target: PostgresTarget, checkpoints: Path) -> None:
     cluster(target.sink(), checkpoints, seed=1).run()
     assert sorted(target.read(READ)) == expected()
     assert list(target.leftovers()) == []
+
+
+def test_a_source(
+    database: str, postgres_proxy: HangingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver asks for the range of the key, and gets no answer."""
+    monkeypatch.setattr(postgres_source, "_PATIENCE", PATIENCE)
+    head, _, tail = database.partition("@")
+    way = f"{head}@127.0.0.1:{postgres_proxy.port}/{tail.partition('/')[2]}"
+    query = "SELECT 1 AS n, pg_sleep(0)"
+    source = postgres_source.PostgresSource(way, query, key="n")
+    source.validate()
+    connect = source._connect
+
+    def hang(patience: float) -> object:
+        session = connect(patience)
+        postgres_proxy.hang()
+        return session
+
+    monkeypatch.setattr(source, "_connect", hang)
+    with pytest.raises(SourceError, match="no answer from the server for 0"):
+        source.discover(frozenset())
 
 
 @pytest.mark.parametrize("target", ["postgres-two-phase", "postgres-upsert"], indirect=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -34,7 +35,7 @@ from millstream.connectors.postgres_keys import (
     key_range,
 )
 from millstream.connectors.postgres_table import error_text, no_connection, server_of
-from millstream.connectors.postgres_waiting import driver
+from millstream.connectors.postgres_waiting import driver, limit_waiting, limited_connection
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
 from millstream.connectors.table_rows import identifier
 from millstream.errors import MalformedRecordError, SinkError, SourceError
@@ -51,6 +52,8 @@ __all__ = ["PostgresSource"]
 _FIRST_ROWS: Final = 200_000
 #: Bytes of text after which a batch is full.
 _BATCH_BYTES: Final = 64 << 20
+#: Seconds that the driver waits for the range of the key; as long as an epoch may take.
+_PATIENCE: Final = 600.0
 #: A type's name in PostgreSQL -> its Arrow type.  Everything else is read as text.
 _ARROW: Final = {
     "bool": pa.bool_(),
@@ -267,9 +270,13 @@ class PostgresSource(Source):
         advice = _ADVICE.get(state[:2], "")
         return SourceError(f"{self._place}: {error_text(error)}{advice}")
 
-    def _connect(self) -> Session:
+    def _connect(self, patience: float = math.inf) -> Session:
+        """A connection that waits so many seconds for an answer; reading has the epoch's limit."""
+        kind = driver().Connection if math.isinf(patience) else limited_connection()
         try:
-            session: Session = driver().connect(self.conninfo, autocommit=True, connect_timeout=10)
+            session: Session = kind.connect(self.conninfo, autocommit=True, connect_timeout=10)
+            if not math.isinf(patience):
+                limit_waiting(session, patience)
             session.execute("SET TIME ZONE 'UTC'")
             session.execute("SET DateStyle = 'ISO'")
         except driver().Error as error:
@@ -278,7 +285,7 @@ class PostgresSource(Source):
         return session
 
     def _rows(self, statement: str) -> list[tuple[Any, ...]]:
-        session = self._connect()
+        session = self._connect(_PATIENCE)
         try:
             return session.execute(statement).fetchall()
         except driver().Error as error:
@@ -289,7 +296,7 @@ class PostgresSource(Source):
     def _described(self) -> dict[str, tuple[str, pa.DataType]]:
         """Column -> its type's name in PostgreSQL, and in Arrow."""
         if self._columns is None:
-            session = self._connect()
+            session = self._connect(_PATIENCE)
             try:
                 cursor = session.execute(f"SELECT * FROM ({self.query}) AS q LIMIT 0")  # noqa: S608
                 self._columns = {
