@@ -29,7 +29,7 @@ install: $(VENV)/ready ## make the virtual environment
 demo: $(VENV)/ready ## 336,776 flights, a kill -9 half way, and every result compared
 	$(BIN)/millstream demo
 
-test: $(VENV)/ready ## all tests (a few minutes)
+test: $(VENV)/ready ## all tests, in two processes (TEST_PROCESSES)
 	$(BIN)/python -m pytest -m 'not soak' -n $(TEST_PROCESSES) --dist worksteal
 
 lint: $(VENV)/ready ## ruff, formatting, mypy --strict
