@@ -119,6 +119,7 @@ def test_starting_and_stopping_offsets(broker: Broker) -> None:
     with pytest.raises(SourceError, match=r"no start offset is known for .*EARLIEST"):
         read(offsets.committed_offsets())
     assert read(offsets.committed_offsets(KafkaOffsetResetStrategy.EARLIEST)) == list(range(10))
+    assert read(offsets.committed_offsets(KafkaOffsetResetStrategy.LATEST)) == []
 
     source = strings(broker, topic).set_group_id(topic).build()
     source.committed({f"{topic}-0": 6, f"{topic}-1": 0})
@@ -127,6 +128,10 @@ def test_starting_and_stopping_offsets(broker: Broker) -> None:
         committed = admin.list_group_offsets(topic)
     assert committed[topic][TopicPartition(topic, 0)].offset == 6
     assert read(offsets.committed_offsets()) == [6, 7, 8, 9]
+    assert read(offsets.earliest(), offsets.committed_offsets()) == list(range(6))
+    assert read(offsets.earliest(), offsets.latest()) == list(range(10))
+    others = KafkaOffsetResetStrategy.LATEST  # where a partition has no offset of its own
+    assert read(offsets.offsets({second: 0}, others)) == []
 
 
 def test_bounded_end_stays(broker: Broker) -> None:
