@@ -12,6 +12,7 @@ from tests.databases.targets import TARGETS, PostgresTarget
 
 from millstream.checkpoint.commit import CommitRetry
 from millstream.connectors import postgres_source
+from millstream.connectors.postgres_sink import PostgresSink
 from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ def finish(target: PostgresTarget, checkpoints: Path) -> None:
     cluster(target.sink(), checkpoints, seed=1).run()
     assert sorted(target.read(READ)) == expected()
     assert list(target.leftovers()) == []
+
+
+def test_the_server_gives_up_as_well(database: str) -> None:
+    """It neither works for a client that is gone nor keeps the locks of a machine that died."""
+    sink = PostgresSink.two_phase(database, "results", timeout=7.0)
+    names = ("statement_timeout", "tcp_keepalives_idle", "tcp_keepalives_count")
+    with sink.table.session("here") as session:
+        found = [session.execute(f"SHOW {name}").fetchone() for name in names]
+    assert found == [("7s",), ("30",), ("6",)]
 
 
 def test_a_source(
