@@ -187,8 +187,8 @@ def test_sink(
         leftovers=case.leftovers,
         ordered=case.ordered,
         by_key=case.by_key,
-        # Formats of one sink share its protocol.
-        processes=kind not in {"json_lines", "parquet", "buckets", "text"},
+        # Formats and options of one sink share its protocol.
+        processes=kind not in {"json_lines", "parquet", "buckets", "text"} and not case.by_key,
     )
 
 
