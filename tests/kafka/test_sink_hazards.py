@@ -13,7 +13,7 @@ import pytest
 from tests.kafka.broker import running_broker
 from tests.kafka.test_sink import commit, context, exactly_once, prepare, texts, values
 
-from millstream.connectors.kafka import producers, sink
+from millstream.connectors.kafka import producers
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.connectors.sink import CommitRequest
 from millstream.datastream.connectors.kafka import DeliveryGuarantee
@@ -107,14 +107,10 @@ def fail_for_good(client: Any) -> None:
     ctypes.CDLL(path).rd_kafka_test_fatal_error(handle, fenced, b"by a test")
 
 
-def test_a_broker_that_is_silent_at_the_marker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sink, "PATIENCE", 1.0)
-    monkeypatch.setattr(producers, "PATIENCE", 1.0)
+def test_a_broker_that_is_silent_at_the_marker(tmp_path: Path) -> None:
     with running_broker(tmp_path) as own:
         topic = own.topic()
-        made = exactly_once(own, topic).set_property("socket.timeout.ms", "1000").build()
+        made = exactly_once(own, topic).set_property("max.block.ms", "2000").build()
         writer = made.create_writer(context(1))
         writer.write(texts("x"))
         held = writer._producer  # type: ignore[attr-defined]
@@ -129,7 +125,7 @@ def test_a_broker_that_is_silent_at_the_marker(
             writer.abort()
         finally:
             os.killpg(own.pid, signal.SIGCONT)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 45  # and not the minute that is given otherwise
         assert values(own, topic) == []
 
 
