@@ -27,7 +27,7 @@ import noida_db
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
@@ -81,9 +81,14 @@ def _die_with_parent() -> None:
 
 
 def create_topic(servers: str, name: str, partitions: int) -> str:
-    """Make a topic; returns its name."""
+    """Make a topic; returns its name.
+
+    Its records are kept: those of the jobs carry event time, which is years ago, and the broker
+    would delete them within seconds.
+    """
     admin = AdminClient({"bootstrap.servers": servers})
-    for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1"})
+    for made in admin.create_topics([topic]).values():
         made.result(_START_SECONDS)
     return name
 
@@ -139,19 +144,23 @@ def read_committed(servers: str, topic: str) -> Iterator[list[bytes]]:
         places = [TopicPartition(topic, number, 0) for number in partitions]
         ends = {place.partition: consumer.get_watermark_offsets(place)[1] for place in places}
         consumer.assign(places)
-        progress = time.monotonic()
+        progress, error = time.monotonic(), None
         while any(place.offset < ends[place.partition] for place in consumer.position(places)):
             messages = consumer.consume(_CHUNK, timeout=0.2)
+            values = [message.value() for message in messages if message.error() is None]
+            # The client goes on by itself after most errors; silence tells of the others.
+            error = next((message.error() for message in messages if message.error()), error)
             now = time.monotonic()
-            if messages:
+            if values:
                 progress = now
+                yield values
             elif now - progress > _SILENCE_SECONDS:
-                break  # the marker of a transaction may be last, which has no message
-            for message in messages:
-                if message.error() is not None:
-                    raise KafkaException(message.error())
-            if messages:
-                yield [message.value() for message in messages]
+                break
+        # The marker of a transaction may be last, which has no message.
+        at = {place.partition: place.offset for place in consumer.position(places)}
+        if any(at[partition] < end - 1 for partition, end in ends.items()):
+            message = f"topic {topic} ends at {ends}, but can be read up to {at} only: {error}"
+            raise RuntimeError(message)
     finally:
         consumer.close()
 

@@ -10,6 +10,9 @@ files, flushed one by one: on a disk that others use as well, tests wait for it 
 They kill processes, never the machine, so what is flushed and what is not makes no difference.
 ``TMPDIR`` says otherwise; files of failed tests are moved to the disk.
 
+Third: servers and faults for tests of several directories.  A server is started when the first
+test of a process asks for it, and stopped with the process.
+
 What it is not: other fixtures; these are next to the tests that use them.
 
 Read next: ``docs/contributors.md``.
@@ -21,16 +24,22 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+# So that ``tests.databases`` and others are found whatever starts pytest.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
+    from tests.databases.server import PostgresServer
+    from tests.kafka.broker import Broker
 
 #: Where Linux keeps files in memory, and bytes that must be free there: several times what is used.
 MEMORY: Final = Path("/dev/shm")
@@ -152,3 +161,46 @@ def forks() -> Iterator[None]:
 
     with fork_server():
         yield
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; each test takes a schema of its own."""
+    from tests.databases.server import PostgresServer
+
+    started = PostgresServer()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> Iterator[str]:
+    """How to connect to a new schema."""
+    yield server.new_schema()
+    server.forget_prepared()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker; each test makes topics of its own."""
+    from tests.kafka.broker import running_broker
+
+    with running_broker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+@pytest.fixture
+def disturb(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[[str, Callable[[], None]], None]]:
+    """At a passing of a crash point ("name:3", say) do something, once, and go on."""
+    from millstream import crash_points
+
+    def arm(point: str, action: Callable[[], None]) -> None:
+        counts = tmp_path / "passings"
+        counts.mkdir()
+        monkeypatch.setenv(crash_points.COUNT_VARIABLE, str(counts))
+        crash_points.arm(point, lambda _: action())
+
+    yield arm
+    crash_points.arm("")

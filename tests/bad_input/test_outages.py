@@ -12,7 +12,6 @@ from tests.bad_input.jobs import PER_EPOCH, ROWS, run, sink_graph, source_graph,
 from tests.databases.server import PostgresServer, execute
 from tests.databases.targets import TARGETS
 
-from millstream import crash_points
 from millstream.connectors.collect import read_collected
 from millstream.connectors.postgres_source import PostgresSource
 from millstream.errors import SinkError, SourceError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    At = Callable[[str, Callable[[], None]], None]
+    Disturb = Callable[[str, Callable[[], None]], None]
 
 KEYS = sorted(row.key for row in ROWS)
 FIRST = sorted(row.key for row in ROWS[:PER_EPOCH])
@@ -33,27 +32,6 @@ def mortal() -> Iterator[PostgresServer]:
     started = PostgresServer()
     yield started
     started.stop()
-
-
-@pytest.fixture
-def at(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[[str, Callable[[], None]], None]:
-    """At the next passing of a point, do something once."""
-
-    def arm(point: str, action: Callable[[], None]) -> None:
-        counts = tmp_path / "passings"
-        counts.mkdir()
-        monkeypatch.setenv(crash_points.COUNT_VARIABLE, str(counts))
-
-        def act() -> None:
-            crash_points.arm("")
-            action()
-
-        monkeypatch.setattr(crash_points, "kill_driver_group", act)
-        crash_points.arm(point)
-
-    return arm
 
 
 @pytest.mark.parametrize(
@@ -72,7 +50,7 @@ def test_the_server_of_a_sink_dies(
     point: str,
     says: str,
     mortal: PostgresServer,
-    at: At,
+    disturb: Disturb,
     tmp_path: Path,
 ) -> None:
     target = TARGETS[kind](mortal.new_schema())
@@ -89,7 +67,7 @@ def test_the_server_of_a_sink_dies(
     submit(sink_graph(target.sink()))
     go(epochs=1)
     assert read() == FIRST
-    at(point, mortal.crash)
+    disturb(point, mortal.crash)
     with pytest.raises(SinkError, match=says) as caught:
         go()
     assert f"127.0.0.1:{mortal.port}" in str(caught.value)
@@ -102,7 +80,9 @@ def test_the_server_of_a_sink_dies(
     assert list(target.leftovers()) == []
 
 
-def test_the_server_of_a_source_dies(mortal: PostgresServer, at: At, tmp_path: Path) -> None:
+def test_the_server_of_a_source_dies(
+    mortal: PostgresServer, disturb: Disturb, tmp_path: Path
+) -> None:
     database = mortal.new_schema()
     execute(database, "CREATE TABLE rows AS SELECT generate_series(0, 11) AS i")
 
@@ -118,7 +98,7 @@ def test_the_server_of_a_source_dies(mortal: PostgresServer, at: At, tmp_path: P
     go(epochs=1)
     first = read()
     assert first == [0, 1, 2, 3]
-    at("epoch.start.before", mortal.crash)
+    disturb("epoch.start.before", mortal.crash)
     with pytest.raises(SourceError, match=rf"source 'Source: rows'.*127\.0\.0\.1:{mortal.port}"):
         go()
     mortal.start(16)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.checkpoint.toy_checkpoint_job import Killed
 
 from millstream import crash_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-# So that ``tests.checkpoint.toy_checkpoint_job`` is found whatever starts pytest.
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from tests.checkpoint.toy_checkpoint_job import Killed
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,17 +1,10 @@
-"""Makes ``tests.conformance`` importable whatever starts pytest, and starts servers."""
+"""Clients for the tests of this directory."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from tests.databases.server import PostgresServer
-from tests.kafka.broker import Broker, running_broker
 
 from millstream.connectors.kafka import producers
 
@@ -19,15 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running_broker(tmp_path_factory.mktemp("kafka")) as running:
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def no_producers() -> Iterator[None]:
+    """Producers are kept by the process until it ends; these tests make many."""
+    yield
     producers.discard_producers()
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[PostgresServer]:
-    started = PostgresServer()
-    yield started
-    started.stop()

@@ -14,7 +14,6 @@ from tests.databases.database_job import cluster, expected
 from tests.databases.kill_chain import check
 from tests.databases.targets import TARGETS, PostgresTarget, Target
 
-from millstream import crash_points
 from millstream.errors import MillstreamError
 from millstream.testing.sinks import FailingSink
 
@@ -38,25 +37,6 @@ CASES = [
     *[("postgres-two-phase", point) for point in TWO_PHASE],
     *[("postgres-commit-table", point) for point in COMMIT_TABLE],
 ]
-
-
-@pytest.fixture
-def disturb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Disturb:
-    """At the third passing of a point, run something once."""
-
-    def arm(point: str, action: Callable[[], None]) -> None:
-        counts = tmp_path / "passings"
-        counts.mkdir()
-        monkeypatch.setenv(crash_points.COUNT_VARIABLE, str(counts))
-
-        def act() -> None:
-            crash_points.arm("")
-            action()
-
-        monkeypatch.setattr(crash_points, "kill_driver_group", act)
-        crash_points.arm(f"{point}:3")
-
-    return arm
 
 
 @pytest.fixture
@@ -108,7 +88,7 @@ def test_connections_cut(
         )
         cut.extend(target.read(query))
 
-    disturb(point, cut_all)
+    disturb(f"{point}:3", cut_all)
     job = cluster(target.sink(), tmp_path / "checkpoints")
     in_commit = "commit" in point and "upsert" not in point
     try:
@@ -136,7 +116,7 @@ def test_a_second_driver_in_between(
         cluster(target.sink(), tmp_path / "checkpoints", seed=1).run(1)
 
     first = cluster(target.sink(), tmp_path / "checkpoints")
-    disturb(point, second)
+    disturb(f"{point}:3", second)
     with pytest.raises(MillstreamError):  # fenced, or overtaken in the commit
         first.run()
     assert started

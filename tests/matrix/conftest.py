@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import threading
 import uuid
-from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-
-# So that ``tests.matrix`` is found whatever starts pytest.
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from tests.databases.server import PostgresServer
-from tests.kafka.broker import Broker, running_broker
-from tests.matrix.matrix_case import Case, count_passings, fork_server, run_case
+from tests.matrix.matrix_case import Case, count_passings, run_case
 from tests.matrix.matrix_targets import PARTITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.databases.server import PostgresServer
+    from tests.kafka.broker import Broker
 
     from millstream.testing.unprotected import Protection
 
@@ -31,15 +26,13 @@ class Matrix:
 
     Args:
         directory: of the session.
-        stack: stops the servers.
+        fixture: gives a fixture of the session by its name.
     """
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, fixture: Callable[[str], Any]) -> None:
         self._directory = directory
-        self._stack = stack
+        self._fixture = fixture
         self._lock = threading.Lock()
-        self._postgres: PostgresServer | None = None
-        self._broker: Broker | None = None
         self._passings: dict[str, dict[str, int]] = {}
 
     def run(self, case: Case, without: tuple[Protection, ...] = ()) -> None:
@@ -61,22 +54,18 @@ class Matrix:
 
     def _address(self, kind: str, directory: Path) -> str:
         if kind == "kafka":
-            if self._broker is None:
-                home = self._new_directory()
-                self._broker = self._stack.enter_context(running_broker(home))
-            return f"{self._broker.servers} {self._broker.topic(PARTITIONS, 'matrix')}"
+            broker: Broker = self._fixture("broker")
+            return f"{broker.servers} {broker.topic(PARTITIONS, 'matrix')}"
         if kind.startswith("postgres") or kind == "several":
-            if self._postgres is None:
-                self._postgres = PostgresServer(max_prepared_transactions=64)
-                self._stack.callback(self._postgres.stop)
-            schema = self._postgres.new_schema()
+            server: PostgresServer = self._fixture("server")
+            schema = server.new_schema()
             return schema if kind != "several" else f"{schema}|{directory}"
         return str(directory / "results")
 
 
 @pytest.fixture(scope="session")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+def matrix(
+    forks: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Matrix:
     """Runs cases."""
-    with ExitStack() as stack:
-        stack.enter_context(fork_server())
-        yield Matrix(tmp_path_factory.mktemp("matrix"), stack)
+    return Matrix(tmp_path_factory.mktemp("matrix"), request.getfixturevalue)
