@@ -52,6 +52,11 @@ HELD_UP = 3.0
 SECOND_STOPS = ("log.open.after:1", "recover.abort.after:1", "epoch.end.before:1", "")
 
 
+#: Several threads run cases, and ``multiprocessing`` looks at all processes when it starts one:
+#: of two looks at a process that has just ended the second takes its exit code for 255.
+_PROCESSES = threading.Lock()
+
+
 class CaseFailedError(AssertionError):
     """Results were lost, repeated, wrong or out of order, or the job did not come to its end."""
 
@@ -132,7 +137,8 @@ class _Drivers:
             **more,  # type: ignore[arg-type]
         )
         process = multiprocessing.get_context("forkserver").Process(target=drive, args=(plan,))
-        process.start()
+        with _PROCESSES:
+            process.start()
         self.processes.append(process)
         return _Driver(process, plan)
 
@@ -140,7 +146,7 @@ class _Drivers:
         """Kill what still runs."""
         for process in self.processes:
             _kill_group(process.pid or 0)
-            process.join()
+            _exit_code(process, DEADLINE)
 
 
 @dataclass
@@ -159,8 +165,7 @@ class _Driver:
 
     def wait(self) -> int:
         """Wait for its end; the exit code."""
-        self.process.join(DEADLINE)
-        code = self.process.exitcode
+        code = _exit_code(self.process, DEADLINE)
         if code is None:
             self._show_stacks()
             _fail(f"a driver did not end in {DEADLINE} s:\n{self.output}")
@@ -175,7 +180,7 @@ class _Driver:
         """Wait for its fault; False if it ended without, or the time is over."""
         limit = time.monotonic() + seconds
         while not self.signs.given(ArmedFault.REACHED):
-            if self.process.exitcode is not None or time.monotonic() > limit:
+            if _exit_code(self.process, 0) is not None or time.monotonic() > limit:
                 return self.signs.given(ArmedFault.REACHED)
             time.sleep(PAUSE / 2)
         return True
@@ -315,8 +320,8 @@ def _disturb(
         _let_worker_go_on(first, drivers)
     elif case.fault is Fault.SECOND_DRIVER:
         _start_second(case, first, drivers, chance)
-    elif first.wait():
-        _fail(f"the driver should have survived:\n{first.output}")
+    elif code := first.wait():
+        _fail(f"the driver should have survived, it ended with {code}:\n{first.output}")
 
 
 def _let_worker_go_on(first: _Driver, drivers: _Drivers) -> None:
@@ -339,7 +344,7 @@ def _start_second(case: Case, first: _Driver, drivers: _Drivers, chance: random.
     if stop:
         second.wait_until_reached(HELD_UP)
     elif chance.random() < 0.5:  # else both at once
-        second.process.join(HELD_UP)
+        _exit_code(second.process, HELD_UP)
     first.signs.give(ArmedFault.GO)
     if first.wait() not in {0, FENCED}:
         _fail(f"the first driver was not fenced:\n{first.output}")
@@ -349,6 +354,17 @@ def _start_second(case: Case, first: _Driver, drivers: _Drivers, chance: random.
     overtaken = code == FENCED and case.point == "log.open.before"
     if code and not overtaken:
         _fail(f"the second driver failed:\n{second.output}")
+
+
+def _exit_code(process: ForkServerProcess, seconds: float) -> int | None:
+    """The exit code of a process, waited for; None if it still runs."""
+    limit = time.monotonic() + seconds
+    while True:
+        with _PROCESSES:
+            code = process.exitcode
+        if code is not None or time.monotonic() >= limit:
+            return code
+        time.sleep(PAUSE / 2)
 
 
 def _kill_group(group: int) -> None:
