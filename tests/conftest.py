@@ -157,7 +157,7 @@ def spark() -> SparkSession:
 @pytest.fixture(scope="session")
 def forks() -> Iterator[None]:
     """A process to fork drivers from, for ``run_forked`` and the crash matrix."""
-    from tests.matrix.matrix_case import fork_server
+    from tests.forked import fork_server
 
     with fork_server():
         yield

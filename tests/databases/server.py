@@ -111,6 +111,24 @@ class PostgresServer:
             assert done.returncode == 0, f"{' '.join(command)}:\n{output.read()}"
 
 
+def prepared_in_schema(conninfo: str) -> list[str]:
+    """The prepared transactions that have touched a table of a schema.
+
+    Other tests may have left some on the server: those that take protections away do.
+    """
+    # It keeps its locks, one of them on its own number; none is of a process any more.
+    query = (
+        "SELECT DISTINCT gid FROM pg_prepared_xacts AS prepared"
+        " JOIN pg_locks AS own ON own.pid IS NULL AND own.transactionid = prepared.transaction"
+        " JOIN pg_locks AS held ON held.pid IS NULL"
+        " AND held.virtualtransaction = own.virtualtransaction"
+        " JOIN pg_class ON pg_class.oid = held.relation"
+        " WHERE prepared.database = current_database()"
+        " AND relnamespace = current_schema()::regnamespace"
+    )
+    return [name for (name,) in execute(conninfo, query)]
+
+
 def execute(
     conninfo: str, statement: str, parameters: Sequence[object] = ()
 ) -> list[tuple[Any, ...]]:

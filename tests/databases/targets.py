@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.databases.server import execute
+from tests.databases.server import execute, prepared_in_schema
 
 from millstream.common.types import Types
 from millstream.connectors.duckdb_sink import DuckDbSink
@@ -108,7 +108,7 @@ class TwoPhaseTarget(PostgresTarget):
         return PostgresSink.two_phase(self.address, "results", **options)
 
     def leftovers(self) -> Sequence[object]:
-        return self.read("SELECT * FROM pg_prepared_xacts WHERE database = current_database()")
+        return prepared_in_schema(self.address)
 
 
 class CommitTableTarget(PostgresTarget):

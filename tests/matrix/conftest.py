@@ -44,7 +44,11 @@ class Matrix:
                 self._passings[case.kind] = count_passings(case.kind, address, directory)
             directory = self._new_directory()
             address = self._address(case.kind, directory)
-        run_case(case, address, directory, self._passings[case.kind], without)
+        try:
+            run_case(case, address, directory, self._passings[case.kind], without)
+        finally:
+            if without and case.kind == "postgres-two-phase":
+                self._fixture("server").forget_prepared()
         shutil.rmtree(directory)  # what failed is kept
 
     def _new_directory(self) -> Path:

@@ -1,24 +1,19 @@
 """One case of the crash matrix: a sink, a crash point, a fault, a seed; run and judged.
 
-The driver processes come from a fork server that has everything imported, so that a start costs
-a hundredth of what a new Python costs.
+The driver processes come from the fork server of ``tests/forked.py``.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.util
 import os
 import random
 import re
 import signal
-import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tests.matrix.matrix_driver import FENCED, DriverPlan, drive, expected
@@ -29,8 +24,8 @@ from millstream.testing.crash import group_lives
 from millstream.testing.faults import ArmedFault, Fault, Rendezvous
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from multiprocessing.context import ForkServerProcess
+    from pathlib import Path
 
     from tests.matrix.matrix_targets import MatrixTarget, Reader, Result
 
@@ -396,27 +391,3 @@ def count_passings(kind: str, address: str, directory: Path) -> dict[str, int]:
         if name in CRASH_POINTS:
             found[name] += 1
     return dict(found)
-
-
-@contextmanager
-def fork_server() -> Iterator[None]:
-    """The fork server has everything imported that drivers use."""
-    root = str(Path(__file__).parents[2])
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, f"{root}/src", before]))
-    # Its directory is removed when Python exits; that of the tests is gone by then.
-    chosen, tempfile.tempdir = tempfile.tempdir, "/tmp"
-    multiprocessing.util.get_temp_dir()
-    tempfile.tempdir = chosen
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.matrix.matrix_driver", "confluent_kafka"])
-    try:
-        warm = context.Process(target=time.monotonic)
-        warm.start()
-        warm.join()
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from tests.databases.server import PostgresServer, execute
+from tests.databases.server import PostgresServer, execute, prepared_in_schema
 from tests.forked import run_forked
 from tests.recovery.recovery_data import (
     expected_running,
@@ -163,7 +163,7 @@ class ServerChain(Chain):
         seen = [(row["key"], row["id"], row["n"], row["total"]) for row in rows]
         self.check_running(seen, whole=whole)
         if whole:
-            assert execute(self.database, "SELECT gid FROM pg_prepared_xacts") == []
+            assert prepared_in_schema(self.database) == []
             control = TransactionControl({"bootstrap.servers": self.broker.servers})
             assert control.open_transactions(self.topic) == []
             control.close()

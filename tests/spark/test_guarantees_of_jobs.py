@@ -6,11 +6,13 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import pytest
+from tests.recovery import template_job
+from tests.recovery.template_job import Files
 
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Row, Types, WatermarkStrategy
-from millstream.connectors.two_phase_sink import SinkContext, TwoPhaseCommitSinkFunction
 from millstream.datastream import CheckpointingMode, RestartStrategies
 from millstream.errors import SinkError
 from millstream.spark import DataFrameSink
@@ -27,38 +29,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+# The workers cannot import what is not in the package.
+cloudpickle.register_pickle_by_value(template_job)
+
 NUMBERS = list(range(1, 13))
 #: Four epochs of three numbers; a task fails in the second one.
 SCRIPT = [1, 2, 3, EPOCH, 4, 5, CRASH, 6, EPOCH, 7, 8, 9, EPOCH, 10, 11, 12]
-
-
-class Files(TwoPhaseCommitSinkFunction[Any, str]):
-    """A file per transaction, named by the attempt: what is committed twice is seen twice."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
-        self.directory = directory
-
-    def begin_transaction(self) -> str:
-        assert self.writer_context is not None
-        self.lines: list[str] = []
-        return f"{self.writer_context.epoch}-{self.writer_context.attempt}".replace("/", "_")
-
-    def invoke(self, transaction: str, value: Any, context: SinkContext) -> None:
-        self.lines.append(f"{value}\n")
-
-    def pre_commit(self, transaction: str) -> None:
-        (self.directory / f".{transaction}").write_text("".join(self.lines))
-
-    def commit(self, transaction: str) -> None:
-        (self.directory / f".{transaction}").rename(self.directory / transaction)
-
-    def abort(self, transaction: str) -> None:
-        (self.directory / f".{transaction}").unlink(missing_ok=True)
-
-    def recover_and_commit(self, transaction: str) -> None:
-        if not (self.directory / transaction).exists():
-            self.commit(transaction)
 
 
 def counted(env: StreamExecutionEnvironment, directory: Path) -> Any:
