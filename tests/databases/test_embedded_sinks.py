@@ -150,6 +150,16 @@ def test_an_overtaken_run_cannot_commit(target: Target) -> None:
     assert target.read() == committed
 
 
+def test_a_copy_of_the_checkpoint_one_epoch_older_repeats_nothing(target: Target) -> None:
+    sink = target.sink()
+    commit(sink, prepare(sink))
+    committed = target.read()
+    again = prepare(sink, where=context(attempt="again"))
+    with pytest.raises(SinkError, match=r"holds other output of this epoch .* older than"):
+        commit(sink, again)
+    assert target.read() == committed
+
+
 def test_lost_output_is_reported(target: Target, tmp_path: Path) -> None:
     sink = target.sink()
     parts = prepare(sink)

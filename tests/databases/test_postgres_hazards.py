@@ -41,6 +41,18 @@ def test_an_older_copy_of_the_checkpoint_repeats_nothing(database: str, kind: st
     assert len(target.read()) == 2
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_one_epoch_older_repeats_nothing(database: str, kind: str) -> None:
+    target = target_of(kind, database)
+    sink = target.sink()
+    commit(sink, prepare(sink, [ROWS[0]]))
+    # The checkpoint is put back as it was before this epoch; neither run started again.
+    again = prepare(sink, [ROWS[0]], at(attempt="b"))
+    with pytest.raises(SinkError, match=r"holds other output of this epoch .* older than"):
+        commit(sink, again)
+    assert len(target.read()) == 1
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "postgres-upsert"])
 def test_an_epoch_that_waits_for_its_input(database: str, kind: str) -> None:
     target = TARGETS[kind](database + "%20-cidle_in_transaction_session_timeout%3D50")

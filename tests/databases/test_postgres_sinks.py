@@ -299,10 +299,10 @@ def test_the_last_row_of_a_key_counts(database: str) -> None:
     staged = PostgresSink.commit_table(database, "results", key=["key"])
     for sink in (upsert, staged):
         sink.validate()
-        for _ in range(2):  # written again, nothing changes
-            parts = prepare(sink, first)
+        for epoch in (1, 2):  # written again, nothing changes
+            parts = prepare(sink, first, at(epoch=epoch))
             if parts:
-                commit(sink, parts)
+                commit(sink, parts, epoch)
             rows = execute(database, "SELECT * FROM results ORDER BY key")
             assert rows == [("a", 29, 29), ("b", 1, 1)]
     with pytest.raises(SinkError, match="no unique or exclusion constraint"):

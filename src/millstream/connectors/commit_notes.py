@@ -6,8 +6,9 @@ moves them into the table and notes them in ``millstream_commits``, in *one* tra
 each committable it finds one of:
 
 1. Its part is noted: an earlier try went through and could not say so.  Nothing is to be done.
-2. A later epoch of the same job and sink is noted: this run has been overtaken, or the checkpoint
-   directory was put back from an older copy.  SinkError: going on would repeat or lose rows.
+2. It is not, but a later epoch of the same job and sink is, or a part of this epoch that the
+   manifest does not name: this run has been overtaken, or the checkpoint directory was put back
+   from an older copy.  SinkError: going on would repeat or lose rows.
 3. Neither: the rows are not in the table.  They are inserted and noted.
 
 What can never happen: rows without their note or the note without them, for one transaction
@@ -29,7 +30,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from millstream.connectors.sink import CommitRequest
@@ -119,8 +120,9 @@ class NotedCommitter(Committer):
         with self.transaction(parts[0][0]["sink"]) as transaction:
             notes = transaction.notes
             noted = notes.read(parts[0][0]["job"], parts[0][0]["sink"])
+            named = {part["part"] for part, _ in parts}
             for part, epoch in parts:
-                if not is_noted(part, epoch, noted):
+                if not is_noted(part, epoch, noted, named):
                     transaction.insert(part)
                     notes.add(part, epoch)
             notes.forget(parts[0][0]["job"], parts[0][0]["sink"], max(e for _, e in parts))
@@ -139,20 +141,28 @@ class NotedCommitter(Committer):
         """Drop what is staged outside of the transaction, after the commit."""
 
 
-def is_noted(part: NotedPart, epoch: int, noted: Mapping[str, int]) -> bool:
+def is_noted(part: NotedPart, epoch: int, noted: Mapping[str, int], named: Collection[str]) -> bool:
     """Whether a part is in the table already.
 
+    Args:
+        part: to be committed.
+        epoch: of it.
+        noted: what the target holds, part -> epoch.
+        named: all parts of the manifest that is committed.  A target that holds others of the same
+            epoch has got it from another run, which went on from the same checkpoint.
+
     Raises:
-        SinkError: it is not, but output of a later epoch is.
+        SinkError: it is not, but output of a later epoch is, or other output of this one.
     """
     if part["part"] in noted:
         return True
-    newest = max(noted.values(), default=epoch)
-    if newest > epoch:
+    newest = max((at for name, at in noted.items() if name not in named), default=-1)
+    if newest >= epoch:
+        held = f"epoch {newest}" if newest > epoch else "other output of this epoch"
         message = (
-            f"sink {part['sink']}: epoch {epoch} is to be committed, but the target holds epoch"
-            f" {newest} of this job: a newer run has taken over, or the checkpoint directory is"
-            " older than the target. Put back both from one copy."
+            f"sink {part['sink']}: epoch {epoch} is to be committed, but the target holds {held}"
+            " of this job: a newer run has taken over, or the checkpoint directory is older than"
+            " the target. Put back both from one copy."
         )
         raise SinkError(message)
     return False

@@ -6,8 +6,9 @@ crash of the server, and nobody sees them.  The committer says ``COMMIT PREPARED
 committable it finds one of:
 
 1. Its note is there: an earlier try committed it and could not say so.
-2. A *later* epoch is noted: this run has been overtaken, or goes by an older copy of the checkpoint
-   directory.  SinkError, also if the transaction is there: its rows are in the table already.
+2. A *later* epoch is noted, or a part of this one that the manifest does not name: this run has
+   been overtaken, or goes by an older copy of the checkpoint directory.  SinkError, also if the
+   transaction is there: its rows are in the table already.
 3. The prepared transaction is there: it is committed, and with it the note.
 4. It is gone and no note is there: somebody else rolled it back.  SinkError says so.  Millstream
    rolls back only what no manifest names, so this can never happen by its doing.
@@ -50,7 +51,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from millstream.connectors.postgres_table import Session
     from millstream.connectors.sink import (
@@ -175,19 +176,22 @@ class _TwoPhaseCommitter(Committer):
         with self._connection.use(f"sink {sink}, in the commit") as session:
             notes = CommitNotes(session.execute, "%s")
             noted = notes.read(job, sink)
+            named = {part["part"] for part, _ in parts}
             for part, epoch in parts:
-                if not is_noted(part, epoch, noted):
+                if not is_noted(part, epoch, noted, named):
                     crash_point("prepared.commit.before")
-                    self._commit(session, part, epoch)
+                    self._commit(session, part, epoch, named)
                     crash_point("prepared.commit.after")
             notes.forget(job, sink, max(epoch for _, epoch in parts))
 
-    def _commit(self, session: Session, part: NotedPart, epoch: int) -> None:
+    def _commit(
+        self, session: Session, part: NotedPart, epoch: int, named: Collection[str]
+    ) -> None:
         try:
             session.execute(f"COMMIT PREPARED '{part['part']}'")
         except driver().errors.UndefinedObject:  # or another run committed it since we looked
             noted = CommitNotes(session.execute, "%s").read(part["job"], part["sink"])
-            if is_noted(part, epoch, noted):
+            if is_noted(part, epoch, noted, named):
                 return
             message = (
                 f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"
