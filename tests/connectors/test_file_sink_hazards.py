@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream import crash_points
+from millstream.cli.main import main
 from millstream.common import Types
 from millstream.connectors import pending_files
 from millstream.connectors.file_sink import FileSink
@@ -52,6 +54,42 @@ def test_committed_files_that_were_taken_away(tmp_path: Path, *, orderly: bool) 
         return
     cluster(tmp_path).run()
     read = [line for lines in (taken | files(tmp_path)).values() for line in lines]
+    assert sorted(map(int, read)) == list(range(40))
+
+
+def test_somebody_confirms_what_was_taken_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster(tmp_path).run(2)  # killed: it notes nothing
+    taken = files(tmp_path)
+    for name in taken:
+        (tmp_path / "out" / name).unlink()
+    with pytest.raises(SinkError, match=r"say so by `millstream checkpoints DIR confirm 1`"):
+        cluster(tmp_path)
+    where = str(tmp_path / "checkpoint")
+    assert main(["checkpoints", where, "confirm", "0"]) == 1
+    assert "cannot confirm epoch 0: its last is 1" in capsys.readouterr().err
+    assert main(["checkpoints", where, "confirm", "1"]) == 0
+    assert "the 1 committables of epoch 1" in capsys.readouterr().out
+    cluster(tmp_path).run()
+    read = [line for lines in (taken | files(tmp_path)).values() for line in lines]
+    assert sorted(map(int, read)) == list(range(40))
+
+
+def test_what_is_pending_is_committed_though_it_is_confirmed(tmp_path: Path) -> None:
+    def stop(_: str) -> None:
+        raise InterruptedError
+
+    crash_points.arm("manifest.publish.after", stop)
+    try:
+        with pytest.raises(InterruptedError):
+            cluster(tmp_path).run(2)
+    finally:
+        crash_points.arm("")
+    assert files(tmp_path) == {}
+    assert main(["checkpoints", str(tmp_path / "checkpoint"), "confirm", "0"]) == 0
+    cluster(tmp_path).run()
+    read = [line for lines in files(tmp_path).values() for line in lines]
     assert sorted(map(int, read)) == list(range(40))
 
 

@@ -5,7 +5,8 @@ targets recognise what they hold.  But consumers move files away, and Kafka forg
 week; without the note that would look like lost output, and the job could not start again.
 
 What it is not: needed.  It is written when a run ends in order, not after each epoch; one that was
-killed leaves none.  It sets ``CommitRequest.confirmed`` and decides nothing else.
+killed leaves none, and a person who knows writes it (``millstream checkpoints DIR confirm``).  It
+sets ``CommitRequest.confirmed`` and decides nothing else.
 
 Read next: ``checkpoint/commit.py``.
 """
@@ -16,11 +17,14 @@ import json
 import logging
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.errors import CheckpointError
+
 if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.checkpoint.storage import CheckpointStorage
 
-__all__ = ["is_noted_committed", "note_committed"]
+__all__ = ["confirm_committed", "is_noted_committed", "note_committed"]
 
 _LOG: Final = logging.getLogger("millstream")
 _NAME: Final = "committed.json"
@@ -34,6 +38,31 @@ def note_committed(storage: CheckpointStorage, version: int, manifest: Manifest)
         storage.write(_NAME, json.dumps(_identity(version, manifest)).encode())
     except OSError as error:
         _LOG.warning("cannot write %s: %s", _NAME, error)
+
+
+def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
+    """Note it in the place of a run that was killed: somebody has seen the output of an epoch.
+
+    Args:
+        storage: the checkpoint directory, of a job that does not run.
+        epoch: the last one; it must be named, for the output of others is not in question.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        CheckpointError: it is not the last epoch, or the log cannot be read.
+        OSError: the note could not be written.
+    """
+    log = ManifestLog(storage)
+    kept = [entry for entry in log.entries() if entry.manifest is not None]
+    manifest = kept[-1].manifest if kept else None
+    if manifest is None or manifest.epoch != epoch:
+        last = "it has none" if manifest is None else f"its last is {manifest.epoch}"
+        message = f"{storage.location} cannot confirm epoch {epoch}: {last}"
+        raise CheckpointError(message)
+    storage.write(_NAME, json.dumps(_identity(kept[-1].version, manifest)).encode())
+    return manifest
 
 
 def is_noted_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> bool:

@@ -1,9 +1,9 @@
-"""``millstream checkpoints DIR``: list, inspect and verify.
+"""``millstream checkpoints DIR``: list, inspect, verify and confirm.
 
 What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
-runs.
+runs; but for "confirm", which is for a job that does not.
 
-Read next: ``checkpoint/inspect.py``.
+Read next: ``checkpoint/inspect.py``, ``checkpoint/committed_note.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.committed_note import confirm_committed
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,
@@ -32,18 +33,19 @@ _SPLITS_SHOWN: Final = 20
 
 
 def show_checkpoints(directory: str, action: str, epoch: int | None = None) -> int:
-    """Print what is in a checkpoint directory.
+    """Print what is in a checkpoint directory, or confirm that output of it has been seen.
 
     Args:
         directory: the checkpoint directory.
-        action: "list", "inspect" or "verify".
-        epoch: for "inspect": which checkpoint; None for the newest.
+        action: "list", "inspect", "verify" or "confirm".
+        epoch: for "inspect": which checkpoint, None for the newest; for "confirm": the newest.
 
     Returns:
         The exit code: 1 if "verify" found damage.
 
     Raises:
         CheckpointError: there is no such directory or checkpoint.
+        OSError: "confirm" could not write.
     """
     if not Path(directory).is_dir():
         message = f"there is no directory {directory!r}"
@@ -51,7 +53,9 @@ def show_checkpoints(directory: str, action: str, epoch: int | None = None) -> i
     storage = LocalStorage(directory)
     if action == "verify":
         return _verify(storage)
-    if action == "inspect":
+    if action == "confirm" and epoch is not None:
+        _confirm(storage, epoch)
+    elif action == "inspect":
         _inspect(storage, epoch)
     else:
         _list(storage)
@@ -148,6 +152,18 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     _print_splits(manifest.splits)
     for name, value in sorted(manifest.totals.items()):
         print(f"{name}: {value:,}")
+
+
+def _confirm(storage: CheckpointStorage, epoch: int) -> None:
+    manifest = confirm_committed(storage, epoch)
+    committables = sum(
+        len(ack.committables) for acks in manifest.operators.values() for ack in acks
+    )
+    print(
+        f"Noted: the {committables} committables of epoch {epoch} have been committed. The next"
+        " run commits what it still finds pending, and takes what is neither pending nor there"
+        " for taken away"
+    )
 
 
 def _print_splits(splits: object) -> None:

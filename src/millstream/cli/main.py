@@ -133,7 +133,8 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
     checkpoints = commands.add_parser(
         "checkpoints",
         help="look into a checkpoint directory",
-        description="Look into a checkpoint directory; also while the job runs. Only reads.",
+        description="Look into a checkpoint directory; also while the job runs. All but confirm "
+        "only read.",
     )
     checkpoints.add_argument("directory", help="the checkpoint directory")
     actions = checkpoints.add_subparsers(dest="action", metavar="ACTION")
@@ -141,6 +142,14 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
     inspect = actions.add_parser("inspect", help="operators, state and splits of one checkpoint")
     inspect.add_argument("epoch", nargs="?", type=int, help="its number (default: the newest)")
     actions.add_parser("verify", help="read every state file and compare its checksum")
+    confirm = actions.add_parser(
+        "confirm",
+        help="say that all output of the last epoch was visible, though it is not any more",
+        description="After a kill, a job stops if output of its last epoch is neither pending nor "
+        "visible: it may be lost. If you know that it was visible, and that readers took it away "
+        "or the target has forgotten it, say so; the job must not run meanwhile.",
+    )
+    confirm.add_argument("epoch", type=int, help="the number of the last epoch")
 
 
 def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -162,7 +162,9 @@ class PendingFileCommitter(Committer):
                 if not final.exists() and not request.confirmed:
                     message = (
                         f"output of epoch {request.epoch} is lost: neither {pending} nor {final} "
-                        "exists; nothing but this sink may delete files there"
+                        "exists; nothing but this sink may delete files there. If a reader took "
+                        "it away after it was committed, say so by `millstream checkpoints DIR "
+                        f"confirm {request.epoch}` (DIR: the checkpoint directory)"
                     )
                     raise SinkError(message) from None
             except OSError as error:
