@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.runtime.operators.test_windows import ASSIGNERS, ITEMS, LATENESS, Model
+from tests.runtime.operators.test_window_oracles import ASSIGNERS, ITEMS, LATENESS, Model
 
 from millstream.common.row import Row
 from millstream.common.types import Types

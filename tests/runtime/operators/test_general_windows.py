@@ -25,9 +25,7 @@ from millstream.datastream.window import (
     DeltaTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
-    Evictor,
     GlobalWindows,
-    MergingWindowAssigner,
     ProcessingTimeoutTrigger,
     ProcessingTimeSessionWindows,
     PurgingTrigger,
@@ -41,9 +39,8 @@ from millstream.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     Window,
-    WindowAssigner,
 )
-from millstream.errors import ProgramError, UserFunctionError
+from millstream.errors import ProgramError
 from millstream.runtime.aggregates import Count, Last, Sum
 from millstream.runtime.batch import MAX_TIMESTAMP
 from millstream.runtime.operators import (
@@ -562,102 +559,6 @@ def test_window_state_is_refused_where_windows_merge() -> None:
     harness.process(("a", 1), 0)
     with pytest.raises(ProgramError, match="per-window state is not allowed"):
         harness.watermark(9)
-
-
-class Labelled(Window):
-    """A window type of the user's own."""
-
-    def __init__(self, label: str, end: int) -> None:
-        self.label = label
-        self.end = end
-
-    def max_timestamp(self) -> int:
-        return self.end - 1
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Labelled) and (self.label, self.end) == (other.label, other.end)
-
-    def __hash__(self) -> int:
-        return hash((self.label, self.end))
-
-    def __repr__(self) -> str:
-        return f"{self.label}<{self.end}"
-
-
-class ByParity(WindowAssigner[Any, Labelled]):
-    def assign_windows(self, element: Any, timestamp: int) -> Any:  # type: ignore[override]
-        label = "odd" if element[1] % 2 else "even"
-        return [Labelled(label, timestamp - timestamp % 10 + 10)]
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class Doubling(MergingWindowAssigner[Any, Labelled]):
-    """All windows of one label merge."""
-
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Any:
-        return [Labelled("all", timestamp + 10)]
-
-    def is_event_time(self) -> bool:
-        return True
-
-    def merge_windows(self, windows: Any, callback: Any) -> None:
-        found = list(windows)
-        if len(set(found)) > 1:
-            callback.merge(found, max(found, key=lambda window: window.end))
-
-
-def test_assigners_and_windows_of_the_user() -> None:
-    harness = harness_of(ByParity(), ApplySpec(Listing()))
-    harness.process_all([("a", 1), ("a", 2), ("a", 3)], [1, 2, 3])
-    harness.end_epoch()
-    harness.watermark(9)
-    assert sorted(harness.records) == [(("a", "even<10", [2]), 9), (("a", "odd<10", [1, 3]), 9)]
-    merging = harness_of(Doubling(), ApplySpec(Listing()))
-    merging.process(("a", 1), 1)
-    merging.end_epoch()
-    merging.process_all([("a", 2), ("a", 3)], [7, 2])
-    merging.end_epoch()
-    merging.watermark(16)
-    assert merging.records == [(("a", "all<17", [1, 2, 3]), 16)]
-    merging.end_epoch()
-    assert_empty(merging)
-
-
-def test_failing_assigner_names_the_record() -> None:
-    class Failing(GapOfValue):
-        def extract(self, element: Any) -> int:
-            return int(element[1])
-
-    harness = harness_of(EventTimeSessionWindows.with_dynamic_gap(Failing()), ReduceSpec(Adding()))
-    with pytest.raises(UserFunctionError, match=r"assigning windows to record \('a', 'x'\)"):
-        harness.process(("a", "x"), 1)
-
-
-class FirstTwoGo(Evictor[Any, Any]):
-    def evict_before(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
-        assert size == len(elements)
-        del elements[:1]
-
-    def evict_after(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
-        assert evictor_context.get_current_watermark() is not None
-        del elements[:1]
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_evictor_of_the_user(cut: bool) -> None:
-    harness = harness_of(
-        GlobalWindows.create(),
-        AggregateSpec(Collecting()),
-        trigger=CountTrigger.of(2),
-        evictor=FirstTwoGo(),
-    )
-    for number in range(8):
-        harness.process(("a", number), number)
-        if cut:
-            harness.end_epoch()
-    assert harness.outputs == [[1], [3], [5], [7]]
 
 
 def test_large_windows_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
