@@ -68,7 +68,7 @@ def test_a_run_that_dies_before_it_publishes(
 ) -> None:
     files = tmp_path / "files"
     files.mkdir()
-    graph = job(mode, Files(files))
+    graph = job(mode, Files(files), CollectSink(tmp_path / "out"))
     first = cluster(graph, tmp_path)
     first.run(2)
 
@@ -84,9 +84,9 @@ def test_a_run_that_dies_before_it_publishes(
     manifest = cluster(graph, tmp_path).run()
     assert manifest is not None
     assert manifest.final
-    seen = written(files)
-    assert len(seen) == len(NUMBERS) + repeated
-    assert sorted(set(seen)) == [(n, n) for n in NUMBERS]  # none lost, and state is exact
+    for seen in (written(files), collected(tmp_path / "out")):
+        assert len(seen) == len(NUMBERS) + repeated
+        assert sorted(set(seen)) == [(n, n) for n in NUMBERS]  # none lost, and state is exact
 
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
@@ -114,7 +114,8 @@ def test_at_most_once_does_not_try_a_commit_again(tmp_path: Path) -> None:
     sink = FailingSink(CollectSink(tmp_path / "out"), "commit.after", directory=tmp_path / "f")
     graph = job(CheckpointingMode.NONE, sink)
     first = cluster(graph, tmp_path)
-    with pytest.raises(SinkError, match="failure 1 of 1 at commit"):
+    says = "failure 1 of 1 at commit.* drops them and does not write the epoch again"
+    with pytest.raises(SinkError, match=says):
         first.run()
     cluster(graph, tmp_path).run()
     seen = collected(tmp_path / "out")
@@ -127,6 +128,20 @@ def test_at_most_once_needs_to_know_that_an_epoch_begins(tmp_path: Path) -> None
     target.coordinator.begin_epoch = lambda facts: None  # type: ignore[method-assign]
     with pytest.raises(CheckpointError, match="begin_epoch\\(\\) was not called"):
         target.run()
+
+
+def test_at_least_once_says_what_becomes_of_a_commit_that_fails(tmp_path: Path) -> None:
+    out, flags = tmp_path / "out", tmp_path / "f"
+    sink = FailingSink(CollectSink(out), "commit.before", times=99, directory=flags)
+    graph = job(CheckpointingMode.AT_LEAST_ONCE, sink)
+    with pytest.raises(SinkError, match="drops them and writes the epoch again"):
+        cluster(graph, tmp_path).run()
+    for flag in flags.iterdir():
+        flag.unlink()
+    sink.step = "commit.after"
+    sink.times = 1  # a try that failed behind its commit is tried again, and passed over
+    cluster(graph, tmp_path).run()
+    assert collected(out) == [(n, n) for n in NUMBERS]
 
 
 @pytest.mark.parametrize("step", ["write", "prepare.before", "prepare.after"])

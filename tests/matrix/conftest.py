@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.matrix.matrix_case import Case, count_passings, run_case
-from tests.matrix.matrix_targets import PARTITIONS
+from tests.matrix.matrix_targets import PARTITIONS, MatrixTarget, make_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,13 @@ class Matrix:
         directory = self._directory / uuid.uuid4().hex[:8]
         directory.mkdir()
         return directory
+
+    def new_target(self, kind: str) -> tuple[MatrixTarget, Path]:
+        """A new target, and a directory for its job."""
+        directory = self._new_directory()
+        target = make_target(kind, self._address(kind, directory))
+        target.create()
+        return target, directory
 
     def _address(self, kind: str, directory: Path) -> str:
         if kind == "kafka":

@@ -24,7 +24,7 @@ from millstream import crash_points
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Row
-from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream import CheckpointingMode, StreamExecutionEnvironment
 from millstream.testing.crash import record_everything
 from millstream.testing.faults import ArmedFault, Fault
 from millstream.testing.process_cluster import ProcessCluster, WorkerPool
@@ -79,10 +79,13 @@ def expected() -> list[Result]:
     return sorted(rows)
 
 
-def job_graph(target: MatrixTarget) -> JobGraph:
+def job_graph(
+    target: MatrixTarget, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
+) -> JobGraph:
     """The job."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(2)
+    env.enable_checkpointing(1, mode)
     stream = env.from_collection(events(), EVENT).uid("events")
     counts = stream.key_by(lambda row: row.key).process(Count(), RESULT).uid("counts")
     for number, sink in enumerate(target.sinks()):

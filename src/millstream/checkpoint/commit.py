@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.common.pickling import loads
 from millstream.connectors.sink import CommitRequest
 from millstream.crash_points import crash_point
@@ -102,6 +103,17 @@ def read_pending(storage: CheckpointStorage) -> PendingCommits | None:
     return PendingCommits(note["epoch"], note["published"], note["sinks"], note["error"])
 
 
+#: What becomes of output that is pending when a run gives up.
+_OUTLOOK: Final = {
+    CheckpointingMode.EXACTLY_ONCE: "They stay pre-committed; the next run of the job commits them"
+    " before anything else",
+    CheckpointingMode.AT_LEAST_ONCE: "No checkpoint names them: the next run of the job drops them"
+    " and writes the epoch again, beside what other sinks have committed of it",
+    CheckpointingMode.NONE: "No checkpoint names them: the next run of the job drops them and does"
+    " not write the epoch again",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """A sink that was given up for this run."""
@@ -144,24 +156,32 @@ class ManifestCommit:
         self._on_pending = on_pending
         self._epoch = -1
         self._confirmed = False
+        self._mode = CheckpointingMode.EXACTLY_ONCE
         #: Sink uid -> what is not committed; a sink is taken out when it is done.
         self._left: dict[str, list[object]] = {}
         self.pending = PendingCommits()
         #: Whether the file is there; None: not looked yet.
         self._noted: bool | None = None
 
-    def begin(self, manifest: Manifest, *, confirmed: bool = False) -> None:
+    def begin(
+        self,
+        manifest: Manifest,
+        *,
+        confirmed: bool = False,
+        mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
+    ) -> None:
         """Take a manifest; of one that was begun before, what is done stays done.
 
         Args:
             manifest: the last one.
             confirmed: the run that committed it has noted so (``committed_note.py``).
+            mode: in which it is committed; in all but EXACTLY_ONCE no manifest names the output.
         """
         if self._left and self._epoch == manifest.epoch:
             return
         if self._noted is None:
             self._noted = self._storage.exists(PENDING_FILE)
-        self._epoch, self._confirmed = manifest.epoch, confirmed
+        self._epoch, self._confirmed, self._mode = manifest.epoch, confirmed, mode
         self._left = _committables(manifest)
         self._show(manifest.published)
 
@@ -232,8 +252,10 @@ class ManifestCommit:
     def _try(self, uid: str, committer: CommitterThread, *, retried: bool) -> SinkError | None:
         """Commit the output of one sink; the error, if it failed."""
         committer.waiting = self._report
+        published = self._mode is CheckpointingMode.EXACTLY_ONCE
         requests = [
-            CommitRequest(item, self._epoch, retried, self._confirmed) for item in self._left[uid]
+            CommitRequest(item, self._epoch, retried, self._confirmed, published)
+            for item in self._left[uid]
         ]
         try:
             committer.commit(requests)
@@ -262,10 +284,7 @@ class ManifestCommit:
             f" in {each.tries} {'try' if each.tries == 1 else 'tries'})"
             for each in failures
         )
-        message = (
-            f"{told}. Pending: {self.pending}. They stay pre-committed; the next run of the job"
-            " commits them before anything else"
-        )
+        message = f"{told}. Pending: {self.pending}. {_OUTLOOK[self._mode]}"
         return SinkError(message)
 
     def _report(self) -> None:

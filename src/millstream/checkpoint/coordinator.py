@@ -188,6 +188,8 @@ class Coordinator:
            ``handle_replay(N)`` tells the driver to skip Spark's replay of N.
         4. Manifest N published and committed, orphans or old checkpoints not cleaned up, or
            Spark's commit of N not logged -> as case 3, and the commit finds nothing to do.
+        5. Mode AT_LEAST_ONCE: output of N committed, wholly or in part, no manifest N -> as case
+           2, but what is visible stays; the new attempt's output comes beside it.
 
         What can never happen: manifest N exists and output of an epoch before N is uncommitted.
         Publishing N waits for the commit of N-1.
@@ -207,8 +209,8 @@ class Coordinator:
         checkpoints = read_checkpoints(self._log, self._job_id)
         self._version, self._last = checkpoints[-1] if checkpoints else (-1, None)
         crash_point("recover.commit.before")
-        self._uncommitted = self._last is not None
         last = self._last
+        self._uncommitted = last is not None and not last.committed
         noted = last is not None and is_noted_committed(self._storage, self._version, last)
         self._finish_commit(confirmed=noted)
         crash_point("recover.commit.after")
@@ -296,6 +298,7 @@ class Coordinator:
     def _publish_and_commit(self, manifest: Manifest) -> int:
         """Steps 3 and 4 in the order of the mode; returns the version that holds the manifest."""
         if self._mode is CheckpointingMode.AT_LEAST_ONCE:
+            manifest = replace(manifest, committed=True)
             self._commit(manifest)
         if self._mode is CheckpointingMode.NONE:
             if self._begun is None:
@@ -316,7 +319,7 @@ class Coordinator:
         return version
 
     def _commit(self, manifest: Manifest) -> None:
-        self._commits.begin(manifest)
+        self._commits.begin(manifest, mode=self._mode)
         self._commits.finish(retried=False)
 
     def _completed(self, facts: EpochFacts) -> EpochFacts:

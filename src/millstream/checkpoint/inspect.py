@@ -176,7 +176,9 @@ def _pending(storage: CheckpointStorage, entries: list[LogVersion]) -> PendingCo
     if noted is not None:
         return noted
     manifest = next((each.manifest for each in reversed(entries) if each.manifest), None)
-    if manifest is None or not storage.exists(f"spark/offsets/{manifest.epoch}"):
+    if manifest is None or manifest.committed:
+        return None
+    if not storage.exists(f"spark/offsets/{manifest.epoch}"):
         return None
     counts = {
         uid: sum(len(ack.committables) for ack in acks) for uid, acks in manifest.operators.items()

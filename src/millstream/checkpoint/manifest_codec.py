@@ -46,6 +46,7 @@ def manifest_to_json(manifest: Manifest) -> JsonObject:
         "max_parallelism": manifest.max_parallelism,
         "final": manifest.final,
         "totals": manifest.totals,
+        "committed": manifest.committed,
         "format_version": manifest.format_version,
     }
 
@@ -75,6 +76,7 @@ def manifest_from_json(value: JsonObject) -> Manifest:
         max_parallelism=int(value["max_parallelism"]),
         final=bool(value["final"]),
         totals={name: int(total) for name, total in value["totals"].items()},
+        committed=bool(value.get("committed", False)),
         format_version=int(value["format_version"]),
     )
 

@@ -100,4 +100,6 @@ class Manifest:
     final: bool = False
     #: Sums over all epochs so far: "numRecordsIn" of sources and the like, "uid.metric" -> value.
     totals: dict[str, int] = field(default_factory=dict)
+    #: Its output was committed before it was published: mode AT_LEAST_ONCE.
+    committed: bool = False
     format_version: int = FORMAT_VERSION

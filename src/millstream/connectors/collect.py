@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectSink", "collected_files", "read_collected"]
 
-_NAME: Final = re.compile(r"collect-[0-9a-f]+-(\d+)-(\d+)\.pickle")
+_NAME: Final = re.compile(r"collect-[0-9a-f]+-(\d+)-(\d+)(?:-g\d+)?\.pickle")
 
 
 class CollectSink(Sink):

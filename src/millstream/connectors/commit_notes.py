@@ -8,7 +8,8 @@ each committable it finds one of:
 1. Its part is noted: an earlier try went through and could not say so.  Nothing is to be done.
 2. It is not, but a later epoch of the same job and sink is, or a part of this epoch that the
    manifest does not name: this run has been overtaken, or the checkpoint directory was put back
-   from an older copy.  SinkError: going on would repeat or lose rows.
+   from an older copy.  SinkError: going on would repeat or lose rows.  (In mode AT_LEAST_ONCE other
+   parts of this epoch are of runs that died before they published: case 3.)
 3. Neither: the rows are not in the table.  They are inserted and noted.
 
 What can never happen: rows without their note or the note without them, for one transaction
@@ -30,12 +31,19 @@ from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from millstream.connectors.sink import CommitRequest
 
-__all__ = ["COMMIT_TABLE", "CommitNotes", "NotedCommitter", "NotedPart", "NotedTransaction"]
+__all__ = [
+    "COMMIT_TABLE",
+    "CommitNotes",
+    "NotedCommitter",
+    "NotedEpoch",
+    "NotedPart",
+    "NotedTransaction",
+]
 
 #: In the same database as the table that is written; made when it is missing.
 COMMIT_TABLE: Final = "millstream_commits"
@@ -119,10 +127,9 @@ class NotedCommitter(Committer):
         crash_point("notes.transaction.before")
         with self.transaction(parts[0][0]["sink"]) as transaction:
             notes = transaction.notes
-            noted = notes.read(parts[0][0]["job"], parts[0][0]["sink"])
-            named = {part["part"] for part, _ in parts}
+            noted = NotedEpoch(notes.read(parts[0][0]["job"], parts[0][0]["sink"]), requests)
             for part, epoch in parts:
-                if not is_noted(part, epoch, noted, named):
+                if not noted.holds(part, epoch):
                     transaction.insert(part)
                     notes.add(part, epoch)
             notes.forget(parts[0][0]["job"], parts[0][0]["sink"], max(e for _, e in parts))
@@ -141,31 +148,39 @@ class NotedCommitter(Committer):
         """Drop what is staged outside of the transaction, after the commit."""
 
 
-def is_noted(part: NotedPart, epoch: int, noted: Mapping[str, int], named: Collection[str]) -> bool:
-    """Whether a part is in the table already.
+class NotedEpoch:
+    """What the target holds of a job and sink, as one commit of an epoch sees it.
 
     Args:
-        part: to be committed.
-        epoch: of it.
         noted: what the target holds, part -> epoch.
-        named: all parts of the manifest that is committed.  A target that holds others of the same
-            epoch has got it from another run, which went on from the same checkpoint.
-
-    Raises:
-        SinkError: it is not, but output of a later epoch is, or other output of this one.
+        requests: the commit: all parts of an epoch that the manifest names.
     """
-    if part["part"] in noted:
-        return True
-    newest = max((at for name, at in noted.items() if name not in named), default=-1)
-    if newest >= epoch:
-        held = f"epoch {newest}" if newest > epoch else "other output of this epoch"
-        message = (
-            f"sink {part['sink']}: epoch {epoch} is to be committed, but the target holds {held}"
-            " of this job: a newer run has taken over, or the checkpoint directory is older than"
-            " the target. Put back both from one copy."
-        )
-        raise SinkError(message)
-    return False
+
+    def __init__(self, noted: Mapping[str, int], requests: Sequence[CommitRequest]) -> None:
+        self._noted = noted
+        named = {as_part(request.committable)["part"] for request in requests}
+        #: Of what this commit does not name.
+        self._newest = max((at for name, at in noted.items() if name not in named), default=-1)
+        self._repeats = not all(request.published for request in requests)
+
+    def holds(self, part: NotedPart, epoch: int) -> bool:
+        """Whether a part is in the table already.
+
+        Raises:
+            SinkError: it is not, but output of a later epoch is, or other output of this one.
+        """
+        if part["part"] in self._noted:
+            return True
+        if self._newest > epoch or (self._newest == epoch and not self._repeats):
+            later = self._newest > epoch
+            held = f"epoch {self._newest}" if later else "other output of this epoch"
+            message = (
+                f"sink {part['sink']}: epoch {epoch} is to be committed, but the target holds"
+                f" {held} of this job: a newer run has taken over, or the checkpoint directory is"
+                " older than the target. Put back both from one copy."
+            )
+            raise SinkError(message)
+        return False
 
 
 def as_part(committable: object) -> NotedPart:

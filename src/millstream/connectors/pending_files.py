@@ -10,7 +10,8 @@ with paths relative to the base.  The committer renames.  For each committable i
    readers see the whole file or none.
 2. Only the final file is there: an earlier run renamed it and died before it could say so.
 3. Both are there: the checkpoint directory is an older copy, and the job wrote this epoch before,
-   maybe with other records.  SinkError: a rename would replace output that readers have seen.
+   maybe with other records.  SinkError: a rename would replace output that readers have seen.  In
+   mode AT_LEAST_ONCE it is the output of a run that died before it published: this comes beside.
 4. Neither is there, and the run that committed it has noted so: a reader took the file away.
 5. Neither is there otherwise: the pending file was deleted by somebody else, or the disk lost what
    it had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
@@ -149,12 +150,11 @@ class PendingFileCommitter(Committer):
         directories: set[Path] = set()
         for request in requests:
             paths = _paths(request.committable)
-            pending, final = self._base / paths["pending"], self._base / paths["final"]
+            pending = self._base / paths["pending"]
+            final = _final_path(pending, self._base / paths["final"], request)
             try:
                 final.parent.mkdir(parents=True, exist_ok=True)
-                if final.exists():
-                    _require_renamed(pending, final, request.epoch)
-                else:
+                if not final.exists():
                     crash_point("file.rename.before")
                     pending.rename(final)
                     crash_point("file.rename.after")
@@ -214,14 +214,19 @@ def _make_base(base: Path, *, fsync: bool) -> None:
         sync_directory(base.parent)
 
 
-def _require_renamed(pending: Path, final: Path, epoch: int) -> None:
-    if pending.exists():
-        message = (
-            f"output of epoch {epoch} is not committed: {final} exists already, written by a run"
-            " that this checkpoint directory does not know, so it is older than the output. Put"
-            " back both from one copy, or move the output that was written since out of the way"
-        )
-        raise SinkError(message)
+def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
+    if not (pending.exists() and final.exists()):
+        return final
+    if not request.published:
+        beside = final.with_name(f"{final.stem}-g{_generation(pending.name)}{final.suffix}")
+        if not beside.exists():
+            return beside
+    message = (
+        f"output of epoch {request.epoch} is not committed: {final} exists already, written by a"
+        " run that this checkpoint directory does not know, so it is older than the output. Put"
+        " back both from one copy, or move the output that was written since out of the way"
+    )
+    raise SinkError(message)
 
 
 def _generation(name: str) -> int:

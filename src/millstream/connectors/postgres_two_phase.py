@@ -8,7 +8,8 @@ committable it finds one of:
 1. Its note is there: an earlier try committed it and could not say so.
 2. A *later* epoch is noted, or a part of this one that the manifest does not name: this run has
    been overtaken, or goes by an older copy of the checkpoint directory.  SinkError, also if the
-   transaction is there: its rows are in the table already.
+   transaction is there: its rows are in the table already.  (In mode AT_LEAST_ONCE other parts of
+   this epoch are of runs that died before they published: case 3.)
 3. The prepared transaction is there: it is committed, and with it the note.
 4. It is gone and no note is there: somebody else rolled it back.  SinkError says so.  Millstream
    rolls back only what no manifest names, so this can never happen by its doing.
@@ -33,7 +34,7 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING
 
-from millstream.connectors.commit_notes import CommitNotes, NotedPart, as_part, is_noted
+from millstream.connectors.commit_notes import CommitNotes, NotedEpoch, NotedPart, as_part
 from millstream.connectors.postgres_table import (
     CommitterConnection,
     PostgresTable,
@@ -51,7 +52,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from millstream.connectors.postgres_table import Session
     from millstream.connectors.sink import (
@@ -175,23 +176,22 @@ class _TwoPhaseCommitter(Committer):
         job, sink = parts[0][0]["job"], parts[0][0]["sink"]
         with self._connection.use(f"sink {sink}, in the commit") as session:
             notes = CommitNotes(session.execute, "%s")
-            noted = notes.read(job, sink)
-            named = {part["part"] for part, _ in parts}
+            noted = NotedEpoch(notes.read(job, sink), requests)
             for part, epoch in parts:
-                if not is_noted(part, epoch, noted, named):
+                if not noted.holds(part, epoch):
                     crash_point("prepared.commit.before")
-                    self._commit(session, part, epoch, named)
+                    self._commit(session, part, epoch, requests)
                     crash_point("prepared.commit.after")
             notes.forget(job, sink, max(epoch for _, epoch in parts))
 
     def _commit(
-        self, session: Session, part: NotedPart, epoch: int, named: Collection[str]
+        self, session: Session, part: NotedPart, epoch: int, requests: Sequence[CommitRequest]
     ) -> None:
         try:
             session.execute(f"COMMIT PREPARED '{part['part']}'")
         except driver().errors.UndefinedObject:  # or another run committed it since we looked
             noted = CommitNotes(session.execute, "%s").read(part["job"], part["sink"])
-            if is_noted(part, epoch, noted, named):
+            if NotedEpoch(noted, requests).holds(part, epoch):
                 return
             message = (
                 f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"

@@ -111,6 +111,10 @@ class CommitRequest:
     #: True when the run that committed it noted so as it ended.  A target that knows nothing of it
     #: any more, because it forgets or because consumers take things away, has lost nothing.
     confirmed: bool = False
+    #: False in the modes AT_LEAST_ONCE and NONE: no manifest names it.  In the first, a run that
+    #: dies now writes the epoch again, so the target may hold other output of it, from runs that
+    #: did; that is no error.
+    published: bool = True
 
 
 class SinkWriter(ABC):

@@ -1,0 +1,98 @@
+"""The sinks of the matrix in the modes AT_LEAST_ONCE and NONE, where an epoch can be cut in two."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.matrix.matrix_driver import PER_EPOCH, RECORDS, expected, job_graph
+from tests.matrix.matrix_targets import KINDS
+
+from millstream import crash_points
+from millstream.datastream import CheckpointingMode
+from millstream.testing.mini_cluster import MiniCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.matrix.conftest import Matrix
+    from tests.matrix.matrix_targets import MatrixTarget, Result
+
+#: Seconds until a reader has seen what is committed.
+PATIENCE = 30
+DEATHS = 2
+
+
+def cluster(target: MatrixTarget, directory: Path, mode: CheckpointingMode) -> MiniCluster:
+    graph = job_graph(target, mode)
+    return MiniCluster(graph, directory / "checkpoints", limits=itertools.repeat(PER_EPOCH))
+
+
+def read(target: MatrixTarget, most: int) -> list[list[Result]]:
+    """What each sink shows when all its records are visible, or no more than ``most`` come."""
+    reader = target.reader()
+    try:
+        end = time.monotonic() + PATIENCE
+        while min(map(len, seen := reader.look())) < most and time.monotonic() < end:
+            pass
+        return [list(rows) for rows in seen]
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_least_once(kind: str, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that die between the commit and the manifest write the epoch again."""
+    target, directory = matrix.new_target(kind)
+
+    def die(_: object) -> int:
+        raise InterruptedError
+
+    for death in range(DEATHS):
+        run = cluster(target, directory, CheckpointingMode.AT_LEAST_ONCE)
+        run.run(0 if death else 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(run.coordinator._log, "publish", die)
+            with pytest.raises(InterruptedError):
+                run.run_epoch()
+        run.close_instances()
+    last = cluster(target, directory, CheckpointingMode.AT_LEAST_ONCE).run()
+    assert last is not None
+    assert last.final
+    for seen in read(target, RECORDS + DEATHS * PER_EPOCH):
+        assert sorted(set(seen)) == expected()  # none lost, and state is exact
+        again = Counter(seen) - Counter(set(seen))
+        # A write-ahead sink asks its target whether it has the epoch.
+        assert set(again.values()) == (set() if kind == "write-ahead" else {DEATHS})
+        assert len(again) == (0 if kind == "write-ahead" else PER_EPOCH)
+    assert target.leftovers() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("point", ["task.ack.before", "epoch.acks.after"])
+def test_at_most_once(kind: str, point: str, matrix: Matrix) -> None:
+    """A run that dies before the commit loses the epoch, and nothing comes twice."""
+    target, directory = matrix.new_target(kind)
+    run = cluster(target, directory, CheckpointingMode.NONE)
+    run.run(2)
+
+    def die(_: str) -> None:
+        raise InterruptedError
+
+    crash_points.arm(point, die)
+    try:
+        with pytest.raises(InterruptedError):
+            run.run_epoch()
+    finally:
+        crash_points.arm("")
+    run.close_instances()
+    last = cluster(target, directory, CheckpointingMode.NONE).run()
+    assert last is not None
+    assert last.final
+    for seen in read(target, RECORDS - PER_EPOCH):
+        ids = sorted(id_ for _, _, id_ in seen)
+        assert ids == [*range(2 * PER_EPOCH), *range(3 * PER_EPOCH, RECORDS)]
+    assert target.leftovers() == []
