@@ -80,11 +80,13 @@ def expected() -> list[Result]:
 
 
 def job_graph(
-    target: MatrixTarget, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
+    target: MatrixTarget,
+    mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
+    parallelism: int = 2,
 ) -> JobGraph:
     """The job."""
     env = StreamExecutionEnvironment.get_execution_environment()
-    env.set_parallelism(2)
+    env.set_parallelism(parallelism)
     env.enable_checkpointing(1, mode)
     stream = env.from_collection(events(), EVENT).uid("events")
     counts = stream.key_by(lambda row: row.key).process(Count(), RESULT).uid("counts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from millstream.datastream import CheckpointingMode
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.matrix.conftest import Matrix
@@ -41,6 +43,21 @@ def read(target: MatrixTarget, most: int) -> list[list[Result]]:
         return [list(rows) for rows in seen]
     finally:
         reader.close()
+
+
+@contextlib.contextmanager
+def dying_at(point: str) -> Iterator[None]:
+    """The block ends at a crash point, as if the process had died there."""
+
+    def die(_: str) -> None:
+        raise InterruptedError
+
+    crash_points.arm(point, die)
+    try:
+        with pytest.raises(InterruptedError):
+            yield
+    finally:
+        crash_points.arm("")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,15 +96,8 @@ def test_at_most_once(kind: str, point: str, matrix: Matrix) -> None:
     run = cluster(target, directory, CheckpointingMode.NONE)
     run.run(2)
 
-    def die(_: str) -> None:
-        raise InterruptedError
-
-    crash_points.arm(point, die)
-    try:
-        with pytest.raises(InterruptedError):
-            run.run_epoch()
-    finally:
-        crash_points.arm("")
+    with dying_at(point):
+        run.run_epoch()
     run.close_instances()
     last = cluster(target, directory, CheckpointingMode.NONE).run()
     assert last is not None
