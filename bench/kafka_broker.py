@@ -13,25 +13,22 @@ Read next: ``bench/kafka_jobs.py``.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import noida_db
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millstream.testing.kafka_broker import broker_process
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from bench.data import Dataset
 
@@ -49,35 +46,8 @@ def running_broker(directory: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    program = Path(noida_db.__file__).with_name("noida-db")
-    command = [str(program), "start", "--only", "kafka", "--kafka-port", str(port)]
-    log = directory / "broker.log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(directory / "broker")],
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - it only makes one system call
-        )
-    try:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(log.read_text())
-            time.sleep(0.02)
+    with broker_process(directory, port):
         yield f"127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _die_with_parent() -> None:
-    """Linux: PR_SET_PDEATHSIG."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def create_topic(servers: str, name: str, partitions: int) -> str:

@@ -6,65 +6,28 @@ The broker is the package ``noida-db``; the independent client is ``kafka-python
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import noida_db
 from kafka.admin import NewTopic
 from tests.ports import free_port
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from millstream.testing.kafka_broker import broker_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 
 @contextlib.contextmanager
 def running_broker(directory: Path) -> Iterator[Broker]:
     """A broker on a free port of the loopback interface, stopped whatever happens."""
     port = free_port()
-    program = Path(noida_db.__file__).with_name("noida-db")
-    with (directory / "broker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                *(str(program), "start", "--only", "kafka", "--kafka-port", str(port)),
-                *("--data-dir", str(directory / "data")),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - it only makes one system call
-        )
-    try:
-        deadline = time.monotonic() + 120
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((directory / "broker.log").read_text())
-            time.sleep(0.02)
-        broker = Broker(f"127.0.0.1:{port}", process.pid)
+    with broker_process(directory, port) as pid:
+        broker = Broker(f"127.0.0.1:{port}", pid)
         yield broker
         broker.close()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _die_with_parent() -> None:
-    """A test run that is killed shall not leave its broker behind (Linux: PR_SET_PDEATHSIG)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Broker:
