@@ -17,6 +17,7 @@ from tests.databases.server import execute
 from tests.databases.targets import RESULT, TARGETS
 
 import millstream.connectors
+import millstream.spark
 from millstream.common import Encoder, Row, SimpleStringSchema, Types
 from millstream.connectors.collect import CollectSink, read_collected
 from millstream.connectors.file_sink import FileSink, OutputFileConfig
@@ -193,9 +194,13 @@ def test_sink(
 
 
 def test_no_sink_is_forgotten() -> None:
-    """The templates are checked by their examples, ``tests/docs/test_sinks.py``."""
+    """The templates are checked by their examples, ``tests/docs/test_sinks.py``.
+
+    What needs Spark is checked in ``tests/spark/test_dataframe_sink.py``.
+    """
     covered = {
         "CollectSink",
+        "DataFrameSink",
         "DuckDbSink",
         "FileSink",
         "KafkaSink",
@@ -208,7 +213,11 @@ def test_no_sink_is_forgotten() -> None:
     templates = {"GenericWriteAheadSink", "TwoPhaseCommitSinkFunction", "UpsertSink"}
     nothing_to_see = {"BlackholeSink"}
     found = set()
-    packages = pkgutil.walk_packages(millstream.connectors.__path__, "millstream.connectors.")
+    packages = [
+        info
+        for package in (millstream.connectors, millstream.spark)
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
     for info in packages:
         members = inspect.getmembers(importlib.import_module(info.name), inspect.isclass)
         for _, each in members:

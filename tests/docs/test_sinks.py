@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sqlite3
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from tests.docs.sinks_page import create_table, rows_of, write_modules
 
 from millstream.checkpoint import LocalStorage
 from millstream.common import Types
@@ -18,22 +18,16 @@ from millstream.runtime.batch import Batch
 from millstream.testing.conformance import check_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-PAGE = Path(__file__).parents[2] / "docs" / "sinks.md"
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The page's code as a module in a file: other processes import it, for sinks are pickled."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 4
-    lines = [sum(bool(line.strip()) for line in block.splitlines()) for block in blocks]
-    assert max(lines) <= 30, "an example has 30 lines"
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "docs_sinks.py").write_text("\n".join(blocks))
-    monkeypatch.syspath_prepend(tmp_path / "page")
+    """The page's code as a module."""
+    monkeypatch.syspath_prepend(write_modules(tmp_path))
     yield importlib.import_module("docs_sinks")
+    sys.modules.pop("docs_delta", None)
     del sys.modules["docs_sinks"]
 
 
@@ -102,3 +96,49 @@ def test_upsert(page: Any, tmp_path: Path, *, fenced: bool) -> None:
     read = "SELECT name, total FROM totals"
     check_sink(lambda: page.SqliteTotals(path, fenced=fenced), batches, lambda: query(path, read))
     assert sorted(query(path, read)) == [("a", 3), ("b", 2)]
+
+
+class Frame:
+    """What the writer needs of a DataFrame, and what happens when it is computed."""
+
+    def __init__(self, number: int, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.number = number
+        self.meanwhile = meanwhile
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+        self.meanwhile()
+        return pa.table({"n": [self.number]})
+
+
+@pytest.mark.usefixtures("page")
+def test_delta_table_by_two_drivers_at_a_time(tmp_path: Path) -> None:
+    """``tests/spark`` has the conformance suite and whole jobs."""
+    from millstream.spark import EpochNumber
+
+    path = create_table(tmp_path / "table", pa.schema([("n", pa.int64())]))
+    write = importlib.import_module("docs_delta").DeltaTableWriter(path)
+
+    def epoch(number: int, name: str = "job/sink") -> EpochNumber:
+        return EpochNumber(number, name)
+
+    def numbers() -> list[int]:
+        return sorted(row["n"] for row in rows_of(path))
+
+    def newer_run() -> None:
+        write(Frame(1), epoch(1))
+        write(Frame(2), epoch(2))
+
+    # The old driver stops for a while right after it has looked.
+    with pytest.raises(Exception, match="Concurrent transaction failed"):
+        write(Frame(1, newer_run), epoch(1))
+    assert numbers() == [1, 2]
+    write(Frame(2), epoch(2))
+    with pytest.raises(ValueError, match="holds epoch 2 of this job"):
+        write(Frame(1), epoch(1))
+    assert numbers() == [1, 2]
+
+    def another() -> None:
+        write(Frame(10), epoch(7, "another/sink"))
+
+    write(Frame(3, another), epoch(3))
+    assert numbers() == [1, 2, 3, 10]

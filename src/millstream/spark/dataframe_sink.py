@@ -14,9 +14,11 @@ Read next: ``connectors/write_ahead_sink.py``, ``connectors/pending_files.py``.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millstream.connectors.file_writers import ParquetWriterFactory
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.file_writers import BulkWriter
     from millstream.connectors.sink import CommitRequest, Committable, WriterContext
     from millstream.runtime.batch import Batch
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["DataFrameSink", "EpochNumber"]
 
 _DIRECTORY: Final = "dataframes"
+#: What has a meaning in the paths that Spark's readers take.
+_GLOB: Final = re.compile(r"[\\{}\[\]*?]")
 
 
 class EpochNumber(int):
@@ -60,12 +65,20 @@ class EpochNumber(int):
         number.application_id = application_id
         return number
 
+    def __reduce__(self) -> tuple[type[EpochNumber], tuple[int, str]]:
+        """What a copy is made of: writers may send the number to the workers."""
+        return EpochNumber, (int(self), self.application_id)
+
 
 class DataFrameSink(Sink):
     """Hands epochs to a Spark batch writer.
 
+    The stream must have a type, of which every column is one that Spark reads from Parquet: the
+    others are refused before the manifest is published, for a writer could never commit them.
+
     Args:
-        write: called with the DataFrame and its ``EpochNumber``, in the driver.
+        write: called with the DataFrame and its ``EpochNumber``, in the driver.  It must be
+            picklable: ``frame.sparkSession`` is the session, which is not.
         guarantee: EXACTLY_ONCE only if ``write`` with an application id and number that were
             written before changes nothing.
     """
@@ -93,6 +106,42 @@ def _base(storage: CheckpointStorage) -> Path:
     return Path(storage.location) / _DIRECTORY
 
 
+def _escaped(path: Path) -> str:
+    """The name of this file alone: Spark takes a path for a pattern."""
+    return "file:" + _GLOB.sub(r"\\\g<0>", str(path))
+
+
+def _require_readable(type_info: TypeInformation, place: str) -> None:
+    """Refuse records that Spark cannot read, as long as their epoch can be rolled back.
+
+    Raises:
+        SinkError: the stream has no type, so subtasks may find different columns; or a column is
+            of a type that Spark does not read from Parquet.
+    """
+    schema = type_info.arrow_schema
+    if schema is None:
+        message = (
+            f"{place}: the records have no type, so each subtask would make columns of its own; "
+            "give the operator before the sink an output_type (Types.ROW_NAMED)"
+        )
+        raise SinkError(message)
+    for field in schema:
+        if _has_unreadable(field.type):
+            message = (
+                f"{place}: Spark cannot read column {field.name!r} of type {field.type} from"
+                " Parquet; map it to SQL_TIMESTAMP, LONG or STRING before the sink"
+            )
+            raise SinkError(message)
+
+
+def _has_unreadable(kind: Any) -> bool:  # noqa: ANN401 - pyarrow is untyped
+    """Whether a type is, or contains, a time of day, a duration or nanoseconds."""
+    if pa.types.is_nested(kind):
+        return any(_has_unreadable(kind.field(number).type) for number in range(kind.num_fields))
+    nanoseconds = pa.types.is_timestamp(kind) and kind.unit == "ns"
+    return nanoseconds or bool(pa.types.is_time(kind) or pa.types.is_duration(kind))
+
+
 class _StagingWriter(SinkWriter):
     def __init__(self, context: WriterContext) -> None:
         self._context = context
@@ -104,6 +153,7 @@ class _StagingWriter(SinkWriter):
         if not len(batch):
             return
         if self._writer is None:
+            _require_readable(batch.type_info, self._context.place)
             self._pending = PendingFile(self._base, self._context, "", fsync=True)
             factory = ParquetWriterFactory("zstd")
             self._writer = factory.create(self._pending.stream, batch.type_info)
@@ -156,7 +206,8 @@ class _DataFrameCommitter(Committer):
             raise SinkError(message)
         crash_point("wal.send.before")
         try:
-            frame = SparkSession.builder.getOrCreate().read.parquet(*[f"file:{p}" for p in paths])
+            session = SparkSession.builder.getOrCreate()
+            frame = session.read.parquet(*[_escaped(path) for path in paths])
             number = EpochNumber(epoch, f"{context.job_id}/{context.sink_uid}")
             self._sink.write(frame, number)
         except Exception as error:

@@ -14,11 +14,10 @@ Read next: ``connectors/sink.py``, ``testing/sink_processes.py``.
 from __future__ import annotations
 
 import contextlib
-import pickle
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common.pickling import dumps, loads
@@ -102,7 +101,7 @@ def check_sink(
                 processes=processes,
             )
         return
-    sink: Sink = pickle.loads(pickle.dumps(make_sink()))
+    sink = cast("Sink", loads(dumps(make_sink())))
     sink.validate()
     require(not read(), "the target must be empty at first")
     by_key = by_key or sink.kind is SinkKind.IDEMPOTENT
