@@ -31,6 +31,7 @@ class ReferenceSink(Sink):
     def __init__(self, directory: Path, fault: str = "") -> None:
         self.directory = directory
         self.fault = fault
+        self.kept: list[object] = []
         if fault in {"at-least-once", "loses records"}:
             self.guarantee = DeliveryGuarantee.AT_LEAST_ONCE
         if fault in {"no committer", "adds rows"}:
@@ -73,7 +74,8 @@ class _Writer(SinkWriter):
         self.sink = sink
         self.values: list[object] = []
         who = context
-        place = f"{who.epoch:04d}", who.subtask, who.attempt
+        attempt = "only" if sink.fault == "shares a name" else who.attempt
+        place = f"{who.epoch:04d}", who.subtask, attempt
         self.name = parts_of(who.job_id, who.sink_uid, who.generation, *place)
 
     def write(self, batch: Batch) -> None:
@@ -88,9 +90,13 @@ class _Writer(SinkWriter):
         if fault == "keeps output in memory":
             MEMORY[self.name] = self.values
             return [self.name]
+        if fault == "keeps output in a field":
+            self.sink.kept = self.values
+            return [self.name]
         shown = fault in {"shows too early", "no committer", "adds rows"}
         place = self.sink.visible if shown else self.sink.pending
-        (place / self.name).write_text(json.dumps(self.values))
+        with (place / self.name).open("x" if fault == "shares a name" else "w") as file:
+            file.write(json.dumps(self.values))
         return [] if fault in {"no committer", "adds rows"} else [self.name]
 
     def abort(self) -> None:
@@ -121,6 +127,9 @@ class _Committer(Committer):
                 message = f"{name} is not here"
                 raise SinkError(message)
             (self.sink.visible / name).write_text(json.dumps(MEMORY[name]))
+            return
+        if self.fault == "keeps output in a field":
+            (self.sink.visible / name).write_text(json.dumps(self.sink.kept))
             return
         pending, visible = self.sink.pending / name, self.sink.visible / name
         if self.fault == "copies at each commit":

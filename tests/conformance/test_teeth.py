@@ -19,6 +19,8 @@ TEETH = {
     "shows too early": "writer contract 2: output is visible before the commit .too many",
     "shows what was aborted": "writer contract 4: aborted output is visible",
     "writes for an empty epoch": "writer contract 5: an epoch without records changed the output",
+    "keeps output in a field": "committer contract 2: committed output is not visible",
+    "shares a name": "writer contract 4: attempt 'winner' of subtask 0 .*FileExists",
     "refuses what it committed": "committer contract 1: commit is not idempotent: output of",
     "copies at each commit": "committer contract 1: commit is not idempotent .too many",
     "commits the first only": "committer contract 2: epoch 4 is not visible exactly once .*missing",

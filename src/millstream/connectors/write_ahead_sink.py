@@ -191,8 +191,12 @@ class _WriteAheadCommitter(Committer):
 
     def _send(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
         timestamp = max(part["timestamp"] for part in parts)
-        if not self._sink.send_values(read_staged(context, parts, epoch), epoch, timestamp):
-            message = f"sink {context.sink_uid}: send_values() of epoch {epoch} returned False"
+        done = self._sink.send_values(read_staged(context, parts, epoch), epoch, timestamp)
+        if not done:
+            message = (
+                f"sink {context.sink_uid}: send_values() of epoch {epoch} returned {done!r}; it"
+                " returns True when all is written, False when nothing is"
+            )
             raise SinkError(message)
 
     def abort_orphans(

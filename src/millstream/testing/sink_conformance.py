@@ -101,12 +101,13 @@ def check_sink(
                 processes=processes,
             )
         return
-    sink = cast("Sink", loads(dumps(make_sink())))
+    content = dumps(make_sink())
+    sink = cast("Sink", loads(content))
     sink.validate()
     require(not read(), "the target must be empty at first")
     by_key = by_key or sink.kind is SinkKind.IDEMPOTENT
     reader = _Reader(read, leftovers, ordered=ordered, by_key=by_key)
-    check = _SinkCheck(sink, batches, reader, storage)
+    check = _SinkCheck(sink, content, batches, reader, storage)
     if sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
         if sink.create_committer() is not None:
             _check_exactly_once(check, processes=processes)
@@ -215,11 +216,17 @@ class _SinkCheck:
     def __init__(
         self,
         sink: Sink,
+        content: bytes,
         batches: Sequence[Batch],
         reader: _Reader,
         storage: CheckpointStorage,
     ) -> None:
+        #: Writes, as in a worker, which keeps its sink from epoch to epoch.
         self._sink = sink
+        #: The sink pickled.  Invariant: each committer is made of a sink that has never written,
+        #: as in the driver; else what a writer left in a field would be found by the commit.
+        self._content = content
+        self._attempts: set[tuple[int, str, int]] = set()
         self._batches = batches
         self._reader = reader
         self._storage = storage
@@ -240,7 +247,8 @@ class _SinkCheck:
             committer.abort_orphans(JOB, UID, winner, GENERATION)
             committer.abort_orphans(JOB, UID, [], GENERATION - 1)  # an older run, not yet fenced
         self._reader.unchanged(invisible)
-        with _no_error("committer contract 3: abort_orphans dropped what others keep"):
+        broken = "committer contract 3: abort_orphans dropped what others keep"
+        with _no_error(f"the first commit fails, or {broken}"):
             _commit(committer, winner, 1, retried=False)
         self._reader.first("committer contract 2: committed output is not visible")
         idempotent = "committer contract 1: commit is not idempotent"
@@ -287,7 +295,7 @@ class _SinkCheck:
         epoch = self._epoch + 1
         prepared = self._where(epoch, "killed late", _NEXT_RUN, 0)
         unfinished = self._where(epoch, "killed early", _NEXT_RUN, 1)
-        kept = write_and_die(self._sink, prepared, unfinished, self._batches)
+        kept = write_and_die(self._driver_sink(), prepared, unfinished, self._batches)
         self._reader.unchanged("writer contract 2: output is visible before the commit")
         committer = self._committer(_NEXT_RUN)
         committer.abort_orphans(JOB, UID, kept, _NEXT_RUN.generation)
@@ -307,7 +315,7 @@ class _SinkCheck:
             for item in self._prepare(epoch, f"half {subtask}", _NEXT_RUN, subtask)
         ]
         context = self._context(_NEXT_RUN)
-        commit_and_die(self._sink, context, both, epoch, after=1)
+        commit_and_die(self._driver_sink(), context, both, epoch, after=1)
         broken = "committer contract 2: a commit that was killed in the middle is not resumed"
         with _no_error(broken):
             self._commit(both, epoch, _NEXT_RUN)
@@ -431,10 +439,11 @@ class _SinkCheck:
     def _written(
         self, epoch: int, attempt: str, run: _Run, subtask: int, batches: Sequence[Batch]
     ) -> SinkWriter:
-        writer = self._sink.create_writer(self._where(epoch, attempt, run, subtask))
-        for batch in batches:
-            writer.write(batch)
-        writer.write_watermark(0)
+        with self._writing(epoch, attempt, subtask):
+            writer = self._sink.create_writer(self._where(epoch, attempt, run, subtask))
+            for batch in batches:
+                writer.write(batch)
+            writer.write_watermark(0)
         return writer
 
     def _prepare(
@@ -447,18 +456,36 @@ class _SinkCheck:
     ) -> list[Committable]:
         given = self._batches if batches is None else batches
         writer = self._written(epoch, attempt, run, subtask, given)
-        committables = list(writer.prepare_commit())
-        writer.close()
+        with self._writing(epoch, attempt, subtask):
+            committables = list(writer.prepare_commit())
+            writer.close()
         travelled: list[Committable] = loads(dumps(committables))  # type: ignore[assignment]
         return travelled
 
+    @contextlib.contextmanager
+    def _writing(self, epoch: int, attempt: str, subtask: int) -> Iterator[None]:
+        """A writer that fails breaks a contract; the first has no other in its way."""
+        self._attempts.add((epoch, attempt, subtask))
+        try:
+            yield
+        except Exception as error:
+            name = f"attempt {attempt!r} of subtask {subtask} in epoch {epoch}"
+            broken = f"{name} fails, the first of all"
+            if len(self._attempts) > 1:
+                broken = f"writer contract 4: {name} fails; is an earlier one in its way?"
+            message = f"{broken}: {error!r}"
+            raise ConformanceError(message) from error
+
     def _committer(self, run: _Run = _RUN) -> Committer:
-        committer = self._sink.create_committer()
+        committer = self._driver_sink().create_committer()
         if committer is None:
             message = "an exactly-once sink needs a committer"
             raise ConformanceError(message)
         committer.open(self._context(run))
         return committer
+
+    def _driver_sink(self) -> Sink:
+        return cast("Sink", loads(self._content))
 
     def _commit(self, committables: Sequence[Committable], epoch: int, run: _Run = _RUN) -> None:
         """Commit in a new process, as far as the sink can tell."""
