@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.common.configuration import Configuration
 from millstream.common.types import Types
 from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.connectors.blackhole import BlackholeSink
+from millstream.connectors.collect import CollectSink
 from millstream.connectors.number_sequence import NumberSequenceSource
 from millstream.connectors.sink import DeliveryGuarantee, SinkKind
 from millstream.datastream import (
@@ -28,6 +30,11 @@ from millstream.graph.picture import picture
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
+
+
+def environment(directory: str) -> StreamExecutionEnvironment:
+    configuration = Configuration().set_string("execution.checkpointing.dir", directory)
+    return StreamExecutionEnvironment.get_execution_environment(configuration)
 
 
 class ExactSink(BlackholeSink):
@@ -51,7 +58,7 @@ class FleetingSource(NumberSequenceSource):
 
 
 def example() -> JobGraph:
-    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(2)
+    env = environment("checkpoints").set_parallelism(2)
     source = env.from_sequence(1, 9).uid("numbers").name("Source: n < 10 & more")
     counted = (
         source.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps())
@@ -168,7 +175,7 @@ def test_picture_keeps_boxes_apart() -> None:
 def test_guarantee_is_that_of_the_weakest_part(
     replayable: bool, sink: BlackholeSink, mode: CheckpointingMode, expected: str
 ) -> None:
-    env = StreamExecutionEnvironment.get_execution_environment()
+    env = environment("checkpoints")
     env.enable_checkpointing(1000, mode)
     source = NumberSequenceSource(1, 2) if replayable else FleetingSource(1, 2)
     env.from_source(source, None, "numbers").sink_to(sink)
@@ -176,6 +183,22 @@ def test_guarantee_is_that_of_the_weakest_part(
     assert found.guarantee == expected
     assert bool(found.reasons) == (expected != "exactly-once")
     assert bool(found.notes) == isinstance(sink, KeyedSink)
+
+
+@pytest.mark.parametrize("directory", ["", "checkpoints"])
+def test_without_a_checkpoint_directory_exactly_once_ends_with_the_driver(directory: str) -> None:
+    env = environment(directory)
+    numbers = env.from_source(NumberSequenceSource(1, 2), None, "numbers")
+    numbers.sink_to(BlackholeSink())
+    numbers.print()
+    numbers.sink_to(CollectSink("collected"))
+    notes = [each.notes for each in sink_guarantees(env.get_job_graph())]
+    said = ("as long as the driver lives: execution.checkpointing.dir is not set",)
+    assert [[note.split(", so")[0] for note in each] for each in notes] == [
+        [] if directory else list(said),
+        [],
+        [],
+    ]
 
 
 def test_the_table_of_the_page_is_what_is_computed() -> None:

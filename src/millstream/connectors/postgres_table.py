@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     #: A connection in autocommit mode; transactions are begun and ended by statements.
     Session = psycopg.Connection[TupleRow]
 
+_LOCKED: Final = (
+    "Another transaction holds it, perhaps a prepared one of a job that does not run any more:"
+    " SELECT * FROM pg_prepared_xacts shows those, ROLLBACK PREPARED drops one"
+)
 #: Classes of SQLSTATE: data exception, integrity constraint violation.
 _REFUSALS: Final = frozenset({"22", "23"})
 
@@ -143,6 +147,8 @@ class PostgresTable:
             message = f"{place}: {self.target}{what}: {error_text(error)}"
             if (error.sqlstate or "")[:2] in _REFUSALS:
                 message += f". {REFUSED}"
+            if isinstance(error, driver().errors.LockNotAvailable):
+                message += f". {_LOCKED}"
             raise SinkError(message) from error
 
     def column_types(self, session: Session) -> dict[str, str]:
@@ -248,7 +254,7 @@ def error_text(error: Exception) -> str:
         more = getattr(diagnosis, name, None)
         if more:
             parts.append(str(more).splitlines()[0])
-    return "; ".join(part.rstrip(".") for part in parts)
+    return "; ".join(part.rstrip(".?") for part in parts)
 
 
 def place_of(context: WriterContext) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.common import options
 from millstream.common.checkpointing_mode import CheckpointingMode
+from millstream.connectors.collect import CollectSink
 from millstream.connectors.sink import DeliveryGuarantee, SinkKind
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ _AT_LEAST: Final = DeliveryGuarantee.AT_LEAST_ONCE
 _BY_KEY: Final = (
     "rows are replaced by key: while the job recovers, readers may see values go back; a replay"
     " must make the same keys"
+)
+_BY_RUN: Final = (
+    f"as long as the driver lives: {options.CHECKPOINTS_DIRECTORY.key} is not set, so a driver that"
+    " is started again begins anew"
 )
 #: The rows of the table: what to call a sink, its kind, what it promises.
 _ROWS: Final = (
@@ -49,7 +54,7 @@ class SinkGuarantee:
     guarantee: str
     #: Why it is not more; empty for exactly-once.
     reasons: tuple[str, ...] = ()
-    #: What exactly-once means here, where that needs saying.
+    #: What the guarantee means here, where that needs saying.
     notes: tuple[str, ...] = ()
 
 
@@ -127,6 +132,11 @@ def _guarantee(job_graph: JobGraph, node: StreamNode, mode: CheckpointingMode) -
     notes: tuple[str, ...] = ()
     if kind is SinkKind.IDEMPOTENT and not getattr(node.sink, "fenced", False):
         notes = (_BY_KEY,)
+    # What is collected goes to the driver, and dies with it.
+    outlives = not isinstance(node.sink, CollectSink)
+    if outlives and not job_graph.configuration.get(options.CHECKPOINTS_DIRECTORY):
+        # The others may repeat and lose anyway.
+        notes += (_BY_RUN,) if word in {"exactly-once", "at-most-once"} else ()
     return SinkGuarantee(node.id, word, reasons, notes)
 
 

@@ -174,5 +174,5 @@ def _message(record: KafkaRecord, error: Exception) -> str:
     return (
         f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: malformed"
         f" record: {error}; the value is {shown!r}; correct the producer, or use"
-        " malformed='dead-letter' to set such records aside"
+        " set_malformed('dead-letter') to set such records aside"
     )
