@@ -269,10 +269,34 @@ def test_messages(broker: Broker) -> None:
         b'"""b""\n",0',
     ]
     avro = AvroRowSerializationSchema(AVRO)
-    assert AvroRowDeserializationSchema(AVRO).deserialize(avro.serialize(rows[0])) == {
-        "name": "a",
-        "count": 1,
-    }
+    assert (
+        AvroRowDeserializationSchema(AVRO).deserialize(avro.serialize(rows[0]))
+        == (ROW.from_arrow(ROW.to_arrow(rows[:1]))[0])
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [JsonRowSerializationSchema.builder().build(), AvroRowSerializationSchema(AVRO)],
+    ids=["json", "avro"],
+)
+def test_a_tuple_that_stands_for_a_row_has_its_names(values: Any) -> None:
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic_selector(lambda row: row.name)
+        .set_key_serialization_schema(lambda row: str(row.count).encode())
+        .set_value_serialization_schema(values)
+        .set_header_provider(lambda row: [("name", row.name.encode())])
+        .build()
+    )
+    tuples: list[object] = [("a", 1), Row(name="b", count=2)]
+    rows: list[object] = [Row(name="a", count=1), Row(name="b", count=2)]
+    made = serializer.messages(Batch(ROW, values=tuples))
+    assert made == serializer.messages(Batch(ROW, values=rows))
+    assert [(topic, message["key"]) for topic, (message,) in made.items()] == [
+        ("a", b"1"),
+        ("b", b"2"),
+    ]
 
 
 def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pj
 
 from millstream.common.serialization import DeserializationSchema, SerializationSchema
+from millstream.connectors.avro_types import arrow_schema_of_avro
 from millstream.connectors.file_writers import named_values
 from millstream.connectors.json_text import json_lines, json_text
 from millstream.connectors.schema import SchemaLike, columns_of, type_of_schema
@@ -267,17 +268,19 @@ class AvroRowDeserializationSchema(DeserializationSchema):
 
     Args:
         avro_schema_string: the schema, as JSON.
-        type_info: the row type; None gives dicts of an untyped stream.
+        type_info: the row type; None takes that of the schema.  A schema with fields that no row
+            type describes (unions of several types, records within themselves, UUIDs) gives
+            dicts of an untyped stream then.
     """
 
     def __init__(self, avro_schema_string: str, type_info: SchemaLike | None = None) -> None:
-        self._text = avro_schema_string
-        self._type = None if type_info is None else type_of_schema(type_info)
         self._parsed: Any = _avro_schema(avro_schema_string)
+        given = arrow_schema_of_avro(self._parsed) if type_info is None else type_info
+        self._type = None if given is None else type_of_schema(given)
 
     @property
     def produced_type(self) -> TypeInformation:
-        """The row type given, else untyped."""
+        """The row type, if there is one, else untyped."""
         from millstream.common.types import Types
 
         return self._type or Types.PICKLED_BYTE_ARRAY()

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from millstream.common.composite_types import RowTypeInfo
+from millstream.common.row import Row
 from millstream.common.serialization import SerializationSchema
 from millstream.errors import ConfigurationError, SinkError
 
@@ -68,11 +70,14 @@ class KafkaRecordSerializationSchema:
         Raises:
             SinkError: a record does not fit; names it.
         """
-        fields: dict[str, Sequence[Any]] = {"value": self._serialized(self._value, batch, "value")}
+        values = _records(batch)
+        fields: dict[str, Sequence[Any]] = {
+            "value": self._serialized(self._value, batch, values, "value")
+        }
         if self._key is not None:
-            fields["key"] = self._serialized(self._key, batch, "key")
+            fields["key"] = self._serialized(self._key, batch, values, "key")
         if self._headers is not None:
-            fields["headers"] = [list(self._headers(value)) for value in batch.values]
+            fields["headers"] = [list(self._headers(value)) for value in values]
         times = batch.timestamp_list
         have_time = [at for at, time in enumerate(times) if time > 0]
         if len(have_time) == len(batch):
@@ -84,11 +89,13 @@ class KafkaRecordSerializationSchema:
         if self._selector is None:
             return {str(self.topic): made}
         by_topic: dict[str, list[dict[str, Any]]] = {}
-        for message, value in zip(made, batch.values, strict=True):
+        for message, value in zip(made, values, strict=True):
             by_topic.setdefault(self._selector(value), []).append(message)
         return by_topic
 
-    def _serialized(self, schema: SchemaLike, batch: Batch, what: str) -> Sequence[bytes | None]:
+    def _serialized(
+        self, schema: SchemaLike, batch: Batch, values: Sequence[object], what: str
+    ) -> Sequence[bytes | None]:
         if isinstance(schema, SerializationSchema):
             if batch.type_info.arrow_schema is not None:
                 columns = schema.serialize_columns(batch.arrow)
@@ -97,13 +104,21 @@ class KafkaRecordSerializationSchema:
             function: Callable[[Any], bytes | None] = schema.serialize
         else:
             function = schema
-        values, value = batch.values, None
+        value: object = None
         try:
             return [function(value := each) for each in values]
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             where = f" for topic {self.topic!r}" if self.topic is not None else ""
             message = f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: {error}"
             raise SinkError(message) from error
+
+
+def _records(batch: Batch) -> Sequence[object]:
+    """The records as they are behind an exchange: a tuple that stands for a row has its names."""
+    typed = isinstance(batch.type_info, RowTypeInfo) and batch.type_info.arrow_schema is not None
+    if typed and any(not isinstance(value, Row) for value in batch.values):
+        return batch.type_info.from_arrow(batch.arrow)
+    return batch.values
 
 
 def _messages(fields: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
