@@ -8,10 +8,13 @@ import pytest
 from tests.conformance.reference import ReferenceSink
 
 from millstream.common import Types
+from millstream.connectors.sink import DeliveryGuarantee
+from millstream.connectors.write_ahead_sink import GenericWriteAheadSink
 from millstream.runtime.batch import Batch
 from millstream.testing.conformance import ConformanceError, check_sink
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 BATCHES = [Batch(Types.LONG(), values=[3, 1]), Batch(Types.LONG(), values=[2])]
@@ -72,3 +75,28 @@ def test_a_sink_that_cannot_be_killed_is_found(tmp_path: Path, fault: str) -> No
     check(tmp_path / "unkilled", fault, processes=False)  # it takes a kill
     with pytest.raises(ConformanceError, match=f"^{DEADLY[fault]}"):
         check(tmp_path / "killed", fault, processes=True)
+
+
+class Unnoted(GenericWriteAheadSink):
+    """Says that it is exactly-once, and notes what it wrote in a step of its own."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.guarantee = DeliveryGuarantee.EXACTLY_ONCE
+
+    def send_values(self, values: Iterable[object], checkpoint_id: int, timestamp: int) -> bool:
+        with self.path.open("a") as file:
+            file.writelines(f"{value}\n" for value in values)
+        return True
+
+
+def test_a_sink_that_notes_what_it_wrote_too_late_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+
+    def read() -> list[str]:
+        return path.read_text().split() if path.exists() else []
+
+    broken = "committer contract 2: a commit that died at wal.send.after is not resumed .too many"
+    with pytest.raises(ConformanceError, match=f"^{broken}"):
+        check_sink(lambda: Unnoted(path), BATCHES, read, processes=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,17 @@ from tests.docs.sinks_page import create_table, rows_of, write_modules
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Row, Types
-from millstream.connectors.sink import CommitRequest, CommitterContext, Sink, WriterContext
+from millstream.connectors.sink import (
+    CommitRequest,
+    CommitterContext,
+    DeliveryGuarantee,
+    Sink,
+    WriterContext,
+)
 from millstream.errors import SinkError
 from millstream.runtime.batch import Batch
 from millstream.spark import DataFrameSink, EpochNumber
-from millstream.testing.conformance import check_sink
+from millstream.testing.conformance import ConformanceError, check_sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +121,10 @@ def test_contract_at_least_once(tmp_path: Path) -> None:
         return found
 
     check_sink(lambda: DataFrameSink(ParquetAppender(path)), BATCHES, read)
+    shutil.rmtree(path)
+    wrong = DataFrameSink(ParquetAppender(path), DeliveryGuarantee.EXACTLY_ONCE)
+    with pytest.raises(ConformanceError, match=r"a commit that died at wal\.send\.after is not"):
+        check_sink(lambda: wrong, BATCHES, read, processes=False)
 
 
 @pytest.mark.usefixtures("spark")

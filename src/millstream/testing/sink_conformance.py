@@ -28,6 +28,7 @@ from millstream.connectors.sink import (
     SinkKind,
     WriterContext,
 )
+from millstream.crash_points import CRASH_POINTS, arm
 from millstream.errors import SinkError
 from millstream.testing.sink_processes import commit_and_die, write_and_die
 
@@ -43,6 +44,10 @@ __all__ = ["ConformanceError", "check_sink", "require"]
 JOB: Final = "conformance-job"
 UID: Final = "conformance/sink"
 GENERATION: Final = 3
+
+
+class _DiedError(BaseException):
+    """Ends a commit where a driver would die."""
 
 
 class ConformanceError(AssertionError):
@@ -129,6 +134,7 @@ def _check_exactly_once(check: _SinkCheck, *, processes: bool) -> None:
     check.commits()
     check.aborts()
     check.crashes()
+    check.interrupted_commits()
     if processes:
         check.killed_writers()
         check.killed_committers()
@@ -289,6 +295,18 @@ class _SinkCheck:
             "committer contract 3: dropping an epoch that no manifest names changed what is visible"
         )
         self._next_epoch(_NEXT_RUN, subtasks=2)
+
+    def interrupted_commits(self) -> None:
+        """The driver dies at each crash point of a commit in turn; the next run commits again."""
+        passings, place = 0, "the first"
+        while place:
+            self._epoch, passings = self._epoch + 1, passings + 1
+            made = self._prepare(self._epoch, f"interrupted {passings}", _NEXT_RUN)
+            place = _commit_until(self._committer(_NEXT_RUN), made, self._epoch, passings)
+            broken = f"committer contract 2: a commit that died at {place or 'none'} is not resumed"
+            with _no_error(broken):
+                self._commit(made, self._epoch, _NEXT_RUN)
+            self._reader.grown(1, broken)
 
     def killed_writers(self) -> None:
         """SIGKILL before the pre-commit leaves nothing; after it, it costs nothing."""
@@ -516,3 +534,24 @@ def _commit(
     committer: Committer, committables: Sequence[Committable], epoch: int, *, retried: bool
 ) -> None:
     committer.commit([CommitRequest(item, epoch, retried) for item in committables])
+
+
+def _commit_until(
+    committer: Committer, committables: Sequence[Committable], epoch: int, passings: int
+) -> str:
+    """Commit, and die at the so-manieth crash point; its name, or "" if it passes fewer."""
+    passed: list[str] = []
+
+    def die(name: str) -> None:
+        passed.append(name)
+        if len(passed) == passings:
+            raise _DiedError(name)
+
+    arm(",".join(CRASH_POINTS), die)
+    try:
+        with contextlib.suppress(_DiedError, SinkError):
+            _commit(committer, committables, epoch, retried=False)
+    finally:
+        arm("")
+        committer.close()
+    return passed[-1] if len(passed) >= passings else ""
