@@ -124,13 +124,14 @@ def test_killed_around_the_write(modules: Path, tmp_path: Path) -> None:
 def test_soak(modules: Path, tmp_path: Path) -> None:
     """Each chain is killed twice, at any of the sink's points, then it ends."""
     deadline = time.monotonic() + float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
-    seed, chains = int(time.time()), 0
+    seed = int(os.environ.get("MILLSTREAM_KILL_SEEDS", str(int(time.time()))).split(",")[0])
+    chains = 0
     while time.monotonic() < deadline:
-        seed, chains = seed + 1, chains + 1
+        seed, chains = seed + (chains > 0), chains + 1
         chance = random.Random(seed)
         points = chance.sample([f"{each}:1" for each in POINTS + AROUND[:2]], 1)
         points.append(chance.choice([f"{each}:1" for each in POINTS + AROUND]))
-        print(f"seed {seed}: killed at {points}")
+        print(f"killed at {points}; replay with MILLSTREAM_KILL_SEEDS={seed}")
         directory = tmp_path / str(seed)
         directory.mkdir()
         table = delta_job.new_table(directory)
