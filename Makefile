@@ -41,7 +41,7 @@ format: $(VENV)/ready ## rewrite the source in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(VENV)/ready ## kills on Spark, then the crash matrix, SOAK_SECONDS (600) each
+soak: $(VENV)/ready ## kills of two jobs on Spark, then the crash matrix, SOAK_SECONDS (600) each
 	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) MILLSTREAM_MATRIX_PAGE=docs/crash_matrix.md \
 	$(BIN)/python -m pytest -m soak -s
 
