@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, Uuid
+from confluent_kafka.admin import AdminClient
 from kafka.admin import NewTopic
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from tests.kafka.test_source import strings, texts
 
-from kafka import KafkaProducer
+from kafka import KafkaProducer, TopicPartition
 from millstream.common import WatermarkStrategy
 from millstream.connectors.kafka import reader
+from millstream.connectors.kafka.client import KafkaCluster
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.kafka import (
     KafkaOffsetsInitializer,
@@ -47,14 +52,14 @@ def job(source: KafkaSource) -> JobGraph:
 
 
 def make_anew(broker: Broker, topic: str) -> None:
-    broker.admin.delete_topics([topic])
     limit = time.monotonic() + 60
     while True:
+        with contextlib.suppress(UnknownTopicOrPartitionError):
+            broker.admin.delete_topics([topic])
         try:
             broker.admin.create_topics([NewTopic(topic, 1, 1)])
-        except TopicAlreadyExistsError:
+        except TopicAlreadyExistsError:  # a client that asked for it in between has made it
             assert time.monotonic() < limit
-            time.sleep(0.02)
         else:
             return
 
@@ -182,3 +187,129 @@ def test_much_that_is_dropped_is_progress() -> None:
     assert shared.busy < began
     shared.count('{"rx_bytes": 1000000}')
     assert shared.busy >= began
+
+
+class TopicIds:
+    """Topic ids (KIP-516), which the broker of these tests does not give: librdkafka's answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        #: Of all topics; 0: the brokers give none.
+        self.number = 1
+        self.asked = 0
+        self.error: KafkaError | None = None
+        monkeypatch.setattr(AdminClient, "describe_topics", self._describe)
+
+    def _describe(self, wanted: Any, **_options: object) -> dict[str, Future[Any]]:
+        self.asked += 1
+        answer: Future[Any] = Future()
+        if self.error is not None:
+            answer.set_exception(KafkaException(self.error))
+        else:
+            answer.set_result(SimpleNamespace(topic_id=Uuid(0, self.number)))
+        return dict.fromkeys(wanted.topic_names, answer)
+
+
+@pytest.fixture
+def ids(monkeypatch: pytest.MonkeyPatch) -> TopicIds:
+    return TopicIds(monkeypatch)
+
+
+DISCOVERS = ("partition.discovery.interval.ms", "1")
+
+
+@pytest.mark.parametrize(
+    ("restarted", "bounded"),
+    [(True, True), (True, False), (False, False)],  # a bounded source finds partitions once a run
+)
+def test_a_topic_that_was_made_anew_and_is_longer(
+    broker: Broker, tmp_path: Path, ids: TopicIds, *, restarted: bool, bounded: bool
+) -> None:
+    topic = broker.topic()
+    broker.send(topic, texts(range(10)))
+    builder = strings(broker, topic).set_property(*DISCOVERS)
+    if bounded:
+        builder.set_bounded(KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 20}))
+    cluster = MiniCluster(job(builder.build()), tmp_path)
+    assert cluster.run_epoch()
+    make_anew(broker, topic)
+    producer = Producer({"bootstrap.servers": broker.servers})  # that of ``broker`` knows the old
+    for value in texts(range(100, 120)):
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    ids.number = 2
+    if restarted:
+        cluster = MiniCluster(job(builder.build()), tmp_path)
+    with pytest.raises(SourceError, match=r"made anew since topic-.*-0 was found.*check\.topic"):
+        cluster.run_epoch()
+    builder.set_property("check.topic.ids", "false")
+    assert MiniCluster(job(builder.build()), tmp_path).run_epoch()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ids_that_brokers_or_checkpoints_lack(
+    broker: Broker, tmp_path: Path, ids: TopicIds, capsys: pytest.CaptureFixture[str], first: int
+) -> None:
+    topic = broker.topic()
+    ids.number = first
+    source = strings(broker, topic).set_property(*DISCOVERS)
+    for number in range(2):
+        broker.send(topic, texts([number]))
+        assert MiniCluster(job(source.build()), tmp_path).run_epoch()
+        ids.number = 1 - first
+    assert sorted(set(capsys.readouterr().out.split())) == ["r0", "r1"]
+
+
+def test_ids_are_asked_for_with_the_partitions_only(
+    broker: Broker, tmp_path: Path, ids: TopicIds
+) -> None:
+    topic = broker.topic()
+    cluster = MiniCluster(job(strings(broker, topic).build()), tmp_path)
+    for number in range(3):
+        broker.send(topic, texts([number]))
+        assert cluster.run_epoch()
+    assert ids.asked == 1
+
+
+def test_a_topic_that_is_not_needed_any_more(broker: Broker, tmp_path: Path, ids: TopicIds) -> None:
+    topic = broker.topic()
+    broker.send(topic, texts(range(3)))
+    source = strings(broker, topic).set_bounded(KafkaOffsetsInitializer.latest())
+    assert MiniCluster(job(source.build()), tmp_path).run_epoch()
+    ids.number = 2
+    last = MiniCluster(job(source.build()), tmp_path).run()
+    assert last is not None
+    assert last.final
+
+
+def test_brokers_that_do_not_tell_ids(broker: Broker, ids: TopicIds) -> None:
+    source = strings(broker, broker.topic()).build()
+    ids.error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    (split,) = source.discover(frozenset())
+    assert source.end_offset(split) == 0
+    ids.error = KafkaError(KafkaError._TIMED_OUT)
+    source.start()
+    with pytest.raises(SourceError, match="cannot ask for topic 'topic-"):
+        source.discover(frozenset())
+
+
+def test_a_broker_without_ids(broker: Broker) -> None:
+    topic = broker.topic()
+    cluster = KafkaCluster({"bootstrap.servers": broker.servers}, SourceError, "a test")
+    assert cluster.topic_ids([topic, "nowhere"]) == {topic: ""}
+    assert cluster.topic_ids([]) == {}
+
+
+@pytest.mark.parametrize("reset", ["latest", "earliest"])
+def test_records_that_retention_left(broker: Broker, reset: str) -> None:
+    topic = broker.topic()
+    broker.send(topic, texts(range(10)))
+    source = strings(broker, topic).set_property("auto.offset.reset", reset).build()
+    (split,) = source.discover(frozenset())
+    place = TopicPartition(topic, 0)
+    broker.admin.delete_records({place: 4})
+    reading = source.read(split, 0, 10)
+    if reset == "latest":  # as if the six that are left had been read
+        with pytest.raises(SourceError, match="the topic has 4 to 10: the topic's retention"):
+            list(reading)
+    else:
+        assert sum(len(batch.timestamps or ()) for batch in reading) == 6

@@ -49,6 +49,7 @@ _JAVA_NAMES: Final = {
     "commit.offsets.on.checkpoint": "",
     "register.consumer.metrics": "",
     "client.id.prefix": "",
+    "check.topic.ids": "",
 }
 
 
@@ -156,6 +157,36 @@ class KafkaCluster:
             for name, topic in metadata.topics.items()
             if topic.error is None and not name.startswith("__")
         }
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Topic -> its id (KIP-516), which it has until it is deleted; one made anew has another.
+
+        "" stands for brokers that give none (before Kafka 2.8, and some of other make); topics of
+        which the brokers tell nothing are left out.
+
+        Raises:
+            SourceError or SinkError: no broker answers.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        wanted = sorted(set(topics))
+        if not wanted:
+            return {}
+        asked = TopicCollection(wanted)
+        found: dict[str, str] = {}
+        for name, future in self._client.describe_topics(asked, request_timeout=TIMEOUT).items():
+            try:
+                number = future.result().topic_id
+            except KafkaException as error:
+                if error.args[0].code() > 0:  # a broker's answer about this topic
+                    continue
+                message = f"{self._who}: cannot ask for topic {name!r}: {error.args[0].str()}"
+                raise self._error(message) from error
+            zero = number is None or not (
+                number.get_most_significant_bits() or number.get_least_significant_bits()
+            )
+            found[name] = "" if zero else str(number)
+        return found
 
     def require_topics(self, wanted: Iterable[str]) -> None:
         """Check that topics exist; raises SourceError or SinkError."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["close_consumers", "read_range"]
 
+#: librdkafka's names.
+_EARLIEST: Final = frozenset({"earliest", "smallest", "beginning"})
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Seconds without any progress before a read fails.
 PATIENCE: Final = 30.0
@@ -219,8 +221,11 @@ def _consumer(properties: Mapping[str, str]) -> _Shared:
     if shared is not None:
         return shared
     shared = _Shared()
-    defaults = {"group.id": "millstream", "auto.offset.reset": "error", "fetch.wait.max.ms": "20"}
+    defaults = {"group.id": "millstream", "fetch.wait.max.ms": "20"}
+    reset = properties.get("auto.offset.reset")
     forced = {
+        # "latest" would pass over what there is, and count it as read.
+        "auto.offset.reset": "earliest" if reset in _EARLIEST else "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,

@@ -84,10 +84,12 @@ class KafkaSource(Source):
         self._asked = float("-inf")
         #: Splits whose end is asked for, and the ends as of ``_asked``.
         self._ends: dict[KafkaTopicPartition, int] = {}
+        #: Topic -> its id as of the last look for new partitions.
+        self._topic_ids: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         own: dict[str, Any] = {"_cluster_client": None, "_committer": None, "_ends": {}}
-        return self.__dict__ | own
+        return self.__dict__ | own | {"_topic_ids": {}}
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
@@ -145,7 +147,10 @@ class KafkaSource(Source):
         if known and (interval <= 0 or waited < interval / 1000):
             return []
         self._discovered = now
-        new = [place for place in self._places() if str(place) not in known]
+        places = self._places()
+        # Before the offsets: a topic that is made anew in between is then noticed, not mistaken.
+        self._topic_ids = self._ask_for_ids({place.topic for place in places})
+        new = [place for place in places if str(place) not in known]
         if not new:
             return []
         begin = KafkaOffsetsInitializer.earliest() if known else self._start
@@ -159,6 +164,8 @@ class KafkaSource(Source):
             "partition": place.partition,
             "start": start,
         }
+        if self._topic_ids.get(place.topic):
+            properties["topic_id"] = self._topic_ids[place.topic]
         if stop is not None:
             properties["stop"] = max(start, stop)
         return Split(str(place), properties)
@@ -189,11 +196,14 @@ class KafkaSource(Source):
     def end_offset(self, split: Split) -> int:
         """Up to the last stable offset, or to the given end; raises SourceError."""
         stop = split.properties.get("stop")
+        if stop is None:
+            self._require_same_topic(split)
         return self._readable(_place(split)) if stop is None else int(str(stop))
 
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
         """As far as the limit allows; a given end may not be there yet."""
         if "stop" in split.properties:
+            self._require_same_topic(split)  # not in end_offset: what is read may be deleted
             readable = self._readable(_place(split))
             if readable < start:
                 self.ends_early(split, start)
@@ -217,6 +227,41 @@ class KafkaSource(Source):
             " was made anew, or its brokers lost records. This job cannot go on with it: what it"
             " would read next is not what came next. Start it with an empty checkpoint directory,"
             " at the offsets that you want."
+        )
+        raise SourceError(message)
+
+    def _ask_for_ids(self, topics: AbstractSet[str]) -> dict[str, str]:
+        if self.properties.get("check.topic.ids", "true").lower() == "false":
+            return dict.fromkeys(topics, "")
+        return self._cluster.topic_ids(topics)
+
+    def _require_same_topic(self, split: Split) -> None:
+        """Compare the topic's id with that of the topic in which the split was found.
+
+        Cases:
+
+        1. The split has none: it is of a checkpoint, or was given by brokers, without ids.
+        2. The brokers give none now, or tell nothing of the topic -> nothing can be said.
+        3. They are the same -> the same topic.
+        4. They differ -> it was deleted and made anew, and its offsets count other records.
+
+        Raises:
+            SourceError: case 4.
+        """
+        found, topic = split.properties.get("topic_id"), str(split.properties["topic"])
+        if not found:
+            return
+        if topic not in self._topic_ids:
+            self._topic_ids |= self._ask_for_ids({topic})
+        now = self._topic_ids.get(topic)
+        if not now or now == found:
+            return
+        message = (
+            f"{self}: topic {topic!r} has been deleted and made anew since {_place(split)} was"
+            f" found: its id was {found} and is {now}. The offsets of this job count the records"
+            " of the old one, so that it would pass over records of the new one. Start it with an"
+            " empty checkpoint directory, at the offsets that you want. If the topic was only"
+            " moved, each record with its offset, set the property check.topic.ids to 'false'."
         )
         raise SourceError(message)
 
