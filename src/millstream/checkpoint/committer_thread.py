@@ -104,6 +104,10 @@ class CommitterThread(Committer):
         told = replace(context, timeout=self._timeout)
         self._call("opening", lambda: self._committer.open(told))
 
+    def resume_from(self, epoch: int) -> None:
+        """Compare the target with the checkpoint in time; raises SinkError if it is not."""
+        self._call("looking at the target", lambda: self._committer.resume_from(epoch))
+
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Commit in time; raises SinkError if it is not."""
         epoch = requests[0].epoch if requests else -1

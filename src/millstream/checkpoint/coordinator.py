@@ -190,6 +190,8 @@ class Coordinator:
            Spark's commit of N not logged -> as case 3, and the commit finds nothing to do.
         5. Mode AT_LEAST_ONCE: output of N committed, wholly or in part, no manifest N -> as case
            2, but what is visible stays; the new attempt's output comes beside it.
+        6. Output of an epoch behind the last manifest is committed, and a sink can tell -> refused:
+           the directory was put back from an older copy.
 
         What can never happen: manifest N exists and output of an epoch before N is uncommitted.
         Publishing N waits for the commit of N-1.
@@ -200,7 +202,7 @@ class Coordinator:
         Raises:
             CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError: the log cannot
                 be used; nothing was committed or dropped.
-            SinkError: a sink kept failing.
+            SinkError: a sink kept failing; or case 6.
             FencedError: a newer run has taken over.
         """
         if not self._opened or self._recovered:
@@ -208,6 +210,7 @@ class Coordinator:
             raise CheckpointError(message)
         checkpoints = read_checkpoints(self._log, self._job_id)
         self._version, self._last = checkpoints[-1] if checkpoints else (-1, None)
+        self._look_for_later_output()
         crash_point("recover.commit.before")
         last = self._last
         self._uncommitted = last is not None and not last.committed
@@ -220,6 +223,19 @@ class Coordinator:
         self._cleaner.recovered(checkpoints)
         self._recovered = True
         return self._last
+
+    def _look_for_later_output(self) -> None:
+        """Let the sinks compare what they hold with the last manifest; raises SinkError.
+
+        Not with AT_LEAST_ONCE, nor right after it: a run that dies then leaves output of an epoch
+        that no manifest names.
+        """
+        last = self._last
+        if self._mode is CheckpointingMode.AT_LEAST_ONCE or (last is not None and last.committed):
+            return
+        epoch = -1 if last is None else last.epoch
+        for committer in self._committers.values():
+            committer.resume_from(epoch)
 
     def begin_epoch(self, facts: EpochFacts) -> None:
         """Say that an epoch is about to run; in mode NONE its position is published here.

@@ -170,6 +170,8 @@ class Committer(ABC):
          while a newer run is at work: it changes nothing then.  (author)
       7. An epoch that a newer run has passed is not committed again: it changes nothing, or is a
          SinkError.  (suite)
+      8. ``resume_from`` changes nothing, and raises only if it has *seen* later output of the same
+         job and sink.  (author)
     """
 
     #: How messages name the place where the output goes; empty: by the class.
@@ -178,6 +180,19 @@ class Committer(ABC):
     def open(self, context: CommitterContext) -> None:
         """Prepare; called once, before anything is committed or aborted."""
         del context
+
+    def resume_from(self, epoch: int) -> None:
+        """Told the last epoch that is published, -1 for none, when a run recovers.
+
+        Called after ``open``, before that epoch is committed again; not after runs with
+        AT_LEAST_ONCE, where output may rightly be there before its manifest.  A target that can
+        tell, and holds output of a later epoch, shows that the checkpoint directory was put back
+        from an older copy.
+
+        Raises:
+            SinkError: that is so; going on would repeat the output of those epochs.
+        """
+        del epoch
 
     @abstractmethod
     def commit(self, requests: Sequence[CommitRequest]) -> None:

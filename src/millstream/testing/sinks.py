@@ -140,6 +140,9 @@ class _FailingCommitter(Committer):
     def open(self, context: CommitterContext) -> None:
         self._inner.open(context)
 
+    def resume_from(self, epoch: int) -> None:
+        self._inner.resume_from(epoch)
+
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         self._sink.reach("commit.before")
         half = len(requests) // 2

@@ -12,6 +12,9 @@ What it is: the exactly-once half of the Kafka sink.  For each committable it fi
    whose timeouts could lead here is refused at submit.  But if the run that committed it has noted
    so, the brokers have only forgotten: markers expire.
 
+Before any of this, the markers of all producers that the job and sink ever had are compared with
+the last manifest: the producers of an older copy need not be those that went on (``resume_from``).
+
 A commit that got no answer may reach the broker late, when its producer is in the middle of another
 transaction, and would commit half an epoch.  So its producer is locked out before it can begin one:
 the id is fenced once the marker is seen.
@@ -60,11 +63,56 @@ class KafkaCommitter(Committer):
         self._prefix = prefix
         self._timeout = timeout
         self._control = TransactionControl(properties, "Kafka sink")
+        self._context: CommitterContext | None = None
+        #: The epoch that the run goes on from, while the topic is not compared with it; None: done.
+        self._compare: int | None = None
         self.target = f"Kafka {properties.get('bootstrap.servers', '')!r}"
 
     def open(self, context: CommitterContext) -> None:
         """Give up a try before the coordinator does."""
+        self._context = context
         self._control.limit(context.timeout)
+
+    def resume_from(self, epoch: int) -> None:
+        """Compare the markers of all runs of this job and sink with the last manifest.
+
+        Only a published epoch is committed, so a marker of a later one is of a history that this
+        checkpoint directory has forgotten, or of a newer run.  A run that loses or repeats nothing
+        never finds one, whatever died before.
+
+        Raises:
+            SinkError: there is one.
+        """
+        self._compare = epoch
+        try:
+            found = self._newest_epoch()
+        except SinkError as error:
+            # What is pending has to be told and tried again; that is for the commit.
+            _LOG.warning("the topic is compared with the checkpoint directory later: %s", error)
+        else:
+            self._require_no_later(found)
+
+    def _newest_epoch(self) -> tuple[int, str]:
+        """The newest epoch in the topic, and whose it is; raises SinkError without an answer."""
+        if self._context is None:
+            message = "open() comes before everything else"
+            raise SinkError(message)
+        job_id, sink_uid = self._context.job_id, self._context.sink_uid
+        return self._control.newest_epoch(_ids_of(self._prefix, job_id, sink_uid))
+
+    def _require_no_later(self, found: tuple[int, str]) -> None:
+        epoch, (newest, holder) = self._compare, found
+        if epoch is not None and newest > epoch:
+            uid = "" if self._context is None else self._context.sink_uid
+            last = "nothing is published" if epoch < 0 else f"epoch {epoch} is the last"
+            message = (
+                f"sink {uid}: {last} in the checkpoint directory, but transaction {holder} of this"
+                f" job has committed epoch {newest}: the checkpoint directory is older than the"
+                " topic, or a newer run has taken over. Put back both from one copy. To write again"
+                " what came after the copy, give the sink another set_transactional_id_prefix"
+            )
+            raise SinkError(message)
+        self._compare = None
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Commit every transaction.
@@ -74,6 +122,8 @@ class KafkaCommitter(Committer):
         Raises:
             SinkError: one is lost or refused, or the brokers are away.
         """
+        if self._compare is not None:
+            self._require_no_later(self._newest_epoch())
         troubles = []
         for request in requests:
             trouble = self._commit(prepared_of(request.committable), request)
@@ -139,8 +189,9 @@ class KafkaCommitter(Committer):
         An id that ``keep`` names may be open for two reasons: it is to be committed yet, or
         it was, and its producer has begun another transaction since, which is an orphan.
         """
-        whole = id_prefix(self._prefix, WriterContext(job_id, sink_uid, 0, 1, 0, "", generation=0))
-        start = whole.removesuffix("0-")
+        if self._compare is not None:
+            self._require_no_later(self._newest_epoch())
+        start = _ids_of(self._prefix, job_id, sink_uid)
         kept = {each.transactional_id: each for each in map(prepared_of, keep)}
         for transactional_id in self._control.open_transactions(start):
             found = re.match(r"(\d+)-", transactional_id.removeprefix(start))
@@ -156,6 +207,12 @@ class KafkaCommitter(Committer):
     def close(self) -> None:
         """Close the connection."""
         self._control.close()
+
+
+def _ids_of(prefix: str, job_id: str, sink_uid: str) -> str:
+    """How all transactional ids of a job's sink begin, up to the generation."""
+    whole = id_prefix(prefix, WriterContext(job_id, sink_uid, 0, 1, 0, "", generation=0))
+    return whole.removesuffix("0-")
 
 
 def committable_of(prepared: PreparedTransaction) -> Committable:

@@ -16,6 +16,7 @@ Read next: ``connectors/kafka/committer.py``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "PreparedTransaction", "TransactionControl", "TransactionInfo"]
 
+_LOG: Final = logging.getLogger("millstream.kafka")
 #: Milliseconds that a broker may take to answer, and to finish what it has begun, if the client's
 #: properties do not say (request.timeout.ms); as in Java's client.
 _REQUEST_TIMEOUT: Final = 30_000
@@ -149,13 +151,39 @@ class TransactionControl:
     def newest_marker(self, transactional_id: str) -> tuple[int, str | None]:
         """Epoch and marker of the last transaction of this id that was committed; -1 if none."""
         found = self._ask(lambda admin: admin.list_group_offsets([transactional_id]))
-        # One per topic that markers were written for; their offsets are epochs.
-        entries = [each for each in found.get(transactional_id, {}).values() if each.offset >= 0]
-        if not entries:
-            return -1, None
-        newest = max(entries, key=lambda entry: int(entry.offset))
-        # librdkafka counts the end of a C string.
-        return int(newest.offset), str(newest.metadata).rstrip("\0")
+        return _newest(found.get(transactional_id, {}))
+
+    def newest_epoch(self, prefix: str) -> tuple[int, str]:
+        """The newest epoch that any transactional id with this prefix has committed, and which.
+
+        It goes by the markers of all of them, those of producers that are long gone too, as far as
+        the brokers have not forgotten them.
+
+        Returns:
+            Epoch and transactional id; (-1, "") if no marker is left, or if the brokers do not
+            let this client list groups, of which a warning is logged.
+
+        Raises:
+            SinkError: there is no answer.
+        """
+        from kafka.errors import BrokerResponseError, UnsupportedVersionError
+
+        def ask(admin: Any) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
+            try:
+                listed = [str(each["group_id"]) for each in admin.list_groups()]
+                groups = [each for each in listed if each.startswith(prefix)]
+                return dict(admin.list_group_offsets(groups)) if groups else {}
+            except (BrokerResponseError, UnsupportedVersionError) as error:
+                _LOG.warning(
+                    "%s: whether the topic holds later epochs than the checkpoint directory"
+                    " cannot be found out: %r",
+                    self._who,
+                    error,
+                )
+                return {}
+
+        epochs = [(_newest(offsets)[0], group) for group, offsets in self._ask(ask).items()]
+        return max(epochs, default=(-1, ""))
 
     def outcome(self, prepared: PreparedTransaction, epoch: int, *, first: bool = False) -> Outcome:
         """What became of a transaction.
@@ -330,6 +358,17 @@ class TransactionControl:
                 **known, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
             )
         return self._admin
+
+
+def _newest(offsets: Mapping[Any, Any]) -> tuple[int, str | None]:
+    """Epoch and marker of the last of a group's offset commits; -1 if there is none."""
+    # One per topic that markers were written for; their offsets are epochs.
+    entries = [each for each in offsets.values() if each.offset >= 0]
+    if not entries:
+        return -1, None
+    newest = max(entries, key=lambda entry: int(entry.offset))
+    # librdkafka counts the end of a C string.
+    return int(newest.offset), str(newest.metadata).rstrip("\0")
 
 
 def _is_of(prepared: PreparedTransaction, info: TransactionInfo) -> bool:
