@@ -10,6 +10,7 @@ import pytest
 
 import millstream.datastream
 from millstream.checkpoint.commit import PendingCommits
+from millstream.common import options
 from millstream.common.configuration import Configuration
 from millstream.common.types import Types
 from millstream.common.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
@@ -231,3 +232,21 @@ def test_collecting_cleans_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_job_status_says_what_is_over() -> None:
     assert JobStatus.FINISHED.is_globally_terminal_state()
     assert not JobStatus.RESTARTING.is_terminal_state()
+
+
+def test_settings_that_programs_of_pyflink_have(caplog: pytest.LogCaptureFixture) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    assert env.is_chaining_enabled()
+    assert not env.disable_operator_chaining().is_chaining_enabled()
+    env.add_jars("file:///kafka.jar", "file:///json.jar")
+    assert "no effect, Millstream needs no jars: file:///kafka.jar, file:///json.jar" in caplog.text
+    config = env.get_checkpoint_config()
+    config.set_min_pause_between_checkpoints(500).set_checkpoint_timeout(60_000)
+    assert config.get_min_pause_between_checkpoints() == 500
+    assert config.get_checkpoint_timeout() == 60_000
+    assert env.get_configuration().get(options.CHECKPOINTING_MIN_PAUSE) == 500
+    assert config.set_max_concurrent_checkpoints(3).get_max_concurrent_checkpoints() == 1
+    with pytest.raises(ConfigurationError, match="must not be negative, but it is -1 ms"):
+        config.set_min_pause_between_checkpoints(-1)
+    with pytest.raises(ConfigurationError, match="cannot be 0 checkpoints at a time"):
+        config.set_max_concurrent_checkpoints(0)

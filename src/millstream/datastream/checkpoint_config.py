@@ -24,7 +24,8 @@ class CheckpointConfig:
     """The checkpointing settings.
 
     An epoch is a checkpoint here: checkpoints never overlap, and each is complete before the
-    next begins.  So Flink's settings for concurrent and unaligned checkpoints have no place.
+    next begins.  So Flink's settings for unaligned checkpoints have no place, and that for
+    concurrent ones has no effect.
     """
 
     DEFAULT_MODE: Final = CheckpointingMode.EXACTLY_ONCE
@@ -72,6 +73,42 @@ class CheckpointConfig:
         """Set how long an epoch may take, in milliseconds."""
         self._configuration.set(options.CHECKPOINTING_TIMEOUT, checkpoint_timeout)
         return self
+
+    def get_checkpoint_timeout(self) -> int:
+        """How long an epoch may take, in milliseconds."""
+        return self._configuration.get(options.CHECKPOINTING_TIMEOUT)
+
+    def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> Self:
+        """Set the shortest time between the end of an epoch and the next one, in milliseconds.
+
+        Raises:
+            ConfigurationError: it is negative.
+        """
+        pause = min_pause_between_checkpoints
+        if pause < 0:
+            message = f"the pause between checkpoints must not be negative, but it is {pause} ms"
+            raise ConfigurationError(message)
+        self._configuration.set(options.CHECKPOINTING_MIN_PAUSE, pause)
+        return self
+
+    def get_min_pause_between_checkpoints(self) -> int:
+        """The shortest time between the end of an epoch and the next one, in milliseconds."""
+        return self._configuration.get(options.CHECKPOINTING_MIN_PAUSE)
+
+    def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> Self:
+        """Accept an upper bound; there is one checkpoint at a time, whatever it is.
+
+        Raises:
+            ConfigurationError: it is not positive.
+        """
+        if max_concurrent_checkpoints < 1:
+            message = f"there cannot be {max_concurrent_checkpoints} checkpoints at a time"
+            raise ConfigurationError(message)
+        return self
+
+    def get_max_concurrent_checkpoints(self) -> int:
+        """How many checkpoints there are at a time: 1."""
+        return 1
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> Self:
         """Set the directory of the checkpoints."""

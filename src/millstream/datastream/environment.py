@@ -8,6 +8,7 @@ Read next: ``datastream/data_stream.py``, ``graph/translate.py``.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamExecutionEnvironment"]
 
+_LOG: Final = logging.getLogger("millstream")
 _DEFAULT_NAME: Final = "Millstream Streaming Job"
 
 
@@ -151,6 +153,22 @@ class StreamExecutionEnvironment:
         added = f"{files},{file_path}" if files else str(file_path)
         self._configuration.set(options.PYTHON_FILES, added)
         return self
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Leave jars out, with a warning: connectors and formats are Python here.
+
+        Programs of PyFlink name the jars of their connectors with it.
+        """
+        _LOG.warning("add_jars() has no effect, Millstream needs no jars: %s", ", ".join(jars_path))
+
+    def disable_operator_chaining(self) -> Self:
+        """Accept it: operators of one stage run in one task, results are the same."""
+        self._configuration.set(options.OPERATOR_CHAINING, False)  # noqa: FBT003
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """Whether ``disable_operator_chaining`` has not been called."""
+        return self._configuration.get(options.OPERATOR_CHAINING)
 
     # -- sources ---------------------------------------------------------------------------
 
