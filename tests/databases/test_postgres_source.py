@@ -6,12 +6,13 @@ import datetime as dt
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.databases.server import execute
 
 from millstream.common.watermark_strategy import WatermarkStrategy
+from millstream.connectors import postgres_source
 from millstream.connectors.collect import CollectSink, read_collected
 from millstream.connectors.postgres_keys import key_range
 from millstream.connectors.postgres_source import PostgresSource
@@ -19,6 +20,9 @@ from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import SourceError
 from millstream.testing.conformance import check_source, read_records
 from millstream.testing.mini_cluster import MiniCluster
+
+if TYPE_CHECKING:
+    from millstream.graph.model import JobGraph
 
 NUMBERS = (
     "CREATE TABLE numbers AS SELECT i, i * i AS square, 'text ' || i AS label,"
@@ -71,16 +75,21 @@ def test_values_of_every_kind(database: str) -> None:
     assert second == (2, *[None] * 8)
 
 
+def graph_of(source: PostgresSource, out: Path) -> JobGraph:
+    """A job that collects the rows."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    stream.sink_to(CollectSink(out, fsync=False)).uid("out")
+    return env.get_job_graph("numbers")
+
+
 def test_a_job_reads_it_through_a_restart(database: str, tmp_path: Path) -> None:
     execute(database, NUMBERS)
 
     def run(epochs: int) -> None:
-        env = StreamExecutionEnvironment.get_execution_environment()
-        env.set_parallelism(2)
         source = PostgresSource(database, "SELECT i, square FROM numbers", key="i", splits=2)
-        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
-        stream.uid("numbers").sink_to(CollectSink(tmp_path / "out", fsync=False)).uid("out")
-        graph = env.get_job_graph("numbers")
+        graph = graph_of(source, tmp_path / "out")
         MiniCluster(graph, tmp_path / "checkpoints", limits=[30] * 20).run(epochs)
 
     run(2)
@@ -104,18 +113,32 @@ def test_keys_without_distances_and_rows_without_keys(
         " (1003, 'ffffffff-ffff-fff0-0000-000000000000', 'å', -1), (1004, NULL, NULL, 6)",
     )
     for _ in range(100):
-        env = StreamExecutionEnvironment.get_execution_environment()
-        env.set_parallelism(2)
         query = f"SELECT i, {key} FROM numbers"
         source = PostgresSource(database, query, key=key, splits=2)
-        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
-        stream.uid("numbers").sink_to(CollectSink(tmp_path / "out", fsync=False)).uid("out")
-        graph = env.get_job_graph("numbers")
+        graph = graph_of(source, tmp_path / "out")
         last = MiniCluster(graph, tmp_path / "checkpoints", limits=[limit] * 3).run(3)
         if last is not None and last.final:
             break
     rows: list[Any] = list(read_collected(tmp_path / "out"))
     assert sorted(row[0] for row in rows) == [*range(-50, 150), *range(1001, 1005)]
+
+
+@pytest.mark.parametrize("key", ["far", "label"])
+def test_the_first_epoch_of_a_run_is_measured_in_rows(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(postgres_source, "_FIRST_ROWS", 50)
+    execute(database, NUMBERS)
+    source = PostgresSource(
+        database, "SELECT i::bigint << 50 AS far, label FROM numbers", key=key, splits=2
+    )
+    out = tmp_path / "out"
+    for run in (1, 2):  # of one epoch each
+        MiniCluster(graph_of(source, out), tmp_path / "checkpoints").run(1)
+        assert 30 * run <= len(list(read_collected(out))) <= 70 * run
+    MiniCluster(graph_of(source, out), tmp_path / "checkpoints").run(10)
+    rows: list[Any] = list(read_collected(out))
+    assert len({row.label for row in rows}) == len(rows) == 200
 
 
 def test_the_index_of_the_page_is_used_for_texts(database: str) -> None:

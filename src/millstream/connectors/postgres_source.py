@@ -41,7 +41,7 @@ from millstream.connectors.table_rows import identifier
 from millstream.errors import MalformedRecordError, SinkError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.postgres_table import Session
@@ -142,14 +142,19 @@ class PostgresSource(Source):
         if not keys:
             return without if rows else []
         span = highest - lowest + 1
-        self.initial_limit = max(1, span * _FIRST_ROWS // keys)
+        first_limit = max(1, span * _FIRST_ROWS // keys)
         cuts = [lowest + span * i // self.splits for i in range(self.splits + 1)]
         pairs = [(cuts[i], cuts[i + 1]) for i in range(self.splits) if cuts[i + 1] > cuts[i]]
         ranges = [
-            Split(f"range-{number}", {"first": first, "end": end})
+            Split(f"range-{number}", {"first": first, "end": end, "first_limit": first_limit})
             for number, (first, end) in enumerate(pairs)
         ]
         return ranges + (without if rows > keys else [])
+
+    def first_limit(self, splits: Sequence[Split]) -> int:
+        """As far as some 200,000 keys go, which may be close to each other or far apart."""
+        limits = [int(str(split.properties.get("first_limit", 0))) for split in splits]
+        return max(limits, default=0) or self.initial_limit
 
     def start_offset(self, split: Split) -> int:
         """The first key of the range."""

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -154,6 +154,11 @@ class Source(ABC):
     #: How many units of offset the first epoch reads at most, over all splits.  Later epochs
     #: adapt to the target duration.
     initial_limit: int = 1_000_000
+
+    def first_limit(self, splits: Sequence[Split]) -> int:
+        """``initial_limit``, for a source whose units depend on the splits that it has found."""
+        del splits
+        return self.initial_limit
 
     @abstractmethod
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:

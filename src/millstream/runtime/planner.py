@@ -102,6 +102,7 @@ class PlannedSource:
     #: With which other sources it keeps step; None: with none.
     alignment: WatermarkAlignment | None = None
     splits: list[Split] = field(default_factory=list)
+    #: None until the first splits are found.
     sizer: EpochSizer | None = None
     #: Split number -> (position, milliseconds of the clock when it was reached).
     last_data: dict[int, tuple[int, float]] = field(default_factory=dict)
@@ -156,6 +157,7 @@ class SourcePlanner:
     ) -> None:
         self._sources = sources
         self._log = log
+        self._target_seconds = target_seconds
         self._tick_interval = tick_interval
         self._clock = clock
         self._last_tick = 0
@@ -166,7 +168,6 @@ class SourcePlanner:
         self._aligner = Aligner()
         for planned in sources:
             if planned.source is not None:
-                planned.sizer = EpochSizer(planned.source.initial_limit, target_seconds)
                 planned.splits = log.load(planned.uid)
 
     # -- planning the next offset --------------------------------------------------------------
@@ -260,10 +261,11 @@ class SourcePlanner:
 
     def _advance(self, planned: PlannedSource, position: _Position, now: int) -> bool:
         """Move one source's position forward; True if an epoch is worth running for it."""
-        source, sizer = planned.source, planned.sizer
-        if source is None or sizer is None:
+        source = planned.source
+        if source is None:
             return False
         self._discover(planned, source)
+        sizer = self._sizer(planned, source)
         position.known = len(planned.splits)
         moved, backlog, read = False, False, 0
         began = set(position.at)
@@ -311,6 +313,11 @@ class SourcePlanner:
         """Unfinished splits: begun ones first, so that few are open at a time."""
         unfinished = range(position.done, len(planned.splits))
         return sorted(unfinished, key=lambda number: (number not in position.at, number))
+
+    def _sizer(self, planned: PlannedSource, source: Source) -> EpochSizer:
+        if planned.sizer is None:
+            planned.sizer = EpochSizer(source.first_limit(planned.splits), self._target_seconds)
+        return planned.sizer
 
     def _discover(self, planned: PlannedSource, source: Source) -> None:
         if planned.splits and source.boundedness is Boundedness.BOUNDED:
@@ -367,8 +374,8 @@ class SourcePlanner:
     def set_limit(self, limit: int) -> None:
         """Let the next epoch read at most about ``limit`` units of each source (for tests)."""
         for planned in self._sources:
-            if planned.sizer is not None:
-                planned.sizer.limit = limit
+            if planned.source is not None:
+                self._sizer(planned, planned.source).limit = limit
 
     def observe(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
         """Tell the splits of the last checkpoint: at the start of a run and after each epoch.
