@@ -107,6 +107,23 @@ def test_calls_in_order(tmp_path: Path) -> None:
     ]
 
 
+def test_subclasses_need_not_call_the_constructor_of_the_template(tmp_path: Path) -> None:
+    class Forgetful(Recorder):
+        def __init__(self) -> None:
+            self.handle, self.error = "handle", None
+
+    class ForgetfulTable(Table):
+        def __init__(self) -> None:
+            self.name = "table"
+
+    sink = Forgetful()
+    commit(sink, tmp_path, prepare(sink, tmp_path), retried=False)
+    assert Recorder.calls[2:] == ["pre_commit", "commit"]
+    Recorder.calls = []
+    prepare(ForgetfulTable(), tmp_path)
+    assert Recorder.calls == [({1: 1, 0: 2}, 0)]
+
+
 def test_a_transaction_that_timed_out_is_not_voted_for(tmp_path: Path, clock: list[int]) -> None:
     class Slow(Recorder):
         def pre_commit(self, transaction: Any) -> None:

@@ -101,13 +101,13 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
 
     kind = SinkKind.TWO_PHASE
 
-    def __init__(self) -> None:
-        #: In a task: who writes, for the names of transactions.
-        self.writer_context: WriterContext | None = None
-        self._timeout: int | None = None
-        self._warning_ratio: float | None = None
-        self._ignore_failures = False
-        self._opened = False
+    # Of the class, so that a subclass need not call super().__init__().
+    #: In a task: who writes, for the names of transactions.
+    writer_context: WriterContext | None = None
+    _timeout: int | None = None
+    _warning_ratio: float | None = None
+    _ignore_failures: bool = False
+    _opened: bool = False
 
     # -- what the author writes ----------------------------------------------------------------
 

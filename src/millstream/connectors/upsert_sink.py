@@ -57,6 +57,10 @@ class UpsertSink(Sink):
 
     kind = SinkKind.IDEMPOTENT
 
+    # Of the class, for subclasses that do not call super().__init__().
+    fenced: bool = False
+    batch_size: int = 1000
+
     def __init__(self, *, fenced: bool = False, batch_size: int = 1000) -> None:
         if batch_size < 1:
             message = f"batch_size is {batch_size}; it must be at least 1"
