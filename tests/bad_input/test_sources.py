@@ -89,7 +89,7 @@ def test_a_message_that_does_not_parse(broker: Broker, job: Job, bad: bytes) -> 
         kafka(broker, topic),
         f"topic '{topic}', partition 0, offset 4: malformed record",
         f"the value is {re.escape(repr(bad.decode()))}",
-        "correct the producer, or use malformed='dead-letter'",
+        r"correct the producer, or use set_malformed\('dead-letter'\)",
     )
     assert job.read() == [0, 1, 2, 3]
     job.go(kafka(broker, topic, "dead-letter"), epochs=1)
