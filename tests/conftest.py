@@ -163,6 +163,16 @@ def forks() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def own_clients() -> Iterator[None]:
+    """Kafka clients that end with the test, as in a new worker process."""
+    from millstream.connectors.kafka import producers, reader
+
+    yield
+    producers.discard_producers()
+    reader.close_consumers()
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     """A PostgreSQL server; each test takes a schema of its own."""

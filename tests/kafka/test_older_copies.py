@@ -13,13 +13,12 @@ from kafka.errors import GroupAuthorizationFailedError, KafkaTimeoutError
 from tests.kafka.kafka_job import PER_EPOCH, RECORDS, environment
 
 from kafka import KafkaAdminClient
-from millstream.connectors.kafka import producers, reader
+from millstream.connectors.kafka import producers
 from millstream.datastream import CheckpointingMode
 from millstream.errors import SinkError
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.kafka.broker import Broker
@@ -27,11 +26,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
 
 
-@pytest.fixture(autouse=True)
-def no_clients() -> Iterator[None]:
-    yield
-    producers.discard_producers()
-    reader.close_consumers()
+pytestmark = pytest.mark.usefixtures("own_clients")
 
 
 class Job:

@@ -11,7 +11,6 @@ from tests.kafka.kafka_job import environment
 from tests.kafka.secure_front import SecureFront
 
 from millstream.cli.main import main
-from millstream.connectors.kafka import producers, reader
 from millstream.connectors.kafka.client import client_configuration
 from millstream.connectors.kafka.security import python_client_options
 from millstream.connectors.kafka.sink import KafkaSink
@@ -20,7 +19,6 @@ from millstream.errors import ConfigurationError, MillstreamError
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.kafka.broker import Broker
@@ -32,11 +30,7 @@ RECORDS = 60
 CREDENTIALS = "the user", 'p"a;s s=w\\ord'
 
 
-@pytest.fixture(autouse=True)
-def no_clients() -> Iterator[None]:
-    yield
-    producers.discard_producers()
-    reader.close_consumers()
+pytestmark = pytest.mark.usefixtures("own_clients")
 
 
 def secured(servers: str, topics: tuple[str, str], properties: dict[str, str]) -> JobGraph:

@@ -299,6 +299,19 @@ def test_a_tuple_that_stands_for_a_row_has_its_names(values: Any) -> None:
     ]
 
 
+def test_columns_become_messages_without_records() -> None:
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic("topic")
+        .set_value_serialization_schema(JsonRowSerializationSchema.builder().build())
+        .build()
+    )
+    rows: list[object] = [Row(name="a", count=1), Row(name="b", count=2)]
+    columns = Batch(ROW, arrow=ROW.to_arrow(rows))
+    assert serializer.messages(columns) == serializer.messages(Batch(ROW, values=rows))
+    assert columns._values is None
+
+
 def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SinkError, match=r"Kafka sink to 'nowhere': there is no topic 'nowhere'"):
         exactly_once(broker, "nowhere").build().validate()

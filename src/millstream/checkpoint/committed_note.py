@@ -17,7 +17,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.recovery import read_checkpoints
 from millstream.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ _NAME: Final = "committed.json"
 
 def note_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
     """Note that all output that a manifest names is committed; that it fails hides no error."""
-    if not any(ack.committables for acks in manifest.operators.values() for ack in acks):
+    if not manifest.committable_counts():
         return
     try:
         storage.write(_NAME, json.dumps(_identity(version, manifest)).encode())
@@ -54,14 +56,14 @@ def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
         CheckpointError: it is not the last epoch, or the log cannot be read.
         OSError: the note could not be written.
     """
-    log = ManifestLog(storage)
-    kept = [entry for entry in log.entries() if entry.manifest is not None]
-    manifest = kept[-1].manifest if kept else None
+    identity = JobIdentity.load(storage)
+    kept = [] if identity is None else read_checkpoints(ManifestLog(storage), identity.job_id)
+    version, manifest = kept[-1] if kept else (-1, None)
     if manifest is None or manifest.epoch != epoch:
         last = "it has none" if manifest is None else f"its last is {manifest.epoch}"
         message = f"{storage.location} cannot confirm epoch {epoch}: {last}"
         raise CheckpointError(message)
-    storage.write(_NAME, json.dumps(_identity(kept[-1].version, manifest)).encode())
+    storage.write(_NAME, json.dumps(_identity(version, manifest)).encode())
     return manifest
 
 

@@ -180,10 +180,7 @@ def _pending(storage: CheckpointStorage, entries: list[LogVersion]) -> PendingCo
         return None
     if not storage.exists(f"spark/offsets/{manifest.epoch}"):
         return None
-    counts = {
-        uid: sum(len(ack.committables) for ack in acks) for uid, acks in manifest.operators.items()
-    }
-    sinks = {uid: count for uid, count in counts.items() if count}
+    sinks = manifest.committable_counts()
     if not sinks or storage.exists(f"spark/commits/{manifest.epoch}"):
         return None
     return PendingCommits(manifest.epoch, manifest.published, sinks)
@@ -308,9 +305,7 @@ def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
                 state_size=sum(file["size"] for file in files),
                 new_state_size=sum(file["size"] for file in files if file["remote"] not in older),
                 state_files=len(files),
-                committables=sum(
-                    len(ack.committables) for acks in manifest.operators.values() for ack in acks
-                ),
+                committables=sum(manifest.committable_counts().values()),
                 final=manifest.final,
             )
         )

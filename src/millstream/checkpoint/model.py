@@ -103,3 +103,10 @@ class Manifest:
     #: Its output was committed before it was published: mode AT_LEAST_ONCE.
     committed: bool = False
     format_version: int = FORMAT_VERSION
+
+    def committable_counts(self) -> dict[str, int]:
+        """Sink uid -> how many committables, of the sinks that have any."""
+        counts = {
+            uid: sum(len(ack.committables) for ack in acks) for uid, acks in self.operators.items()
+        }
+        return {uid: count for uid, count in counts.items() if count}

@@ -156,9 +156,7 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
 
 def _confirm(storage: CheckpointStorage, epoch: int) -> None:
     manifest = confirm_committed(storage, epoch)
-    committables = sum(
-        len(ack.committables) for acks in manifest.operators.values() for ack in acks
-    )
+    committables = sum(manifest.committable_counts().values())
     print(
         f"Noted: the {committables} committables of epoch {epoch} have been committed. The next"
         " run commits what it still finds pending, and takes what is neither pending nor there"

@@ -10,6 +10,7 @@ Read next: ``connectors/kafka/sink.py``.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.common.composite_types import RowTypeInfo
@@ -70,14 +71,15 @@ class KafkaRecordSerializationSchema:
         Raises:
             SinkError: a record does not fit; names it.
         """
-        values = _records(batch)
+        # Only if a function wants them: columns become bytes without a record being made.
+        records = functools.cache(lambda: _records(batch))
         fields: dict[str, Sequence[Any]] = {
-            "value": self._serialized(self._value, batch, values, "value")
+            "value": self._serialized(self._value, batch, records, "value")
         }
         if self._key is not None:
-            fields["key"] = self._serialized(self._key, batch, values, "key")
+            fields["key"] = self._serialized(self._key, batch, records, "key")
         if self._headers is not None:
-            fields["headers"] = [list(self._headers(value)) for value in values]
+            fields["headers"] = [list(self._headers(value)) for value in records()]
         times = batch.timestamp_list
         have_time = [at for at, time in enumerate(times) if time > 0]
         if len(have_time) == len(batch):
@@ -89,12 +91,16 @@ class KafkaRecordSerializationSchema:
         if self._selector is None:
             return {str(self.topic): made}
         by_topic: dict[str, list[dict[str, Any]]] = {}
-        for message, value in zip(made, values, strict=True):
+        for message, value in zip(made, records(), strict=True):
             by_topic.setdefault(self._selector(value), []).append(message)
         return by_topic
 
     def _serialized(
-        self, schema: SchemaLike, batch: Batch, values: Sequence[object], what: str
+        self,
+        schema: SchemaLike,
+        batch: Batch,
+        records: Callable[[], Sequence[object]],
+        what: str,
     ) -> Sequence[bytes | None]:
         if isinstance(schema, SerializationSchema):
             if batch.type_info.arrow_schema is not None:
@@ -106,7 +112,7 @@ class KafkaRecordSerializationSchema:
             function = schema
         value: object = None
         try:
-            return [function(value := each) for each in values]
+            return [function(value := each) for each in records()]
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             where = f" for topic {self.topic!r}" if self.topic is not None else ""
             message = f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: {error}"
