@@ -48,7 +48,8 @@ from millstream.metrics.progress import create_progress_reporter
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
 from millstream.runtime.split_log import SplitLog
-from millstream.spark.epoch_driver import EpochDriver, EpochSettings, spark_source_frame
+from millstream.spark.epoch_driver import EpochDriver, EpochSettings
+from millstream.spark.epoch_job import EpochJob, spark_source_frame
 from millstream.spark.errors import original_error
 from millstream.spark.session import get_session, streaming_options
 from millstream.spark.split_source import OffsetServer, SplitSource
@@ -355,7 +356,7 @@ class _Run:
         broadcast = job.session.sparkContext.broadcast(graph_bytes)
         driver = EpochDriver(
             job.graph,
-            broadcast,
+            EpochJob(job.graph, broadcast),
             coordinator,
             self._planner(),
             self._settings(),
@@ -409,9 +410,6 @@ class _Run:
             state_backend=job.graph.configuration.get(options.STATE_BACKEND),
             fsync=job.fsync,
             timeout=job.graph.configuration.get(options.CHECKPOINTING_TIMEOUT) / 1000,
-            spark_sources=[
-                node.id for node in job.graph.nodes.values() if node.spark_index is not None
-            ],
         )
 
     def _interval(self) -> int:

@@ -1,12 +1,11 @@
 """The epoch driver: one micro-batch of Structured Streaming is one epoch.
 
 What it is: the body of ``foreachBatch``.  It asks the coordinator whether the epoch was published
-before, plans it, runs it as one Spark job of as many stages as the graph has, and hands the
-acknowledgements to the coordinator.
-What it is not: the protocol (``checkpoint/coordinator.py``) or the life of a job
-(``spark/driver.py``).
+before, plans it, has its tasks run, and hands the acknowledgements to the coordinator.
+What it is not: the protocol (``checkpoint/coordinator.py``), the life of a job
+(``spark/driver.py``) or the Spark job of the tasks (``spark/epoch_job.py``).
 
-Read next: ``spark/stage_function.py``.
+Read next: ``spark/epoch_job.py``.
 """
 
 from __future__ import annotations
@@ -14,26 +13,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Final, cast
-
-from pyspark.sql import functions
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.publish import EpochFacts
-from millstream.common.pickling import loads
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, JobError
 from millstream.runtime.epoch import make_plan
-from millstream.runtime.frames import FRAME_DDL
 from millstream.runtime.planner import initial_offset
 from millstream.spark.errors import original_error
-from millstream.spark.stage_function import SPARK_SOURCE_DDL, PackSparkRows, StageFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark import Broadcast
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.model import Manifest, TaskAck
@@ -41,8 +33,9 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.planner import Offset, SourcePlanner
+    from millstream.spark.epoch_job import EpochJob
 
-__all__ = ["EpochDriver", "EpochSettings", "EpochTimeout", "spark_source_frame"]
+__all__ = ["EpochDriver", "EpochSettings", "EpochTimeout"]
 
 #: Characters of an error that Spark is told; the driver has the error itself.
 _SHOWN_TO_SPARK: Final = 500
@@ -60,7 +53,6 @@ class EpochSettings:
         local_root: str,
         state_backend: str,
         fsync: bool,
-        spark_sources: list[int],
         timeout: float,
     ) -> None:
         self.job_id = job_id
@@ -71,8 +63,6 @@ class EpochSettings:
         self.fsync = fsync
         #: Seconds that the tasks of an epoch may take.
         self.timeout = timeout
-        #: Node ids of the Spark DataFrames among the sources.
-        self.spark_sources = spark_sources
 
 
 class EpochDriver:
@@ -81,14 +71,14 @@ class EpochDriver:
     def __init__(
         self,
         graph: JobGraph,
-        graph_broadcast: Broadcast[bytes],
+        job: EpochJob,
         coordinator: Coordinator,
         planner: SourcePlanner,
         settings: EpochSettings,
         on_epoch: Callable[[Manifest, list[TaskAck], float], None],
     ) -> None:
         self._graph = graph
-        self._graph_broadcast = graph_broadcast
+        self._job = job
         self._coordinator = coordinator
         self._planner = planner
         self._settings = settings
@@ -108,8 +98,6 @@ class EpochDriver:
         self.error: BaseException | None = None
         #: The run ends: nobody needs to wait for anything.
         self.ending = threading.Event()
-        #: Made when a session is at hand.
-        self._exchange: _Exchange | None = None
         #: Gives up what Spark is running for the query; set once the query is known.
         self.cancel_jobs: Callable[[], None] = lambda: None
 
@@ -160,7 +148,7 @@ class EpochDriver:
         )
         self._coordinator.begin_epoch(facts)
         with EpochTimeout(epoch, self._settings.timeout, self._give_up):
-            acks = self._run_tasks(rows, plan)
+            acks = self._job.run(rows, plan)
         manifest = self._coordinator.complete_epoch(facts, acks, self._expected())
         seconds = time.monotonic() - started
         self._planner.epoch_finished(seconds)
@@ -220,55 +208,6 @@ class EpochDriver:
     def _give_up(self) -> None:
         self.cancel_jobs()  # asked here, when it is known
 
-    # -- running -------------------------------------------------------------------------------
-
-    def _run_tasks(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
-        session = rows.sparkSession
-        stages = self._graph.stages
-        first = stages[0].parallelism
-        data: DataFrame
-        if self._settings.spark_sources:
-            data = self._spark_input(rows, first)
-        else:
-            data = session.range(0, first, 1, first)
-        exchange = self._exchange = self._exchange or _Exchange()
-        for stage in stages:
-            if stage.level > 0:
-                data = exchange.shuffled(data, stage.parallelism)
-            function = StageFunction(stage.level, self._graph_broadcast, plan)
-            data = data.mapInArrow(function, exchange.schema)
-        return [cast("TaskAck", loads(bytes(row.payload))) for row in data.collect()]
-
-    def _spark_input(self, rows: DataFrame, parallelism: int) -> DataFrame:
-        """The packed rows of all Spark sources, on the subtasks of stage 0."""
-        return (
-            rows.where("payload is not null")
-            .select("source", "subtask", "partition", "sequence", "payload")
-            .repartitionById(parallelism, functions.col("subtask"))
-            .sortWithinPartitions("source", "partition", "sequence")
-        )
-
-
-class _Exchange:
-    """Frames to their subtasks, in processing order.
-
-    The expressions are made once per run: each is several calls into the JVM, and those of one
-    epoch added up to a tenth of its fixed cost.
-    """
-
-    def __init__(self) -> None:
-        self.schema: Final = cast("StructType", StructType.fromDDL(FRAME_DDL))
-        self._order = [functions.col(name) for name in ("watermark", "edge", "channel", "sequence")]
-        self._targets: dict[int, Column] = {}
-
-    def shuffled(self, frames: DataFrame, parallelism: int) -> DataFrame:
-        """The frames at the subtasks of a stage."""
-        target = self._targets.get(parallelism)
-        if target is None:
-            target = functions.expr(f"cast(pmod(subtask, {parallelism}) as int)")
-            self._targets[parallelism] = target
-        return frames.repartitionById(parallelism, target).sortWithinPartitions(*self._order)
-
 
 class EpochTimeout:
     """Gives an epoch up that takes longer than ``execution.checkpointing.timeout``.
@@ -305,8 +244,3 @@ class EpochTimeout:
                 "per epoch (millstream.epoch.target-duration)"
             )
             raise CheckpointError(message) from None
-
-
-def spark_source_frame(frame: DataFrame, node: int, parallelism: int) -> DataFrame:
-    """A user's streaming DataFrame as rows for stage 0 (see ``PackSparkRows``)."""
-    return frame.mapInArrow(PackSparkRows(node, parallelism), SPARK_SOURCE_DDL)

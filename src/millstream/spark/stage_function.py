@@ -9,8 +9,11 @@ Read next: ``runtime/task.py``.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gc
+import pickle
+import zlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +33,10 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["SPARK_SOURCE_DDL", "PackSparkRows", "StageFunction"]
+__all__ = ["PLAN_PROPERTY", "SPARK_SOURCE_DDL", "PackSparkRows", "StageFunction", "plan_text"]
+
+#: The local property that carries the plan of an epoch to its tasks.
+PLAN_PROPERTY: Final = "millstream.epoch.plan"
 
 #: Rows of a Spark source on their way to stage 0.
 SPARK_SOURCE_DDL: Final = "source int, subtask int, partition int, sequence bigint, payload binary"
@@ -50,16 +56,31 @@ _instances: OrderedDict[tuple[str, int, int], StageInstance] = OrderedDict()
 _graphs: dict[str, JobGraph] = {}
 
 
+def plan_text(plan: EpochPlan) -> str:
+    """A plan as the value of ``PLAN_PROPERTY``."""
+    # By value, as Spark pickles functions: workers do not have the script of the user.
+    return base64.b85encode(zlib.compress(cloudpickle.dumps(plan), 1)).decode()
+
+
+def _plan_of(context: TaskContext) -> EpochPlan:
+    text = context.getLocalProperty(PLAN_PROPERTY)
+    if not text:
+        message = f"a task has neither a plan nor the property {PLAN_PROPERTY}"
+        raise RuntimeError(message)
+    plan: EpochPlan = pickle.loads(zlib.decompress(base64.b85decode(text)))
+    return plan
+
+
 class StageFunction:
-    """Runs one stage of one epoch; pickled anew for every epoch, so it is small.
+    """Runs one stage, of one epoch or of all that a run has.
 
     Args:
         level: the stage.
         graph: the pickled job graph, sent to each executor once.
-        plan: the epoch.
+        plan: the epoch; None if each task is told by ``PLAN_PROPERTY``.
     """
 
-    def __init__(self, level: int, graph: Broadcast[bytes], plan: EpochPlan) -> None:
+    def __init__(self, level: int, graph: Broadcast[bytes], plan: EpochPlan | None) -> None:
         self._level = level
         self._graph = graph
         self._plan = plan
@@ -71,11 +92,12 @@ class StageFunction:
             message = "a stage runs inside a Spark task"
             raise RuntimeError(message)
         subtask = context.partitionId()
-        key = (self._plan.run_id, self._level, subtask)
+        plan = _plan_of(context) if self._plan is None else self._plan
+        key = (plan.run_id, self._level, subtask)
         instance = self._instance(key)
         # While it runs, the instance is not in the cache: a failure leaves it unusable.
         reader = _SparkRows(rows) if self._level == 0 else None
-        task = Task(instance, self._plan, reader)
+        task = Task(instance, plan, reader)
         finished = False
         try:
             yield from task.run(rows)
@@ -98,11 +120,11 @@ class StageFunction:
         instance = _instances.pop(key, None)
         if instance is not None:
             return instance
-        graph = _graphs.get(self._plan.run_id)
+        graph = _graphs.get(key[0])
         if graph is None:
             graph = cloudpickle.loads(self._graph.value)
             _graphs.clear()
-            _graphs[self._plan.run_id] = graph
+            _graphs[key[0]] = graph
         instance = StageInstance(graph, self._level, key[2])
         try:
             instance.open()
