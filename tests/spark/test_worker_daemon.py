@@ -11,6 +11,16 @@ from pathlib import Path
 from millstream.spark.worker_daemon import without_archive
 
 
+PROGRAM = """
+import sys
+from millstream.spark import worker_daemon
+assert "pyspark" not in sys.modules
+sys.path[:] = worker_daemon.without_archive(sys.path)
+import pyspark
+print(pyspark.__file__)
+"""
+
+
 def installed(site: Path, *, files: bool) -> str:
     """Make an installation of PySpark, with or without its files; returns its archive."""
     library = site / "pyspark" / "python" / "lib"
@@ -38,20 +48,10 @@ def test_pyspark_as_it_is_installed_is_imported_from_files() -> None:
     assert package is not None
     assert package.origin is not None
     archive = Path(package.origin).parent / "python" / "lib" / "pyspark.zip"
-    program = "\n".join(
-        [
-            "import sys",
-            "from millstream.spark import worker_daemon",
-            "assert 'pyspark' not in sys.modules",
-            "sys.path[:] = worker_daemon.without_archive(sys.path)",
-            "import pyspark",
-            "print(pyspark.__file__)",
-        ]
-    )
+    command = [sys.executable, "-c", PROGRAM]
     # As Spark starts it: the archive comes first.
     paths = [str(archive), *(path for path in sys.path if path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert archive.is_file()
     assert done.stdout.strip() == package.origin
