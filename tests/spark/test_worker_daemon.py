@@ -10,7 +10,6 @@ from pathlib import Path
 
 from millstream.spark.worker_daemon import without_archive
 
-
 PROGRAM = """
 import sys
 from millstream.spark import worker_daemon
