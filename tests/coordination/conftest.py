@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.coordination.patience import limit_kafka, limit_postgres
 from tests.coordination.proxy import HangingProxy, moved_broker
 
 if TYPE_CHECKING:
@@ -15,13 +16,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def postgres_proxy(server: PostgresServer) -> Iterator[HangingProxy]:
+def postgres_proxy(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[HangingProxy]:
     with HangingProxy(server.port) as proxy:
+        limit_postgres(proxy, monkeypatch)
         yield proxy
 
 
 @pytest.fixture
-def kafka_proxy(broker: Broker) -> Iterator[HangingProxy]:
+def kafka_proxy(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingProxy]:
     port = int(broker.servers.rpartition(":")[2])
     with HangingProxy(port, moved_broker) as proxy:
+        limit_kafka(proxy, monkeypatch)
         yield proxy

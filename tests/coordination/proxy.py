@@ -34,8 +34,8 @@ class HangingProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.hangs = 0
-        #: Says of a request whether it is held back, once, with all else of its connection, until
-        #: ``late`` is set; ``arrived`` is set when the server has answered it.
+        #: Says of a request whether it is held back, once: the client's connection is cut, and the
+        #: server gets the request when ``late`` is set; ``arrived`` is set when it has answered.
         self.hold: Callable[[bytes], bool] = lambda _: False
         self.held = threading.Event()
         self.late = threading.Event()
@@ -56,6 +56,11 @@ class HangingProxy:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
+
+    @property
+    def hanging(self) -> bool:
+        """Whether nothing is forwarded."""
+        return not self._going.is_set()
 
     def hang(self) -> None:
         """From now on nothing is forwarded."""
@@ -92,6 +97,7 @@ class HangingProxy:
                 if not self.held.is_set() and self.hold(data):
                     self._delayed.append(server)
                     self.held.set()
+                    client.shutdown(socket.SHUT_RDWR)
                     self.late.wait()
                 server.sendall(data)
             self._going.wait()

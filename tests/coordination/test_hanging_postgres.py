@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     Disturb = Callable[[str, Callable[[], None]], None]
 
 READ = "SELECT key, n, id FROM results"
-#: Seconds that the sinks wait for an answer.
-PATIENCE = 0.5
-#: Seconds that a run may take to end in spite of a server that hangs.
-LONGEST = 60.0
+#: Seconds that a run may take to end in spite of a server that hangs; libpq waits for ever.
+LONGEST = 300.0
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ def through(target: PostgresTarget, proxy: HangingProxy) -> Sink:
     """The target's sink, which gets at the server through the proxy."""
     head, _, tail = target.address.partition("@")
     way = f"{head}@127.0.0.1:{proxy.port}/{tail.partition('/')[2]}"
-    return type(target)(way).sink(timeout=PATIENCE)
+    return type(target)(way).sink()
 
 
 def finish(target: PostgresTarget, checkpoints: Path) -> None:
@@ -67,7 +65,6 @@ def test_a_source(
     database: str, postgres_proxy: HangingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver asks for the range of the key, and gets no answer."""
-    monkeypatch.setattr(postgres_source, "_PATIENCE", PATIENCE)
     head, _, tail = database.partition("@")
     way = f"{head}@127.0.0.1:{postgres_proxy.port}/{tail.partition('/')[2]}"
     query = "SELECT 1 AS n, pg_sleep(0)"
@@ -81,7 +78,7 @@ def test_a_source(
         return session
 
     monkeypatch.setattr(source, "_connect", hang)
-    with pytest.raises(SourceError, match="no answer from the server for 0"):
+    with pytest.raises(SourceError, match=r"no answer from the server for \d"):
         source.discover(frozenset())
 
 

@@ -153,7 +153,7 @@ def test_a_participant_that_does_not_answer_rolls_back_everywhere(
     address = four.tables["postgres"].address
     head, _, tail = address.partition("@")
     way = f"{head}@127.0.0.1:{postgres_proxy.port}/{tail.partition('/')[2]}"
-    hanging = TwoPhaseTarget(way).sink(timeout=0.5)
+    hanging = TwoPhaseTarget(way).sink()
     disturb("prepared.prepare.before:6", postgres_proxy.hang)  # the last subtask of the third
     with pytest.raises(SinkError, match=r"uid postgres\) .* epoch 2, .*no answer from the server"):
         four.cluster(postgres=hanging).run()
