@@ -6,8 +6,9 @@ The broker is the package ``noida-db``; the independent client is ``kafka-python
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafka.admin import NewTopic
 from tests.ports import free_port
@@ -18,6 +19,14 @@ from millstream.testing.kafka_broker import broker_process
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+
+#: Answers to fetches, without any progress, after which there is nothing more to read.
+_ENOUGH: Final = 5
+#: Milliseconds that the broker waits for records before it answers without any.
+_WAIT: Final = 50
+#: Seconds without an answer after which reading fails.
+_PATIENCE: Final = 120.0
 
 
 @contextlib.contextmanager
@@ -61,33 +70,60 @@ class Broker:
         """Append records, outside of any transaction."""
         if self._producer is None:
             self._producer = KafkaProducer(bootstrap_servers=self.servers)
-        for value in values:
-            self._producer.send(topic, value, partition=partition, **fields)
+        sent = [self._producer.send(topic, each, partition=partition, **fields) for each in values]
         self._producer.flush()
+        for each in sent:
+            each.get(_PATIENCE)  # raises what kept a record from the broker
 
     def read(self, topic: str, *, committed: bool = True) -> list[Any]:
-        """All records that can be read now, partition by partition."""
+        """All records that can be read now, partition by partition.
+
+        This broker sends nothing, not even a position, of aborted records that lie right before an
+        open transaction.  So answers that bring nothing, several in a row, are an end, too; no
+        answers are not: then broker and reader are slow.
+        """
         consumer = KafkaConsumer(
             bootstrap_servers=self.servers,
             isolation_level="read_committed" if committed else "read_uncommitted",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
+            fetch_max_wait_ms=_WAIT,
         )
+        answered = _count_answers(consumer)
         try:
             partitions = sorted(consumer.partitions_for_topic(topic) or ())
+            assert partitions, f"there is no topic {topic}"
             places = [TopicPartition(topic, each) for each in partitions]
             ends = consumer.end_offsets(places)
             consumer.assign(places)
             consumer.seek_to_beginning(*places)
             found: dict[Any, list[Any]] = {place: [] for place in places}
-            # This broker sends nothing, not even a position, of aborted records that lie right
-            # before an open transaction: silence is an end, too.
-            silent = 0
-            while silent < 3 and any(consumer.position(place) < ends[place] for place in places):
-                polled = consumer.poll(100)
-                silent = 0 if polled else silent + 1
-                for place, records in polled.items():
+            positions = [0] * len(places)
+            seen, heard = 0, time.monotonic()
+            while any(at < ends[place] for at, place in zip(positions, places, strict=True)):
+                for place, records in consumer.poll(100).items():
                     found[place] += [each for each in records if each.offset < ends[place]]
+                before, positions = positions, [consumer.position(place) for place in places]
+                if positions != before:
+                    seen, heard = len(answered), time.monotonic()
+                elif len(answered) - seen >= _ENOUGH:
+                    break
+                else:
+                    assert time.monotonic() < heard + _PATIENCE, f"no answers: {positions}, {ends}"
             return [record for place in places for record in found[place]]
         finally:
             consumer.close()
+
+
+def _count_answers(consumer: Any) -> list[None]:
+    """A list that grows with each answer to a fetch that kafka-python has taken."""
+    answered: list[None] = []
+    fetcher = consumer._fetcher
+    handle = fetcher._handle_fetch_response
+
+    def counted(*arguments: Any) -> None:
+        handle(*arguments)
+        answered.append(None)
+
+    fetcher._handle_fetch_response = counted
+    return answered

@@ -116,3 +116,6 @@ if __name__ == "__main__":
         if node.sink is not None:
             node.sink.validate()
     MiniCluster(made, Path(sys.argv[4]), limits=itertools.repeat(PER_EPOCH)).run()
+    for node in made.nodes.values():
+        if node.source is not None:
+            node.source.stop()  # as on Spark: offsets that were told are waited for

@@ -112,13 +112,13 @@ class SecureFront:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+        server = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
         try:
             yield self
         finally:
-            asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
+            asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(10)
+            thread.join(60)
             loop.close()
 
 

@@ -217,7 +217,7 @@ def test_a_zombie_cannot_write_after_it_was_fenced(broker: Broker) -> None:
 def test_without_transactions(broker: Broker, guarantee: DeliveryGuarantee) -> None:
     topic = broker.topic()
     builder = exactly_once(broker, topic).set_delivery_guarantee(guarantee)
-    sink = builder.set_property("linger.ms", "200").build()
+    sink = builder.set_property("linger.ms", "200000").build()  # until it is flushed
     assert sink.create_committer() is None
     assert prepare(sink, context(1), "x", "y") == []
     waited = guarantee is DeliveryGuarantee.AT_LEAST_ONCE
@@ -258,7 +258,7 @@ def test_messages(broker: Broker) -> None:
     assert (first.key, first.timestamp, list(first.headers)) == (b"a", now * 2, [("count", b"1")])
     # The partition that Java's and Python's clients choose for the key.
     mine = KafkaProducer(bootstrap_servers=broker.servers)
-    assert mine.send(topic, b"", key=b"a").get(10).partition == first.partition
+    assert mine.send(topic, b"", key=b"a").get(60).partition == first.partition
     mine.close()
 
     batch = Batch(ROW, values=rows)

@@ -107,14 +107,18 @@ def fail_for_good(client: Any) -> None:
     ctypes.CDLL(path).rd_kafka_test_fatal_error(handle, fenced, b"by a test")
 
 
-def test_a_broker_that_is_silent_at_the_marker(tmp_path: Path) -> None:
+def test_a_broker_that_is_silent_at_the_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with running_broker(tmp_path) as own:
         topic = own.topic()
         made = exactly_once(own, topic).set_property("max.block.ms", "2000").build()
-        writer = made.create_writer(context(1))
-        writer.write(texts("x"))
-        held = writer._producer  # type: ignore[attr-defined]
-        held.flush()
+        with monkeypatch.context() as patched:  # as long as the broker answers
+            patched.setattr(producers.PooledProducer, "patience", 60.0)
+            writer = made.create_writer(context(1))
+            writer.write(texts("x"))
+            held = writer._producer  # type: ignore[attr-defined]
+            held.flush()
         os.killpg(own.pid, signal.SIGSTOP)
         while "T (stopped)" not in Path(f"/proc/{own.pid}/status").read_text():
             time.sleep(0.001)

@@ -274,8 +274,8 @@ def test_bytes_and_many_records(broker: Broker) -> None:
 def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SourceError, match=r"no topic 'nowhere' at .*; topics there: "):
         strings(broker, "nowhere").build().validate()
-    monkeypatch.setattr(client, "TIMEOUT", 0.3)
-    with socket.socket() as closed:
+    with socket.socket() as closed, monkeypatch.context() as patched:
+        patched.setattr(client, "TIMEOUT", 0.3)
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         source = strings(broker, "x").set_bootstrap_servers(address).build()

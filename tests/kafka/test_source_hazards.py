@@ -118,7 +118,6 @@ def test_an_abandoned_reading_does_not_end_the_next(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "BATCH_SIZE", 100)
-    monkeypatch.setattr(reader, "PATIENCE", 3.0)
     topic, other = broker.topic(), broker.topic()
     broker.send(topic, texts(range(300)))
     broker.send(other, texts(range(300)))

@@ -108,7 +108,7 @@ def test_topics_that_come_while_the_job_runs(broker: Broker, tmp_path: Path) -> 
     broker.admin.create_topics({later: {"num_partitions": 2, "replication_factor": 1}})
     broker.send(later, [b"a", b"b"], partition=1)
     go(epochs=1)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while "B" not in read():
         assert time.monotonic() < deadline
         go(epochs=1)
