@@ -10,7 +10,10 @@ files, flushed one by one: on a disk that others use as well, tests wait for it 
 They kill processes, never the machine, so what is flushed and what is not makes no difference.
 ``TMPDIR`` says otherwise; files of failed tests are moved to the disk.
 
-Third: servers and faults for tests of several directories.  A server is started when the first
+Third: property tests try the same examples each time, whatever the machine and however slow it is.
+``--hypothesis-seed=N`` tries others, and replays them.
+
+Fourth: servers and faults for tests of several directories.  A server is started when the first
 test of a process asks for it, and stopped with the process.
 
 What it is not: other fixtures; these are next to the tests that use them.
@@ -30,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # So that ``tests.databases`` and others are found whatever starts pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -52,6 +56,7 @@ _DIRECTORY: Final = pytest.StashKey[Path]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the directory of this run; the processes started by it inherit the choice."""
+    _configure_hypothesis(config)
     if hasattr(config, "workerinput"):
         return
     _remove_left_over()
@@ -63,6 +68,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if "SPARK_HOME" not in os.environ:
         os.environ["SPARK_HOME"] = str(_spark_home(directory / "spark"))
     config.stash[_DIRECTORY] = directory
+
+
+def _configure_hypothesis(config: pytest.Config) -> None:
+    """Before the tests are imported: their own settings change these."""
+    settings.register_profile(
+        "millstream",
+        derandomize=config.getoption("--hypothesis-seed", None) is None,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        # All examples of a test share its fixtures, as the tests know.  A machine that is busy with
+        # other work makes examples slowly.
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    settings.load_profile("millstream")
 
 
 def _spark_home(home: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checkpoint.toy_checkpoint_job import (
     RECORDS,
@@ -84,12 +84,7 @@ def test_oracle_killed_at_every_point(
     assert_right(directory, run_to_end(directory))
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 20),
     crashes=st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 6)), max_size=8),

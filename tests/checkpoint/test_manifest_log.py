@@ -145,13 +145,13 @@ manifests = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(manifests)
 def test_json_round_trip(value: Manifest) -> None:
     assert manifest_from_json(json.loads(json.dumps(manifest_to_json(value)))) == value
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(manifests)
 def test_log_round_trip(value: Manifest) -> None:
     log = opened(MemoryStorage())
@@ -253,7 +253,7 @@ def test_publish_that_was_written_before_it_failed_is_recognised(storage: Memory
     assert [value.epoch for value in log.manifests()] == [0]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["open", "publish"])), max_size=25))
 def test_oracle_only_the_newest_writer_publishes(steps: list[tuple[int, str]]) -> None:
     storage = MemoryStorage()

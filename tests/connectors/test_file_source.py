@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.common.time import Duration
@@ -136,9 +136,7 @@ def write_csv(path: Path, rows: list[tuple[int, str]]) -> None:
         writer.writerows(rows)
 
 
-ANY_PATH = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY_PATH = settings(max_examples=40)
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 9), TEXT), min_size=1), seed=st.integers(0, 99))

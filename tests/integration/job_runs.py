@@ -58,7 +58,7 @@ def examples(count: int) -> settings:
     """So many examples, the same ones each time; the example is printed if one fails."""
     return settings(
         max_examples=count * _MORE,
-        derandomize=_MORE == 1,
+        derandomize=settings().derandomize and _MORE == 1,
         deadline=None,
         database=None,
         print_blob=True,

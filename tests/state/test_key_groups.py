@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.common.row import Row, RowKind
@@ -137,7 +137,6 @@ def test_key_groups_are_the_same_in_another_process() -> None:
     assert len(runs) == 1
 
 
-@settings(deadline=None, derandomize=True)
 @given(
     st.one_of(
         st.lists(st.integers(-(2**63), 2**63 - 1)).map(lambda v: pa.array(v, pa.int64())),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ProgramError, StateError, UnknownFormatError
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
     from tests.state.conftest import World
 
 MAX_PARALLELISM = 128
-SETTINGS = settings(
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+SETTINGS = settings(max_examples=20)
 
 
 class Average:

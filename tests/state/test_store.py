@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigurationError, CorruptCheckpointError, UnknownFormatError
@@ -201,12 +201,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=20)
 @given(st.lists(OPERATIONS, max_size=40))
 def test_oracle_random_operations(world: World, operations: list[tuple[str, bytes, bytes]]) -> None:
     world.start_afresh()

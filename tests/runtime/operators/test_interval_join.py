@@ -334,7 +334,7 @@ def replay(harness: OperatorHarness, model: Model, steps: list[Any]) -> None:
             model.advance(step[1])
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120)
 @given(
     steps=actions(),
     bounds=st.tuples(st.integers(-2, 1), st.integers(0, 2))

@@ -325,7 +325,7 @@ def flush_model(items: list[tuple[str, Any, int]]) -> list[Any]:
 
 
 @given(ITEMS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_oracle_state_and_timers(items: list[tuple[str, Any, int]]) -> None:
     harness = run(OperatorHarness(KeyedProcessFactory(Flush(), lambda v: v[0])), items)
     emitted = [(time, *value) for value, time in harness.records]  # type: ignore[misc]
@@ -333,7 +333,7 @@ def test_oracle_state_and_timers(items: list[tuple[str, Any, int]]) -> None:
 
 
 @given(ITEMS, st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_oracle_running_reduce(items: list[tuple[str, Any, int]], batch_mode: bool) -> None:
     factory = KeyedReduceFactory(lambda a, b: (a[0], a[1] + b[1]), lambda v: v[0])
     harness = run(OperatorHarness(factory, batch_mode=batch_mode), items)

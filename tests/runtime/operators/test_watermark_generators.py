@@ -115,7 +115,7 @@ def test_error_in_a_generator_names_the_record_and_not_what_is_behind_it() -> No
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 7), st.booleans())
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 def test_every_so_many_records_wherever_batches_and_epochs_are_cut(
     sizes: list[int], every: int, own: bool
 ) -> None:
