@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from millstream.common import SimpleStringSchema
 from millstream.connectors.duckdb_sink import DuckDbSink
 from millstream.connectors.file_sink import FileSink
 from millstream.connectors.files import FileSource
-from millstream.connectors.kafka import client
+from millstream.connectors.kafka.client import KafkaCluster
 from millstream.connectors.postgres_sink import PostgresSink
 from millstream.connectors.postgres_source import PostgresSource
 from millstream.connectors.sqlite_sink import SqliteSink
@@ -31,6 +32,7 @@ from millstream.datastream.connectors.kafka import (
 from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tests.kafka.broker import Broker
@@ -43,19 +45,46 @@ KAFKA = ["EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"]
 #: Never resolves (RFC 2606).
 NOWHERE = "nowhere.invalid"
 SECRET = "do-not-show"
+#: Seconds; only a client that never finds out waits so long.
+LONGEST = 60.0
 
 
 @pytest.fixture(scope="module")
-def refused() -> int:
-    """A port at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def refused() -> Iterator[int]:
+    """A port at which nobody listens, and that nobody else can take meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield int(taken.getsockname()[1])
 
 
-@pytest.fixture(autouse=True)
+class Impatient:
+    """A client that gives up as soon as it knows why it reaches no broker, however long that takes.
+
+    The real one waits for its whole time-out, in which a broker may come back.
+    """
+
+    def __init__(self, inner: Any, trouble: Callable[[], str]) -> None:
+        self.inner = inner
+        self.trouble = trouble
+
+    def poll(self, timeout: float) -> Any:
+        return self.inner.poll(timeout)
+
+    def list_topics(self, timeout: float) -> Any:
+        limit = time.monotonic() + LONGEST
+        while not self.trouble() and time.monotonic() < limit:
+            self.inner.poll(0.05)
+        return self.inner.list_topics(timeout=0.1)
+
+
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TIMEOUT", 0.5)
+    connect = KafkaCluster._connect
+
+    def connect_impatiently(cluster: KafkaCluster, properties: Mapping[str, str]) -> Any:
+        return Impatient(connect(cluster, properties), lambda: cluster._trouble)
+
+    monkeypatch.setattr(KafkaCluster, "_connect", connect_impatiently)
 
 
 def postgres_sink(kind: str, conninfo: str, table: str = "results", **options: Any) -> Sink:
@@ -156,6 +185,7 @@ def test_a_wrong_password(server: PostgresServer, tmp_path: Path) -> None:
             PostgresSource(wrong, "SELECT 1 AS i", key="i").validate()
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("guarantee", [*KAFKA, "source"])
 def test_a_broker_that_cannot_be_reached(guarantee: str, refused: int, tmp_path: Path) -> None:
     for servers, says in ((f"127.0.0.1:{refused}", "refused"), (f"{NOWHERE}:9092", "resolve")):

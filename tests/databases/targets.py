@@ -64,7 +64,8 @@ class SqliteTarget(Target):
         return SqliteSink(self.address, "results", fsync=False, **options)
 
     def read(self, query: str = "SELECT * FROM results") -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(self.address)
+        # Whoever opens it first after a kill has it to himself for a moment.
+        connection = sqlite3.connect(self.address, timeout=60)
         try:
             return connection.execute(query).fetchall()
         finally:
