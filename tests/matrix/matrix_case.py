@@ -43,6 +43,8 @@ WITH_ORPHANS = "task.ack.before:8"
 UNCOMMITTED = "manifest.publish.after:2"
 #: Seconds after which the first goes on anyway: it may hold a lock that the second waits for.
 HELD_UP = 3.0
+#: Seconds after which rows count as lost where a protection is missing, so that some will be.
+LOST = 5.0
 #: Where a second driver stops until the first has gone on; "" does not stop.
 SECOND_STOPS = ("log.open.after:1", "recover.abort.after:1", "epoch.end.before:1", "")
 
@@ -269,10 +271,10 @@ def run_case(
     finally:
         drivers.kill()
         watcher.stop()
-    _judge_end(target, watcher)
+    _judge_end(target, watcher, LOST if without else DEADLINE)
 
 
-def _judge_end(target: MatrixTarget, watcher: Watcher) -> None:
+def _judge_end(target: MatrixTarget, watcher: Watcher, patience: float) -> None:
     if watcher.wrong:
         _fail(f"the reader beside: {watcher.wrong}")
     if not watcher.looks:
@@ -280,7 +282,7 @@ def _judge_end(target: MatrixTarget, watcher: Watcher) -> None:
     reader = target.reader()
     try:
         wanted = expected()
-        limit = time.monotonic() + 5  # for readers that are sent what there is bit by bit
+        limit = time.monotonic() + patience  # for readers that are sent what there is bit by bit
         while any(len(rows) < len(wanted) for rows in reader.look()) and time.monotonic() < limit:
             pass
         for rows in reader.look():
@@ -336,10 +338,12 @@ def _start_second(case: Case, first: _Driver, drivers: _Drivers, chance: random.
     """While the first driver stands still, a second one starts; then the first goes on."""
     stop = chance.choice(SECOND_STOPS)
     second = drivers.start(stop, Fault.SECOND_DRIVER)
+    # Without a protection, both have to be there for it to be missed; locks do not matter then.
+    patience = DEADLINE / 2 if second.plan.without else HELD_UP
     if stop:
-        second.wait_until_reached(HELD_UP)
+        second.wait_until_reached(patience)
     elif chance.random() < 0.5:  # else both at once
-        _exit_code(second.process, HELD_UP)
+        _exit_code(second.process, patience)
     first.signs.give(ArmedFault.GO)
     if first.wait() not in {0, FENCED}:
         _fail(f"the first driver was not fenced:\n{first.output}")

@@ -259,7 +259,7 @@ class KafkaTarget(MatrixTarget):
             .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
             .set_transactional_id_prefix(self._topic)
             # Only the flush before the vote sends early: without it the matrix shall notice.
-            .set_property("linger.ms", "400")
+            .set_property("linger.ms", "60000")
             .build()
         )
         return [sink]
