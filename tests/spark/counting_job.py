@@ -184,8 +184,11 @@ def executors(directory: Path) -> None:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     use_java()
+    short_lived = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     session = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
+        .config("spark.driver.extraJavaOptions", short_lived)
+        .config("spark.executor.extraJavaOptions", short_lived)
         .config("spark.ui.enabled", "false")
         .config("spark.executor.memory", "1024m")
         .getOrCreate()
