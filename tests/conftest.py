@@ -51,6 +51,13 @@ ROOM: Final = 2 << 30
 #: Of a run's directory; the number of its process follows.
 PREFIX: Final = "millstream-tests-"
 
+#: Of Spark's JVMs, which live for a minute or so: Spark's own classes are not verified, and there
+#: is room for these and for what they make without collecting garbage again and again.
+JVM_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m -Xms512m -Xmn256m"
+)
+
 _DIRECTORY: Final = pytest.StashKey[Path]()
 
 
@@ -65,6 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     directory.chmod(0o755)  # a database server may run as another user
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(directory)
     tempfile.tempdir = None  # forget what was found before
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
     if "SPARK_HOME" not in os.environ:
         os.environ["SPARK_HOME"] = str(_spark_home(directory / "spark"))
     config.stash[_DIRECTORY] = directory
