@@ -127,7 +127,10 @@ def test_oracle_files_numbers_and_generator(make: Make, tmp_path: Path) -> None:
 
 
 class Ticker(KeyedProcessFunction):
-    """A processing-time timer a little later than the first element of a key."""
+    """A processing-time timer a little later than the first element of a key; notes its firing."""
+
+    def __init__(self, fired: Path) -> None:
+        self.fired = fired
 
     def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         service = ctx.timer_service()
@@ -136,14 +139,32 @@ class Ticker(KeyedProcessFunction):
         yield "element", value
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        (self.fired / str(ctx.get_current_key())).touch()
         yield "timer", ctx.get_current_key()
 
 
-def test_generator_at_a_rate_and_processing_time_timers(make: Make) -> None:
-    # 60 records take 2 s: there are epochs after the timers are due, and before the end.
-    source = DataGeneratorSource(lambda i: i, 60, RateLimiterStrategy.per_second(30))
+class HalfTime:
+    """A clock, in seconds, that stops at 1 until all timers have fired, then at 10."""
+
+    def __init__(self, fired: Path) -> None:
+        self.fired = fired
+        self.started = False
+
+    def __call__(self) -> float:
+        if not self.started:
+            self.started = True
+            return 0.0
+        return 10.0 if len(list(self.fired.iterdir())) == 5 else 1.0
+
+
+def test_generator_at_a_rate_and_processing_time_timers(make: Make, tmp_path: Path) -> None:
+    # The end of the input would drop timers: half of the records come when none waits any more.
+    fired = tmp_path / "fired"
+    fired.mkdir()
+    rate = RateLimiterStrategy.per_second(30)
+    source = DataGeneratorSource(lambda i: i, 60, rate, clock=HalfTime(fired))
     stream = make(2).from_source(source, NO_TIME, "slow").key_by(lambda i: i % 5)
-    with stream.process(Ticker()).execute_and_collect() as records:  # type: ignore[union-attr]
+    with stream.process(Ticker(fired)).execute_and_collect() as records:  # type: ignore[union-attr]
         found = list(records)
     assert sorted(value for kind, value in found if kind == "element") == list(range(60))
     assert sorted(value for kind, value in found if kind == "timer") == list(range(5))
