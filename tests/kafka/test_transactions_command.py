@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.forked import run_forked
 from tests.kafka.kafka_job import RECORDS
 
 from kafka import KafkaProducer
 from millstream.cli.main import main
 from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.testing.crash import run_once
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
+
+JOB = Path(__file__).parent / "kafka_job.py"
 
 
 def test_list_commit_and_abort(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +53,7 @@ def test_list_commit_and_abort(broker: Broker, capsys: pytest.CaptureFixture[str
         main(["transactions", "abort", *where])
 
 
+@pytest.mark.usefixtures("forks")
 def test_the_checkpoint_directory_decides(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,13 +61,13 @@ def test_the_checkpoint_directory_decides(
     events = [{"id": i, "key": f"key-{i * i % 13}"} for i in range(RECORDS)]
     broker.send(topics[0], [json.dumps(event).encode() for event in events])
     checkpoints = tmp_path / "checkpoints"
-    job = [sys.executable, str(Path(__file__).parent / "kafka_job.py"), broker.servers, *topics]
     options = ["--bootstrap-servers", broker.servers, "--checkpoint-dir", str(checkpoints)]
 
     def run(crash: str = "") -> str:
         """Run the job, up to a crash; what is listed then."""
         directory = tmp_path / (crash or "end")
-        ended = run_once([*job, str(checkpoints)], directory=directory, crash=crash, deadline=300)
+        arguments = [broker.servers, *topics, str(checkpoints)]
+        ended = run_forked(JOB, arguments, directory=directory, crash=crash, deadline=300)
         assert ended.killed == bool(crash), ended.output
         assert main(["transactions", "list", "--prefix", topics[1], *options]) == 0
         return capsys.readouterr().out
@@ -108,18 +110,17 @@ def test_the_checkpoint_directory_decides(
     assert sorted(row["id"] for row in rows) == list(range(RECORDS))
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_later_transaction_of_a_named_producer_is_not_named(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topics = broker.topic(name="events"), broker.topic(partitions=2, name="results")
     broker.send(topics[0], [json.dumps({"id": i, "key": str(i)}).encode() for i in range(RECORDS)])
     checkpoints = tmp_path / "checkpoints"
-    job = [sys.executable, str(Path(__file__).parent / "kafka_job.py"), broker.servers, *topics]
     # Each epoch has two transactions: the third marker is of epoch 1.
     crash = "kafka.marker.after:4"
-    ended = run_once(
-        [*job, str(checkpoints)], directory=tmp_path / "run", crash=crash, deadline=300
-    )
+    arguments = [broker.servers, *topics, str(checkpoints)]
+    ended = run_forked(JOB, arguments, directory=tmp_path / "run", crash=crash, deadline=300)
     assert ended.killed, ended.output
     options = ["--bootstrap-servers", broker.servers, "--checkpoint-dir", str(checkpoints)]
     assert main(["transactions", "list", "--prefix", topics[1], *options]) == 0
