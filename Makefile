@@ -9,7 +9,7 @@ SOAK_SECONDS ?= 600
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench clean
+.PHONY: help install demo test lint format soak bench docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -22,6 +22,10 @@ $(VENV)/ready: pyproject.toml
 
 $(VENV)/ready-bench: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@
+
+$(VENV)/ready-docs: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
 install: $(VENV)/ready ## make the virtual environment
@@ -47,6 +51,10 @@ soak: $(VENV)/ready ## kills of two jobs on Spark, then the crash matrix, SOAK_S
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 	$(BIN)/python -m bench
+
+docs: $(VENV)/ready-docs ## the pages of docs/ and the reference as a site in build/docs
+	rm -rf build/docs
+	$(BIN)/python -m docs.site build/docs
 
 clean: ## remove what make made
 	rm -rf $(VENV) build dist demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis

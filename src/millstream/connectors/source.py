@@ -55,7 +55,7 @@ class SourceBatch:
     #: What the source itself knows of time behind these records: none with a timestamp of up to
     #: so many milliseconds will follow in the split.  ``WatermarkStrategy.preserve`` takes it.
     watermark: int | None = None
-    #: Dead letters: what could not be parsed, as (place such as "file:line", raw text, error).
+    #: Dead letters: what could not be parsed, as (place such as ``file:line``, raw text, error).
     dead_letters: list[tuple[str, str, str]] = field(default_factory=list)
 
     def cut(self, most: int) -> Iterator[SourceBatch]:

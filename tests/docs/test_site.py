@@ -1,0 +1,116 @@
+"""What ``make docs`` would complain about, without its tools: links, and pages nobody finds."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from docs.site import pages, reference
+from docs.site.navigation import GUIDE, PROJECT, REFERENCE
+
+import millstream
+import millstream.datastream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+_BLOCK = re.compile(r"^```.*?^```$|^ {4}.*?$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`[^`]*`")
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Of the headings, as code hosts and the site make them."""
+    headings = re.findall(r"^#+ (.*)$", _BLOCK.sub("", page.read_text()), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return frozenset(heading.replace(" ", "-") for heading in plain)
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    for link in _LINK.findall(_CODE.sub("", _BLOCK.sub("", text))):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" not in link and (
+            not target.exists() or (anchor and anchor not in anchors(target))
+        ):
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(broken_links(page, page.read_text())) == []
+
+
+def test_broken_links_are_noticed() -> None:
+    text = "[a](time.md) [b](nowhere.md) [c](time.md#timers) [d](time.md#nothing) `[e](no.md)`"
+    assert list(broken_links(DOCS / "index.md", text)) == ["nowhere.md", "time.md#nothing"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_one_title(page: Path) -> None:
+    titles = re.findall(r"^# .*$", _BLOCK.sub("", page.read_text()), re.MULTILINE)
+    assert len(titles) == 1
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    listed = [page for group in GUIDE.values() for page in group]
+    listed += [page for page in PROJECT if (DOCS / f"{page}.md").exists()]
+    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md"))
+
+
+def test_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+)\.md", (ROOT / "README.md").read_text()))
+    assert linked == {page.stem for page in DOCS.glob("*.md")}
+
+
+def test_every_importable_module_has_a_page() -> None:
+    package = Path(millstream.__file__).parent
+    folders = ("datastream/connectors", "datastream/formats", "testing")
+    modules = {
+        ".".join(("millstream", *folder.split("/"), path.stem))
+        for folder in folders
+        for path in (package / folder).glob("[a-z]*.py")
+    }
+    assert modules <= {module for group in REFERENCE.values() for module in group}
+
+
+def test_every_public_name_is_described_once() -> None:
+    described = [entry.full for entry in reference.public_names().values()]
+    assert len(described) == len(set(described))
+    names = {entry.name for entry in reference.public_names().values()}
+    assert set(millstream.datastream.__all__) <= names
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("KeyedStream", "millstream.datastream.KeyedStream"),
+        ("millstream.datastream.keyed_stream.KeyedStream", "millstream.datastream.KeyedStream"),
+        ("KeyedStream.window", "millstream.datastream.KeyedStream.window"),
+        ("KeyedStream.union", "millstream.datastream.DataStream.union"),
+        ("KeyedStream.nothing", None),
+        ("Nothing", None),
+    ],
+)
+def test_names_are_found(text: str, full: str | None) -> None:
+    assert reference.find(text) == full
+
+
+def test_pages_are_written(tmp_path: Path) -> None:
+    pages.write(tmp_path / "source")
+    page = (tmp_path / "source" / "index.md").read_text()
+    assert "](getting-started.md)" in page
+    assert "](docs/" not in page
+    for group in REFERENCE.values():
+        for module in group:
+            assert (tmp_path / "source" / "reference" / f"{module}.rst").exists()
+    assert "execution.checkpointing.dir" in (
+        (tmp_path / "source" / "reference" / "options.rst").read_text()
+    )
