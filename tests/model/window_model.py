@@ -1,8 +1,9 @@
 """A model of Flink's window operator in plain Python: slow, and meant to be obviously right.
 
-What it is: assigners, triggers, evictors and the operator, written from Flink's documentation and
-from what its operator does, record by record and timer by timer, with dictionaries and sorted
-lists.  A window is a pair (start, end); its contents are always all its elements.
+What it is: assigners, triggers and the operator, written from Flink's documentation and from what
+its operator does, record by record and timer by timer, with dictionaries and sorted lists.  A
+window is a pair (start, end); its contents are always all its elements.  Evictors are in
+``evictor_model.py``.
 
 What it is not: made from Millstream's operators, which must agree with it.  It knows no batches,
 no epochs, no pre-aggregation and no state backend.
@@ -16,8 +17,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tests.model.evictor_model import MIN_TIME
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.model.evictor_model import Element, Evictor
 
 __all__ = [
     "GLOBAL",
@@ -26,27 +31,22 @@ __all__ = [
     "Assigner",
     "ContinuousEventTime",
     "ContinuousProcessingTime",
-    "CountEvictor",
     "CountTrigger",
-    "DeltaEvictor",
     "DeltaTrigger",
     "Emission",
     "EventTime",
-    "Evictor",
     "Global",
     "Moody",
     "Never",
-    "OddEvictor",
     "ProcessingTime",
     "Purging",
     "Session",
     "Sliding",
-    "TimeEvictor",
     "Trigger",
     "WindowModel",
 ]
 
-MIN_TIME, MAX_TIME = -(2**63), 2**63 - 1
+MAX_TIME = 2**63 - 1
 #: (start, end), the end excluded.
 Window = tuple[int, int]
 #: The one window of ``Global``; its largest timestamp is the end of time.
@@ -389,68 +389,6 @@ class Moody(Trigger):
 
     def clear(self, pane: Pane) -> None:
         pane.state.pop("seen", None)
-
-
-# -- evictors ----------------------------------------------------------------------------------
-
-#: (value, timestamp).
-Element = tuple[Any, int]
-
-
-class Evictor:
-    """Takes elements out of a window before or after its function."""
-
-    def __init__(self, *, after: bool = False) -> None:
-        self.after = after
-
-    def kept(self, elements: list[Element]) -> list[Element]:
-        raise NotImplementedError
-
-
-class CountEvictor(Evictor):
-    """Keeps the last n."""
-
-    def __init__(self, count: int, *, after: bool = False) -> None:
-        super().__init__(after=after)
-        self.count = count
-
-    def kept(self, elements: list[Element]) -> list[Element]:
-        return elements[max(len(elements) - self.count, 0) :]
-
-
-class TimeEvictor(Evictor):
-    """Keeps what is younger than ``size``, as seen from the youngest."""
-
-    def __init__(self, size: int, *, after: bool = False) -> None:
-        super().__init__(after=after)
-        self.size = size
-
-    def kept(self, elements: list[Element]) -> list[Element]:
-        if not elements or elements[0][1] == MIN_TIME:
-            return elements
-        youngest = max(time for _, time in elements)
-        return [(value, time) for value, time in elements if time > youngest - self.size]
-
-
-class DeltaEvictor(Evictor):
-    """Keeps what is nearer than the threshold to the last."""
-
-    def __init__(
-        self, threshold: float, delta: Callable[[Any, Any], float], *, after: bool = False
-    ) -> None:
-        super().__init__(after=after)
-        self.threshold, self.delta = threshold, delta
-
-    def kept(self, elements: list[Element]) -> list[Element]:
-        last = elements[-1][0] if elements else None
-        return [each for each in elements if self.delta(each[0], last) < self.threshold]
-
-
-class OddEvictor(Evictor):
-    """A user's evictor: takes out every second element, the first one first."""
-
-    def kept(self, elements: list[Element]) -> list[Element]:
-        return elements[1::2]
 
 
 # -- the operator ------------------------------------------------------------------------------

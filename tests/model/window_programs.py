@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.model import evictor_model
 from tests.model import window_model as model
 from tests.model.cases import state_of
 from tests.model.user_functions import (
@@ -173,14 +174,14 @@ class Program:
         trigger = made[name]()
         return model.Purging(trigger) if purging else trigger
 
-    def _model_evictor(self) -> model.Evictor | None:
+    def _model_evictor(self) -> evictor_model.Evictor | None:
         after = self.evict_after
-        made: dict[str, Callable[[], model.Evictor | None]] = {
+        made: dict[str, Callable[[], evictor_model.Evictor | None]] = {
             "none": lambda: None,
-            "count": lambda: model.CountEvictor(self.number, after=after),
-            "time": lambda: model.TimeEvictor(self.number, after=after),
-            "delta": lambda: model.DeltaEvictor(self.number, delta, after=after),
-            "odd": lambda: model.OddEvictor(after=after),
+            "count": lambda: evictor_model.CountEvictor(self.number, after=after),
+            "time": lambda: evictor_model.TimeEvictor(self.number, after=after),
+            "delta": lambda: evictor_model.DeltaEvictor(self.number, delta, after=after),
+            "odd": lambda: evictor_model.OddEvictor(after=after),
         }
         return made[self.evictor]()
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.model import evictor_model
 from tests.model import window_model as model
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class _EarlyAndAtTheEnd(model.CountTrigger):
 def expected_counted(events: list[Event]) -> Counter[Result]:
     """Every result of the sessions with a count trigger; nothing is late, so time may wait."""
     windows = model.WindowModel(
-        model.Session(lambda _: GAP), _EarlyAndAtTheEnd(EARLY_COUNT), model.CountEvictor(KEPT)
+        model.Session(lambda _: GAP),
+        _EarlyAndAtTheEnd(EARLY_COUNT),
+        evictor_model.CountEvictor(KEPT),
     )
     for event in events:
         windows.record(str(event["key"]), event, int(event["ts"]))
