@@ -59,9 +59,6 @@ def examples(count: int) -> settings:
     return settings(
         max_examples=count * _MORE,
         derandomize=settings().derandomize and _MORE == 1,
-        deadline=None,
-        database=None,
-        print_blob=True,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
     )

@@ -1,10 +1,10 @@
 """The Spark job of an epoch: the stages of the graph as a chain of ``mapInArrow`` and exchanges.
 
-What it is: the frames of all stages, built once per run.  Making them takes a third of the fixed
-cost of an epoch (each expression is some calls into the JVM, and Spark checks the whole chain), and
-all that an epoch changes is its plan.  So the functions of the stages stay the same, and the plan
-comes to the tasks as a local property, which Spark hands to every task of a job, also of a stage
-that it runs again.
+What it is: the frames of all stages, built once per run.  Making them took a seventh of an epoch
+with little to read (each expression is some calls into the JVM, and Spark checks the whole chain),
+and all that an epoch changes is its plan.  So the functions of the stages stay the same, and the
+plan comes to the tasks as a local property, which Spark hands to every task of a job, also of a
+stage that it runs again.
 
 What it is not: reused output.  Each epoch is a query of its own over the same logical plan, with
 shuffles of its own.

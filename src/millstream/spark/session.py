@@ -65,8 +65,8 @@ STREAMING_OPTIONS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.stopTimeout": "30s",
     # Spark's default for its logs of offsets and commits starts a process for each permission and
-    # each link that it looks at where Hadoop's native library is missing, as on most machines: 30
-    # to 70 ms a file, two files an epoch.  What they are needed for is in the manifests as well.
+    # each link that it looks at where Hadoop's native library is missing, as on most machines: some
+    # 40 ms a file, two files an epoch.  What they are needed for is in the manifests as well.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"

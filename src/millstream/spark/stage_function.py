@@ -59,7 +59,7 @@ _graphs: dict[str, JobGraph] = {}
 def plan_text(plan: EpochPlan) -> str:
     """A plan as the value of ``PLAN_PROPERTY``."""
     # By value, as Spark pickles functions: workers do not have the script of the user.
-    return base64.b85encode(zlib.compress(cloudpickle.dumps(plan), 1)).decode()
+    return base64.b64encode(zlib.compress(cloudpickle.dumps(plan), 1)).decode()
 
 
 def _plan_of(context: TaskContext) -> EpochPlan:
@@ -67,7 +67,7 @@ def _plan_of(context: TaskContext) -> EpochPlan:
     if not text:
         message = f"a task has neither a plan nor the property {PLAN_PROPERTY}"
         raise RuntimeError(message)
-    plan: EpochPlan = pickle.loads(zlib.decompress(base64.b85decode(text)))
+    plan: EpochPlan = pickle.loads(zlib.decompress(base64.b64decode(text)))
     return plan
 
 
