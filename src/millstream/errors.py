@@ -11,6 +11,7 @@
     ├── SourceError                     a source cannot be read
     │   └── MalformedRecordError        a record does not parse; names file and line
     ├── SinkError                       a sink cannot be written or committed
+    │   └── PermanentSinkError          the target refuses for good: it would again
     ├── StateError                      keyed state cannot be read, written or restored
     ├── JobError                        a job ended in failure, after its restarts
     └── CheckpointError                 the checkpoint directory cannot be used
@@ -36,6 +37,7 @@ __all__ = [
     "JobError",
     "MalformedRecordError",
     "MillstreamError",
+    "PermanentSinkError",
     "ProgramError",
     "SinkError",
     "SourceError",
@@ -81,6 +83,16 @@ class MalformedRecordError(SourceError):
 
 class SinkError(MillstreamError):
     """A sink cannot be opened, written or committed."""
+
+
+class PermanentSinkError(SinkError):
+    """What a sink asks of its target is refused, and would be refused again.
+
+    A record that breaks a constraint, a message that is too large, a directory that is read-only.
+    A job is run again after this as after an error of user code: three times without progress,
+    then it ends.  Anything that may pass by itself (a server that is down, a disk that is full) is
+    a plain ``SinkError``.
+    """
 
 
 class StateError(MillstreamError):

@@ -22,7 +22,7 @@ from millstream.checkpoint.model import Manifest, OperatorAck
 from millstream.cli.checkpoints_command import show_checkpoints
 from millstream.common.pickling import dumps
 from millstream.connectors.sink import Committer
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,35 @@ def test_a_commit_that_fails_is_tried_again(
     assert target.pending.committables == 0
     assert target.pending.age(9_000) == 0
     assert not LocalStorage(tmp_path).exists(PENDING_FILE)
+
+
+class Refusing(Recorder):
+    """Refuses for good until its target is mended."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        self.calls.append(([each.committable for each in requests], requests[0].retried))
+        if self.failures:
+            message = "duplicate key"
+            raise PermanentSinkError(message)
+
+
+def test_what_is_refused_for_good_is_not_tried_at_once_but_stays_to_be_committed(
+    tmp_path: Path,
+) -> None:
+    waits: list[float] = []
+    b, c = Refusing(1), Recorder(1)
+    target = commits(tmp_path, waits, a=Recorder(), b=b, c=c)
+    target.begin(manifest())
+    with pytest.raises(PermanentSinkError, match=r"duplicate key .* made to take it; then start"):
+        target.finish(retried=False)
+    assert len(b.calls) == 1
+    assert len(c.calls) == 2  # the others have all their tries
+    assert target.pending.sinks == {"b": 2}
+    b.failures = 0
+    target.begin(manifest())
+    target.finish(retried=True)
+    assert b.calls[-1] == (["b0", "b1"], True)
+    assert target.pending.committables == 0
 
 
 def test_a_partial_commit_is_told_and_resumed_not_repeated(

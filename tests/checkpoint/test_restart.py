@@ -19,7 +19,9 @@ from millstream.errors import (
     ConfigurationError,
     FencedError,
     JobError,
+    PermanentSinkError,
     ProgramError,
+    SinkError,
     SourceError,
     UserFunctionError,
 )
@@ -108,6 +110,24 @@ def test_repeats_are_counted_in_a_row_and_without_progress() -> None:
     guarded.on_progress()
     assert guarded.next_delay(0, poison) == 1
     assert guarded.next_delay(0, poison) is None
+
+
+def test_what_a_target_refuses_for_good_ends_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = GiveUpOnRepeats(FixedDelay(99, 1), max_repeats=3)
+    # Of two records that are refused either may be met first.
+    tries = [PermanentSinkError("record 7"), PermanentSinkError("record 9")] * 2
+    assert [guarded.next_delay(0, error) for error in tries[:3]] == [1, 1, None]
+    assert "millstream.user-error.max-repeats = 3" in caplog.text
+
+
+def test_what_a_target_may_take_later_is_tried_again() -> None:
+    guarded = GiveUpOnRepeats(FixedDelay(99, 1), max_repeats=3)
+    refused = PermanentSinkError("record 7")
+    assert [guarded.next_delay(0, SinkError("down")) for _ in range(9)] == [1] * 9
+    for error in (refused, refused, SinkError("down"), refused, refused):
+        assert guarded.next_delay(0, error) == 1
+    guarded.on_progress()
+    assert [guarded.next_delay(0, refused) for _ in range(3)] == [1, 1, None]
 
 
 def test_defaults_are_those_of_flink() -> None:

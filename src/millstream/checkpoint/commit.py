@@ -21,7 +21,7 @@ from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.common.pickling import loads
 from millstream.connectors.sink import CommitRequest
 from millstream.crash_points import crash_point
-from millstream.errors import CheckpointError, SinkError
+from millstream.errors import CheckpointError, PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,6 +113,12 @@ _OUTLOOK: Final = {
     " not write the epoch again",
 }
 
+#: What to do when published output is refused.
+_MEND: Final = (
+    "This output is part of a checkpoint and cannot be changed any more, so the target has to be"
+    " made to take it; then start the job again"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
@@ -122,6 +128,11 @@ class _Failure:
     target: str
     tries: int
     error: SinkError
+
+    @property
+    def permanent(self) -> bool:
+        """Whether another try would only fail again."""
+        return isinstance(self.error, PermanentSinkError)
 
 
 class ManifestCommit:
@@ -199,7 +210,10 @@ class ManifestCommit:
            the next run commits again.
         4. It gives no answer (``committer_thread.py``): as case 3, but at once.  A second try
            beside one that may still run could do half of each.
-        5. The process dies in between: as case 3.
+        5. It is refused for good (``PermanentSinkError``): as case 3, but at once.  The manifest
+           still stands: its output is never dropped, and a run that comes after the target was
+           mended commits it.
+        6. The process dies in between: as case 3.
 
         What can never happen: an epoch after this one is published while part of this one is
         uncommitted, for the coordinator publishes nothing before this method has returned.
@@ -214,7 +228,7 @@ class ManifestCommit:
         for number, delay in enumerate((*self._retry.delays, None), 1):
             for uid in list(self._left):
                 committer = self._committer(uid)
-                if committer.left and uid in failures:
+                if uid in failures and (committer.left or failures[uid].permanent):
                     continue
                 crash_point("sink.commit.before")
                 error = self._try(uid, committer, retried=retried or number > 1)
@@ -224,7 +238,11 @@ class ManifestCommit:
                 crash_point("sink.commit.after")
                 del self._left[uid]
                 self._show(self.pending.published)
-            again = [uid for uid in self._left if not self._committer(uid).left]
+            again = [
+                uid
+                for uid in self._left
+                if not self._committer(uid).left and not failures[uid].permanent
+            ]
             if delay is None or not again:
                 break
             for uid in again:
@@ -285,7 +303,11 @@ class ManifestCommit:
             for each in failures
         )
         message = f"{told}. Pending: {self.pending}. {_OUTLOOK[self._mode]}"
-        return SinkError(message)
+        if not any(each.permanent for each in failures):
+            return SinkError(message)
+        if self._mode is CheckpointingMode.EXACTLY_ONCE:
+            message += f". {_MEND}"
+        return PermanentSinkError(message)
 
     def _report(self) -> None:
         self._on_pending(self.pending)

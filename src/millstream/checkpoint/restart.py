@@ -10,6 +10,7 @@ Read next: ``spark/driver.py``.
 
 from __future__ import annotations
 
+import logging
 import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from millstream.errors import (
     FencedError,
     ForeignCheckpointError,
     MalformedRecordError,
+    PermanentSinkError,
     ProgramError,
     UnknownFormatError,
     UserFunctionError,
@@ -42,6 +44,7 @@ __all__ = [
     "restart_strategy",
 ]
 
+_LOG: Final = logging.getLogger("millstream")
 _MILLISECONDS: Final = 1000
 #: What users may write, as in Flink.
 _NONE: Final = ("none", "off", "disable")
@@ -57,8 +60,8 @@ _FINAL: Final = (
     ProgramError,
     UnknownFormatError,
 )
-#: Failures that the same record causes at every replay.
-_REPEATABLE: Final = (MalformedRecordError, UserFunctionError)
+#: Failures that the same record, or the same output, causes at every replay.
+_REPEATABLE: Final = (MalformedRecordError, PermanentSinkError, UserFunctionError)
 
 
 class RestartStrategy(ABC):
@@ -155,6 +158,9 @@ class GiveUpOnRepeats(RestartStrategy):
     That is: the program, its configuration or the checkpoint directory is wrong; a newer run has
     taken over (a restart would fence that run in turn); or user code failed with the same message
     ``max_repeats`` times in a row without any progress, so it will fail on that record for ever.
+
+    What a target refuses for good counts without its message: of several records that it refuses
+    each try may meet another one first, and names in the message may be those of one attempt.
     """
 
     strategy: RestartStrategy
@@ -167,10 +173,16 @@ class GiveUpOnRepeats(RestartStrategy):
         if any(isinstance(cause, _FINAL) for cause in _chain(error)):
             return None
         repeatable = next((c for c in _chain(error) if isinstance(c, _REPEATABLE)), None)
-        message = str(repeatable) if repeatable is not None else None
+        message = None if repeatable is None else _identity(repeatable)
         self._repeats = self._repeats + 1 if message == self._message else 1
         self._message = message
         if message is not None and self._repeats >= self.max_repeats:
+            _LOG.error(
+                "no restart after %d failures of one kind without progress between them (%s = %d)",
+                self._repeats,
+                options.USER_ERROR_MAX_REPEATS.key,
+                self.max_repeats,
+            )
             return None
         return self.strategy.next_delay(now, error)
 
@@ -179,6 +191,11 @@ class GiveUpOnRepeats(RestartStrategy):
         self._message = None
         self._repeats = 0
         self.strategy.on_progress()
+
+
+def _identity(error: BaseException) -> str:
+    """What two failures of one kind have in common."""
+    return type(error).__name__ if isinstance(error, PermanentSinkError) else str(error)
 
 
 def restart_strategy(

@@ -395,7 +395,8 @@ USER_ERROR_MAX_REPEATS: Final = ConfigOption(
     "millstream.user-error.max-repeats",
     parse_integer,
     3,
-    "how often the same error of user code may repeat without progress before the job fails",
+    "how often the same error of user code, or a target that refuses for good, may repeat without"
+    " progress before the job fails",
     minimum=1,
 )
 PROGRESS: Final = ConfigOption(

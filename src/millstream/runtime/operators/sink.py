@@ -138,7 +138,7 @@ class SinkOperator(Operator):
             return SinkError(f"{place}: {type(error).__name__}: {error}")
         # Writers say where they are, too.
         told = str(error) if where is None else str(error).removeprefix(f"{where.place}: ")
-        return SinkError(f"{place}: {told}")
+        return type(error)(f"{place}: {told}")
 
 
 @dataclass
