@@ -197,7 +197,7 @@ def handle(*names: str) -> StateHandle:
         "id": names[-1],
         "key_groups": (0, 8),
         "files": [
-            {"local": name, "remote": f"state/u/{name}", "size": 1, "checksum": 0x8CDC1683}
+            {"local": name, "remote": f"state/u/{name}", "size": 1, "digest": "crc32:8cdc1683"}
             for name in names
         ],
     }
@@ -298,7 +298,7 @@ def test_verify_reports_everything_wrong(storage: LocalStorage, tmp_path: Path) 
     assert (result.checkpoints, result.files, result.ok) == (1, 2, False)
     found = {problem.name: problem.reason for problem in result.problems}
     assert "missing" in found["job.json"]
-    assert "checksum" in found["state/u/a"]
+    assert "its digest is crc32:" in found["state/u/a"]
     assert "2 bytes instead of 1" in found["state/u/b"]
     assert "cannot be read" in found["state/u/c"]
     assert "damaged" in found[ManifestLog.name(9)]

@@ -87,9 +87,7 @@ def opened(storage: MemoryStorage) -> ManifestLog:
 
 texts = st.text(max_size=8)
 integers = st.integers(-(2**63), 2**63 - 1)
-files = st.fixed_dictionaries(
-    {"local": texts, "remote": texts, "size": integers, "checksum": integers}
-)
+files = st.fixed_dictionaries({"local": texts, "remote": texts, "size": integers, "digest": texts})
 state_handles = st.fixed_dictionaries(
     {
         "backend": texts,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import zlib
+from typing import TYPE_CHECKING
+
 import pytest
 
 from millstream.checkpoint import Manifest, OperatorAck, SplitState, TaskAck
+from millstream.checkpoint.digests import difference, digest_of
+from millstream.checkpoint.manifest_codec import _handle_from_json
 from millstream.checkpoint.publish import EpochFacts, make_manifest
 from millstream.checkpoint.votes import select_votes
 from millstream.errors import InconsistentEpochError
+
+if TYPE_CHECKING:
+    from millstream.state.store import StateFile
 
 
 def ack(
@@ -167,3 +176,21 @@ def test_two_votes_for_one_thing() -> None:
         make_manifest(facts(), [task(0, [operator("a", 0)]), task(1, [operator("a", 0)])], None)
     with pytest.raises(InconsistentEpochError, match="split x of source source"):
         make_manifest(facts(), [task(0, [], [split("x", 1)]), task(1, [], [split("x", 1)])], None)
+
+
+def test_state_files_have_digests_and_those_of_older_releases_are_read() -> None:
+    """A CRC-32, written as a number before, finds accidents; SHA-256 is what can be signed."""
+    content = b"state"
+    size, digest = digest_of([content[:2], content[2:]])
+    assert digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
+    file: StateFile = {"local": "a", "remote": "state/u/a", "size": size, "digest": digest}
+    assert difference([content], file) is None
+    assert "its digest is sha256:" in str(difference([b"State"], file))
+    assert difference([b"sta"], file) == "it has 3 bytes instead of 5"
+    older = {"local": "a", "remote": "state/u/a", "size": 5, "checksum": zlib.crc32(content)}
+    handle = {"backend": "hashmap", "id": "i", "key_groups": [0, 8], "files": [older]}
+    read = _handle_from_json(handle)
+    assert read is not None
+    assert difference([content], read["files"][0]) is None
+    assert "its digest is crc32:" in str(difference([b"State"], read["files"][0]))
+    assert "unknown kind" in str(difference([content], {**file, "digest": "md5:0"}))

@@ -13,12 +13,12 @@ import pickle
 import random
 import sys
 import uuid
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint import Coordinator, JobIdentity, LocalStorage, OperatorAck, TaskAck
 from millstream.checkpoint.commit import CommitRetry
+from millstream.checkpoint.digests import difference, digest_of
 from millstream.checkpoint.publish import EpochFacts
 from millstream.connectors.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
@@ -237,7 +237,7 @@ class ToyJob:
             "local": attempt,
             "remote": remote,
             "size": len(content),
-            "checksum": zlib.crc32(content),
+            "digest": digest_of([content])[1],
         }
         handle: StateHandle = {
             "backend": "hashmap",
@@ -268,7 +268,7 @@ class ToyJob:
         for handle in handles(last):
             for file in handle["files"]:
                 content = self.storage.read(file["remote"])
-                assert zlib.crc32(content) == file["checksum"]
+                assert difference([content], file) is None
                 values: dict[str, Any] = json.loads(content)
                 sums.update({int(key): sums_ for key, sums_ in values.items() if int(key) in sums})
             if handle["key_groups"] == (first, stop):

@@ -10,12 +10,12 @@ Read next: ``cli/``, which prints it.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.cleanup import state_names
 from millstream.checkpoint.commit import PendingCommits, read_pending
+from millstream.checkpoint.digests import difference
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.common.time import MIN_TIMESTAMP
@@ -259,22 +259,13 @@ def _verify_files(
             except OSError as error:
                 checked[name] = f"cannot be read: {error.strerror or error}"
             else:
-                checked[name] = _difference(content, file)
+                checked[name] = difference([content], file)
                 result.files += 1
                 result.size += len(content)
         reason = checked[name]
         if reason is not None:
             problems.append(Problem(manifest.epoch, name, reason))
     return problems
-
-
-def _difference(content: bytes, file: StateFile) -> str | None:
-    if len(content) != file["size"]:
-        return f"it has {len(content)} bytes instead of {file['size']}"
-    checksum = zlib.crc32(content)
-    if checksum != file["checksum"]:
-        return f"its checksum is {checksum:08x} instead of {file['checksum']:08x}"
-    return None
 
 
 def _files(manifest: Manifest) -> list[StateFile]:

@@ -120,11 +120,16 @@ def _handle_from_json(value: JsonObject | None) -> StateHandle | None:
                 "local": str(file["local"]),
                 "remote": str(file["remote"]),
                 "size": int(file["size"]),
-                "checksum": int(file["checksum"]),
+                "digest": _digest(file),
             }
             for file in value["files"]
         ],
     }
+
+
+def _digest(file: JsonObject) -> str:
+    """Older releases wrote a CRC-32 as a number."""
+    return str(file["digest"]) if "digest" in file else f"crc32:{int(file['checksum']):08x}"
 
 
 def _split_to_json(split: SplitState) -> JsonObject:

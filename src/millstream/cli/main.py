@@ -141,7 +141,7 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
     actions.add_parser("list", help="the kept checkpoints (the default)")
     inspect = actions.add_parser("inspect", help="operators, state and splits of one checkpoint")
     inspect.add_argument("epoch", nargs="?", type=int, help="its number (default: the newest)")
-    actions.add_parser("verify", help="read every state file and compare its checksum")
+    actions.add_parser("verify", help="read every state file and compare its digest")
     confirm = actions.add_parser(
         "confirm",
         help="say that all output of the last epoch was visible, though it is not any more",

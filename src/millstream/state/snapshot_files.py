@@ -1,4 +1,4 @@
-"""Files of a snapshot: names, checksums, upload and verified download.
+"""Files of a snapshot: names, upload and verified download.
 
 What it is: what both backends need to move immutable files between a local directory and the
 checkpoint storage.
@@ -9,10 +9,10 @@ Read next: ``state/rocksdb.py``.
 
 from __future__ import annotations
 
-import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from millstream.checkpoint.digests import blocks_of, difference, digest_of
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError
 from millstream.state.store import StateFile
@@ -23,24 +23,16 @@ if TYPE_CHECKING:
     from millstream.checkpoint.storage import CheckpointStorage
     from millstream.state.store import StateHandle
 
-__all__ = ["checksum_of", "directory_name", "download_snapshot", "upload_file"]
-
-_BLOCK: Final = 1 << 20
+__all__ = [
+    "directory_name",
+    "download_snapshot",
+    "upload_file",
+]
 
 
 def directory_name(uid: str) -> str:
     """``uid`` as the name of one directory, also where it holds slashes or dots."""
     return quote(uid, safe="").replace(".", "%2E")
-
-
-def checksum_of(path: Path) -> tuple[int, int]:
-    """Size in bytes and CRC-32 of a file."""
-    size = checksum = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            size += len(block)
-            checksum = zlib.crc32(block, checksum)
-    return size, checksum
 
 
 def upload_file(
@@ -55,11 +47,11 @@ def upload_file(
         snapshot: unique id of the snapshot that first holds the file.
         local: the file's name inside the store's directory.
     """
-    size, checksum = checksum_of(path)
+    size, digest = digest_of(blocks_of(path))
     remote = f"state/{directory_name(uid)}/{snapshot}-{local}"
     crash_point("state.upload.before")
     storage.upload(path, remote)
-    return StateFile(local=local, remote=remote, size=size, checksum=checksum)
+    return StateFile(local=local, remote=remote, size=size, digest=digest)
 
 
 def download_snapshot(storage: CheckpointStorage, handle: StateHandle, directory: Path) -> None:
@@ -74,16 +66,16 @@ def download_snapshot(storage: CheckpointStorage, handle: StateHandle, directory
         try:
             storage.download(file["remote"], path)
         except FileNotFoundError as error:
-            message = (
-                f"{storage.location}: state file {file['remote']} is missing; the checkpoint"
-                " cannot be restored, try an older one"
-            )
-            raise CorruptCheckpointError(message) from error
-        found = checksum_of(path)
-        if found != (file["size"], file["checksum"]):
-            message = (
-                f"{storage.location}: state file {file['remote']} is corrupt: it has"
-                f" {found[0]} bytes and checksum {found[1]:08x}, written were {file['size']}"
-                f" and {file['checksum']:08x}; try an older checkpoint"
-            )
-            raise CorruptCheckpointError(message)
+            raise _damaged(storage, f"state file {file['remote']} is missing") from error
+        reason = difference(blocks_of(path), file)
+        if reason is not None:
+            raise _damaged(storage, f"state file {file['remote']} is corrupt: {reason}")
+
+
+def _damaged(storage: CheckpointStorage, what: str) -> CorruptCheckpointError:
+    """Going on from an older checkpoint is no advice: its successors' output is committed."""
+    message = (
+        f"{storage.location}: {what}. Put the file back from a copy;"
+        f" `millstream checkpoints {storage.location} verify` lists all that are missing or damaged"
+    )
+    return CorruptCheckpointError(message)

@@ -40,8 +40,8 @@ class StateFile(TypedDict):
     remote: str
     #: Bytes.
     size: int
-    #: CRC-32 of the content.
-    checksum: int
+    #: "sha256:" and 64 hexadecimal digits; "crc32:" and 8 in checkpoints of older releases.
+    digest: str
 
 
 class StateHandle(TypedDict):
