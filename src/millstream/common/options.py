@@ -287,7 +287,8 @@ RUNTIME_MODE: Final = ConfigOption(
     "execution.runtime-mode",
     _upper,
     "STREAMING",
-    "whether a bounded job emits as it goes or only its final results",
+    "STREAMING; BATCH, for bounded input: no watermark but the maximum at its end, final results; "
+    "AUTOMATIC: BATCH if every source is bounded",
     choices=("STREAMING", "BATCH", "AUTOMATIC"),
 )
 RESTART_STRATEGY: Final = ConfigOption(

@@ -382,6 +382,19 @@ class WatermarkStrategy:
             or self.origin is TimeOrigin.INGESTED
         )
 
+    def for_batch(self) -> WatermarkStrategy:
+        """What is left of the strategy in BATCH mode: where the timestamps come from.
+
+        As in Flink: the only watermark there is the maximum at the end of the input, so no
+        generator is made, no split is idle and no source waits for another.
+        """
+        ingests = self.origin is TimeOrigin.INGESTED
+        return WatermarkStrategy(
+            NoWatermarks,
+            self.timestamp_assigner,
+            origin=TimeOrigin.INGESTED if ingests else TimeOrigin.GENERATED,
+        )
+
     def create_generator(self) -> WatermarkGenerator:
         """A new generator, for one split."""
         return self.supplier()

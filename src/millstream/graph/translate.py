@@ -96,11 +96,14 @@ def translate(
     _check_picklable(ordered)
     routes = {each.id: _routes_into(each) for each in physical}
     uids = _uids(physical, routes)
+    batch_mode = _is_batch(physical, runtime_mode)
     nodes: dict[int, StreamNode] = {}
     number_of: dict[int, int] = {}
     for number, each in enumerate(physical, start=1):
         number_of[each.id] = number
         nodes[number] = _node(number, each, uids[each.id], parallelism, max_parallelism)
+        if batch_mode:
+            _without_time(nodes[number])
     edges: list[StreamEdge] = []
     for each in physical:
         target = nodes[number_of[each.id]]
@@ -114,7 +117,7 @@ def translate(
         edges=edges,
         stages=cut_stages(nodes, edges),
         configuration=configuration,
-        batch_mode=_is_batch(physical, runtime_mode),
+        batch_mode=batch_mode,
     )
 
 
@@ -249,6 +252,13 @@ def _node(
         node.factory = each.factory
         node.needs_processing_time = each.needs_processing_time
     return node
+
+
+def _without_time(node: StreamNode) -> None:
+    """BATCH mode: event time and processing time stand still until the end of the input."""
+    node.needs_processing_time = False
+    if node.watermark_strategy is not None:
+        node.watermark_strategy = node.watermark_strategy.for_batch()
 
 
 def _keeps_time(source: SourceTransformation) -> bool:

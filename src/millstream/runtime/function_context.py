@@ -82,21 +82,25 @@ class Clock(TimerService):
 class KeyedTimerService(Clock):
     """Time and timers of the current key."""
 
-    __slots__ = ("_keyed", "_timers")
+    __slots__ = ("_keyed", "_timers", "quiesced")
 
     def __init__(self, keyed: KeyedState) -> None:
         """Register for the current key of ``keyed``."""
         super().__init__()
         self._keyed = keyed
         self._timers = keyed.timers
+        #: BATCH mode, and the key is over: new timers are ignored, as in Flink.
+        self.quiesced = False
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Register for the current key."""
-        self._timers.register_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
+        if not self.quiesced:
+            self._timers.register_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Register for the current key."""
-        self._timers.register_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
+        if not self.quiesced:
+            self._timers.register_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Take back for the current key."""

@@ -67,7 +67,8 @@ class OperatorContext:
     side_types: dict[str, TypeInformation]
     #: Tags that have a reader.  Work for other tags may be saved.
     read_tags: frozenset[str]
-    #: BATCH runtime mode: keyed reductions emit only their final value.
+    #: BATCH runtime mode: the only watermark is the maximum at the end of the input; timers fire
+    #: and keyed reductions emit their final values then.
     batch_mode: bool = False
 
 

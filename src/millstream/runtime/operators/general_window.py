@@ -164,20 +164,23 @@ class GeneralWindowOperator(KeyedOperator):
         context.watermark = epoch.watermark
         self.processing_time = context.processing_time = epoch.processing_time
         self._assignment.begin_epoch(epoch.processing_time)
-        self._fire_processing_time(epoch.processing_time)
+        context.is_ending = False
+        if not self.context.batch_mode:
+            self._fire_processing_time(epoch.processing_time)
 
     def process_watermark(self, watermark: int) -> None:
-        """Fire the timers that are due, in order of time, then pass the watermark on."""
+        """Fire the timers that are due, in order of time, then pass the watermark on.
+
+        At the end of the keys (BATCH mode) those of processing time follow, as in
+        ``keyed_process.py``.
+        """
         self._context.watermark = watermark
+        self._context.is_ending = self.is_end_of_keys(watermark)
         timers = self.keyed_state.timers.advance_event_time(watermark)
         self._fire(timers, self._trigger.on_event_time, ends=self._event_time)
-        self.output.emit_watermark(watermark)
-
-    def end_input(self) -> None:
-        """In BATCH mode fire the pending processing-time timers; else they are dropped."""
-        if self.context.batch_mode:
-            self._context.is_ending = True
+        if self._context.is_ending:
             self._fire_processing_time(MAX_TIMESTAMP)
+        self.output.emit_watermark(watermark)
 
     def end_epoch(self) -> OperatorSnapshot:
         """Write the state through."""
@@ -438,12 +441,16 @@ class GeneralWindowOperator(KeyedOperator):
             return
         if not self._assignment.merges_sessions:
             return
+        context = self._context
+        # These are no new timers: they count at the end of the keys as well.
+        is_ending, context.is_ending = context.is_ending, False
         for session in self._sets.of(key).windows:
             if session.start <= window.start and window.end <= session.end:
                 place = self._assignment.place_of(session)
-                self._context.set_window(key, place.namespace)
-                self._context.register_event_time_timer(place.max_timestamp)
+                context.set_window(key, place.namespace)
+                context.register_event_time_timer(place.max_timestamp)
                 self._register_cleanup(place)
+        context.is_ending = is_ending
 
     def _clear_all(self, key: CacheKey, place: Place, states: StateWindows) -> None:
         """End a window."""

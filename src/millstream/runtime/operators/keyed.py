@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.common.field_access import column_of, field_of
+from millstream.runtime.batch import MAX_TIMESTAMP
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, index_reached, private_copy, user_error
 from millstream.state.key_groups import key_group_range
@@ -97,6 +98,14 @@ class KeyedOperator(FunctionOperator):
     def begin_epoch(self, epoch: EpochContext) -> None:
         """Take the restored state."""
         self.keyed_state.begin_epoch(store_of(epoch), epoch.processing_time)
+
+    def is_end_of_keys(self, watermark: int) -> bool:
+        """Whether ``watermark`` ends every key: the one watermark that there is in BATCH mode.
+
+        As in Flink, timers that user code registers from then on are ignored, else one that
+        registers the next would never end.
+        """
+        return self.context.batch_mode and watermark == MAX_TIMESTAMP
 
     def end_epoch(self) -> OperatorSnapshot:
         """Write the state through."""

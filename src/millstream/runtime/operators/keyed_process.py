@@ -78,9 +78,11 @@ class KeyedProcessOperator(KeyedOperator):
     def begin_epoch(self, epoch: EpochContext) -> None:
         """Take the restored state; fire the processing-time timers that are due."""
         super().begin_epoch(epoch)
+        self._service.quiesced = False
         self._service.watermark = epoch.watermark
         self._service.processing_time = epoch.processing_time
-        self._fire_processing_time(epoch.processing_time)
+        if not self.context.batch_mode:
+            self._fire_processing_time(epoch.processing_time)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Process all records."""
@@ -111,16 +113,18 @@ class KeyedProcessOperator(KeyedOperator):
         collector.flush()
 
     def process_watermark(self, watermark: int) -> None:
-        """Fire the timers that are due, in order of time, then pass the watermark on."""
+        """Fire the timers that are due, in order of time, then pass the watermark on.
+
+        In BATCH mode the maximum is the end of every key.  Processing-time timers fire then too,
+        before the maximum is passed on: behind it what they emit would be late.
+        """
         self._service.watermark = watermark
+        self._service.quiesced = self.is_end_of_keys(watermark)
         fired = self.keyed_state.timers.advance_event_time(watermark)
         self._fire(fired, TimeDomain.EVENT_TIME)
-        self.output.emit_watermark(watermark)
-
-    def end_input(self) -> None:
-        """In BATCH mode fire the pending processing-time timers; else they are dropped."""
-        if self.context.batch_mode:
+        if self._service.quiesced:
             self._fire_processing_time(MAX_TIMESTAMP)
+        self.output.emit_watermark(watermark)
 
     def _fire_processing_time(self, now: int) -> None:
         fired = self.keyed_state.timers.advance_processing_time(now)

@@ -8,6 +8,9 @@ What it is not: where watermarks of several channels are merged (``runtime/excha
 Watermarks from upstream are not passed on, except by ``WatermarkStrategy.preserve`` and the
 maximum that ends a bounded input.
 
+In BATCH mode that maximum is the only watermark, as in Flink: the strategy's generator is not even
+made, nothing is idle, and only the timestamp assigner is used.
+
 After a change of parallelism every subtask in mid-stream goes on with the generator that was
 furthest behind: it may be late, never early.
 
@@ -83,11 +86,8 @@ class TimestampsWatermarksOperator(Operator):
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
         """Take the user's strategy."""
-        self._strategy = strategy
-        self._preserves = strategy.origin is TimeOrigin.PRESERVED
-        self._ingests = strategy.origin is TimeOrigin.INGESTED
-        self._every = strategy.emit_every
-        self._interval = strategy.emit_interval
+        self._interval: int | None = None
+        self._take(strategy)
         self._source_idle: bool | None = None
         self._now = 0
         self._records = 0
@@ -95,8 +95,17 @@ class TimestampsWatermarksOperator(Operator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Take the surroundings, and the interval from the configuration."""
         super().setup(context, output)
+        if context.batch_mode:
+            self._take(self._strategy.for_batch())
         if self._interval is None and self._every is None:
             self._interval = context.configuration.get(options.AUTO_WATERMARK_INTERVAL)
+
+    def _take(self, strategy: WatermarkStrategy) -> None:
+        self._strategy = strategy
+        self._preserves = strategy.origin is TimeOrigin.PRESERVED
+        self._ingests = strategy.origin is TimeOrigin.INGESTED
+        self._every = strategy.emit_every
+        self._interval = strategy.emit_interval
 
     def begin_epoch(self, epoch: EpochContext) -> None:
         """Restore the generator."""
@@ -112,7 +121,7 @@ class TimestampsWatermarksOperator(Operator):
         self._last_emit = state["last_emit"]
         self._since_emit = state["since_emit"]
         self._watermarks = _Watermarks(self._emitted, self._now)
-        if self._ingests:
+        if self._ingests and not self.context.batch_mode:
             # Records of this epoch have its time, so all earlier ones are complete.
             self._watermarks.emit_watermark(self._now - 1)
             self._advance()

@@ -43,7 +43,7 @@ class WindowTriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         self.states = NamespacedStates(keyed, "windows.trigger")
         self.watermark = MIN_TIMESTAMP
         self.processing_time = 0
-        #: Set while the end of the input fires all timers there are: new ones would never end.
+        #: Set while the end of the keys (BATCH mode) fires all timers: new ones are ignored.
         self.is_ending = False
         #: The namespaces of the windows that became the current one, in ``on_merge``.
         self.merged: Sequence[bytes] = ()
@@ -77,9 +77,10 @@ class WindowTriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
 
     def register_event_time_timer(self, time: int) -> None:
         """Register for the current key and window."""
-        self._timers.register_event_time(
-            self._keyed.current_key, self._namespace, _within_long(time)
-        )
+        if not self.is_ending:
+            self._timers.register_event_time(
+                self._keyed.current_key, self._namespace, _within_long(time)
+            )
 
     def delete_processing_time_timer(self, time: int) -> None:
         """Take back for the current key and window."""
