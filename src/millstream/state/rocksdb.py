@@ -51,11 +51,13 @@ _CACHE_SIZE: Final = 64 * _MEBIBYTE
 #: Two of them make the most that unflushed writes may take.
 _WRITE_BUFFER: Final = 32 * _MEBIBYTE
 _BATCH: Final = 10_000
-#: ``get_many`` of a good part of all entries reads them all in order, which is ten times faster
-#: per entry: from this many keys on, if that reads at most so many times more, and entries are
-#: no longer than this many bytes on average.
+#: ``get_many`` of a good part of all entries reads them all in order: from this many keys on, if
+#: that reads at most so many times more, and entries are no longer than this many bytes on average.
+#: Measured in CPU time over 0.1, 1 and 4 million entries of 12 and 200 bytes, the two ways cross at
+#: 3 to 4 for keys that are there and at 2 to 3 for keys that are not: these cost least one by one,
+#: for Bloom filters answer for most of them.
 _SCAN_FROM: Final = 1_000
-_SCAN_FACTOR: Final = 8
+_SCAN_FACTOR: Final = 3
 _SCAN_ENTRY: Final = 512
 #: With more files than this on level 0, a snapshot waits for compaction: epochs may be too short
 #: for it to be done in the background.
@@ -89,7 +91,9 @@ def _options() -> Options:
     options.set_max_log_file_size(_MEBIBYTE)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
-    options.set_skip_stats_update_on_db_open(True)
+    # A store is opened for each epoch: without statistics of its files (of 20 at most) RocksDB
+    # takes it for empty, and everything that goes by the number of keys goes wrong.
+    options.set_skip_stats_update_on_db_open(False)
     # Files that compaction replaces are still hard links of a snapshot; deleting is cheap.
     options.set_max_open_files(512)
     return options
@@ -166,7 +170,8 @@ class RocksDBStore:
     def _is_worth_a_scan(self, wanted: int) -> bool:
         """Whether reading everything is cheaper than reading ``wanted`` single keys."""
         total = self._number("rocksdb.estimate-num-keys")
-        if total > wanted * _SCAN_FACTOR:
+        # None: the store is empty, or full of deletions, which a scan would have to pass.
+        if not 0 < total <= wanted * _SCAN_FACTOR:
             return False
         size = self._number("rocksdb.estimate-live-data-size")
         size += self._number("rocksdb.cur-size-all-mem-tables")
