@@ -8,7 +8,10 @@ What it is not: a profiler.
 
 Usage, in the root of the repository::
 
-    python -m bench [--quick] [--only NAME] [--repeat N] [--sink parquet|discard]
+    python -m bench [--quick] [--only NAME] [--repeat N] [--sink parquet|discard] [--source DIR]
+
+``--only growing`` measures what shall not grow with the size of a job (``bench/growing.py``).
+``PYTHONPATH=<older checkout>/src`` in the environment measures that one's ``millstream`` instead.
 
 Read next: ``bench/workloads.py``.
 """
@@ -31,6 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.check import CheckFailedError, check
+from bench.growing import Point, quantities, render_growing, verdicts
 from bench.measure import MemorySampler, Outcome
 from bench.report import (
     Line,
@@ -97,17 +101,23 @@ def _run(measurement: Measurement, sink: str) -> Run:
 
 
 def _execute(measurement: Measurement, sink: str, scratch: Path) -> int:
+    """Start a measurement and wait for its end; returns the peak memory in bytes."""
+    dataset = measurement.dataset
+    arguments = [*measurement.arguments]
+    arguments += ["--events", str(dataset.events), "--keys", str(dataset.keys)]
+    arguments += ["--files", str(dataset.files), "--sink", sink]
+    return _execute_module(measurement.name, measurement.module, arguments, scratch)
+
+
+def _execute_module(name: str, module: str, arguments: list[str], scratch: Path) -> int:
     """Start the process and wait for its end; returns the peak memory in bytes.
 
     Raises:
         RuntimeError: it failed or took too long; the message ends with its last words.
     """
-    dataset = measurement.dataset
-    command = [sys.executable, "-m", f"bench.{measurement.module}", *measurement.arguments]
-    command += ["--events", str(dataset.events), "--keys", str(dataset.keys)]
-    command += ["--files", str(dataset.files), "--sink", sink]
+    command = [sys.executable, "-m", f"bench.{module}", *arguments]
     command += ["--scratch", str(scratch), "--report", str(scratch / "report.json")]
-    paths = [str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    paths = [os.environ.get("PYTHONPATH", ""), str(_ROOT), str(_ROOT / "src")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     log = scratch / "log.txt"
     with log.open("wb") as stream:
@@ -130,7 +140,7 @@ def _execute(measurement: Measurement, sink: str, scratch: Path) -> int:
     if code != 0:
         reason = "took too long" if code == -1 else f"ended with {code}"
         last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        message = f"{measurement.name} {reason}:\n{last}"
+        message = f"{name} {reason}:\n{last}"
         raise RuntimeError(message)
     return memory.peak
 
@@ -141,6 +151,29 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         return
     process.wait()
+
+
+def _grow(only: str, *, quick: bool) -> tuple[list[Point], bool]:
+    """Measure the growing quantities that are asked for; whether one failed."""
+    points: list[Point] = []
+    failed = False
+    for quantity in quantities(quick=quick):
+        if only not in f"growing {quantity.name} {' '.join(quantity.arguments)}":
+            continue
+        for size in quantity.sizes:
+            scratch = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
+            try:
+                arguments = [*quantity.arguments, "--size", str(size)]
+                _execute_module(quantity.name, quantity.module, arguments, scratch)
+                figures = Outcome.load(scratch / "report.json").figures
+            except RuntimeError as error:
+                sys.stderr.write(f"{error}\n")
+                figures, failed = {}, True
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+            points.append(Point(quantity, size, figures))
+            sys.stderr.write(f"{quantity.name:40} {size:12,}  {figures}\n")
+    return points, failed
 
 
 class Bench:
@@ -190,7 +223,9 @@ class Bench:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="200,000 events instead of 2,000,000")
-    parser.add_argument("--only", default="", help="names that contain this: count, idle, 50000")
+    parser.add_argument(
+        "--only", default="", help="names that contain this: count, idle, 50000, growing"
+    )
     parser.add_argument("--repeat", type=int, default=1, help="median of so many runs")
     parser.add_argument(
         "--sink",
@@ -221,7 +256,9 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
     return lines
 
 
-def _save(bench: Bench, lines: list[Line], arguments: argparse.Namespace) -> Path:
+def _save(
+    bench: Bench, lines: list[Line], points: list[Point], arguments: argparse.Namespace
+) -> Path:
     content = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": {"cores": os.cpu_count(), "platform": platform.platform()},
@@ -229,6 +266,7 @@ def _save(bench: Bench, lines: list[Line], arguments: argparse.Namespace) -> Pat
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "options": vars(arguments),
         "lines": [asdict(line) for line in lines],
+        "growing": [asdict(point) for point in points],
         "runs": [asdict(run) for runs in bench.runs.values() for run in runs],
     }
     _RESULTS.mkdir(exist_ok=True)
@@ -242,15 +280,19 @@ def main() -> int:
     arguments = _arguments()
     bench = Bench(sink=arguments.sink, repeat=arguments.repeat)
     lines = _lines(bench, arguments)
-    if not lines:
+    points, failed = _grow(arguments.only, quick=arguments.quick)
+    if not lines and not points:
         sys.stderr.write(f"no measurement has {arguments.only!r} in its name\n")
         return 2
-    path = _save(bench, lines, arguments)
-    loads = [run.load for runs in bench.runs.values() for run in runs]
-    sys.stdout.write(render(lines, arguments.sink, max(loads)))
+    path = _save(bench, lines, points, arguments)
+    if lines:
+        loads = [run.load for runs in bench.runs.values() for run in runs]
+        sys.stdout.write(render(lines, arguments.sink, max(loads)))
+    if points:
+        sys.stdout.write(render_growing(points))
     sys.stdout.write(f"\nwritten to {path}\n")
-    behind = arguments.strict and any(line.verdict == "behind" for line in lines)
-    return 1 if bench.failed or behind else 0
+    behind = "behind" in [line.verdict for line in lines] + verdicts(points)
+    return 1 if bench.failed or failed or (arguments.strict and behind) else 0
 
 
 if __name__ == "__main__":

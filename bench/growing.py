@@ -1,0 +1,114 @@
+"""Quantities that shall not grow with what a job has: which, at which sizes, how much is allowed.
+
+What it is: a ``Quantity`` is one module measured at growing sizes, each in a process of its own,
+called with ``--size``, ``--scratch``, ``--report`` and the quantity's own arguments.  It leaves an
+``Outcome`` (``bench/measure.py``) whose figures are ``seconds`` (median), ``longest_seconds`` and
+``cpu_seconds`` (mean), or those of them that have a meaning.  To add one: a module and a line in
+``quantities``.
+
+What it is not: a comparison with a peer; those are in ``bench/workloads.py``.
+
+Read next: ``bench/growing_state.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Point", "Quantity", "quantities", "render_growing", "verdicts"]
+
+_HEADINGS = ("growing quantity", "size", "median", "longest", "CPU", "growth", "target", "")
+#: In order of the columns, with their format.
+_FIGURES = ("seconds", "longest_seconds", "cpu_seconds")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One quantity at growing sizes."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    sizes: tuple[int, ...]
+    #: ``cpu_seconds`` (else ``seconds``) at the largest size, divided by that at the first one, is
+    #: to be at most this; None: for information.
+    at_most: float | None = None
+    #: What the figures are counted in.
+    unit: str = "s"
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a quantity was at one size."""
+
+    quantity: Quantity
+    size: int
+    figures: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def cost(self) -> float:
+        """What is compared between sizes; 0 if it was not measured."""
+        return self.figures.get("cpu_seconds", self.figures.get("seconds", 0.0))
+
+
+def quantities(*, quick: bool) -> tuple[Quantity, ...]:
+    """All of them, in the order in which they are printed; ``quick`` leaves out the largest."""
+
+    def state(name: str, workload: str, *sizes: int, at_most: float | None = None) -> Quantity:
+        some = sizes[:-1] if quick and len(sizes) > 1 else sizes
+        unit = "s/GiB" if workload == "restored" else "s"
+        arguments = ("--workload", workload)
+        return Quantity(name, "growing_state", arguments, some, at_most, unit)
+
+    return (
+        state("epoch, 1,000 of so many keys", "touched", 10_000, 1_000_000, 10_000_000, at_most=5),
+        state("epoch, 20,000 of so many keys", "churned", 1_000_000, 10_000_000, at_most=5),
+        state("500,000 new keys, up to", "loaded", 1_000_000, 2_000_000, 4_000_000, at_most=3),
+        state("restore of so many long values", "restored", 500_000, 2_000_000, at_most=2),
+    )
+
+
+def _cells(point: Point, first: Point, last: Point) -> tuple[str, ...]:
+    quantity = point.quantity
+    figures = [
+        f"{point.figures[name]:.3f} {quantity.unit}" if name in point.figures else "-"
+        for name in _FIGURES
+    ]
+    growth = target = verdict = ""
+    if point is last and last is not first:
+        ratio = last.cost / first.cost if first.cost and last.cost else 0.0
+        growth = f"{ratio:.1f} x" if ratio else "-"
+        if quantity.at_most is not None:
+            target = f"<= {quantity.at_most:.1f} x"
+            verdict = "failed" if not ratio else "ok" if ratio <= quantity.at_most else "behind"
+    return (quantity.name, f"{point.size:,}", *figures, growth, target, verdict)
+
+
+def verdicts(points: list[Point]) -> list[str]:
+    """Of each quantity with a target: "ok", "behind" or "failed"."""
+    return [row[-1] for row in _rows(points) if row[-1]]
+
+
+def _rows(points: list[Point]) -> list[tuple[str, ...]]:
+    rows = []
+    for point in points:
+        same = [other for other in points if other.quantity == point.quantity]
+        rows.append(_cells(point, same[0], same[-1]))
+    return rows
+
+
+def render_growing(points: list[Point]) -> str:
+    """The table as text."""
+    rows = [_HEADINGS, *_rows(points)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    rows.insert(1, tuple("-" * width for width in widths))
+    text = []
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column in {0, len(_HEADINGS) - 1} else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        text.append("  ".join(cells).rstrip())
+    text.append("")
+    text.append("Growth: CPU time (else the median) at the largest size by that at the first one.")
+    return "\n" + "\n".join(text) + "\n"
