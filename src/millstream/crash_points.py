@@ -28,6 +28,10 @@ ENVIRONMENT_VARIABLE: Final = "MILLSTREAM_CRASH"
 #: Set beside it by the driver so that workers, which Spark puts into a process group of their
 #: own, can kill the driver's group: the process group id of the driver.
 GROUP_VARIABLE: Final = "MILLSTREAM_CRASH_GROUP"
+#: What to kill instead of the driver's group: ``jvm``, Spark's, as the system does when memory runs
+#: out; the driver and whoever passed the point go on.
+VICTIM_VARIABLE: Final = "MILLSTREAM_CRASH_VICTIM"
+JVM: Final = "jvm"
 #: A directory in which passings are counted across processes and restarts.
 COUNT_VARIABLE: Final = "MILLSTREAM_CRASH_DIRECTORY"
 
@@ -128,6 +132,8 @@ def arm(value: str, action: Callable[[str], None] | None = None) -> None:
 def crash_point(name: str) -> None:
     """Die here, with the whole process group of the driver, if ``name`` is armed.
 
+    With ``MILLSTREAM_CRASH_VICTIM=jvm`` Spark's JVM dies alone.
+
     Raises:
         KeyError: the name is not in the registry (only when some point is armed).
     """
@@ -139,7 +145,10 @@ def crash_point(name: str) -> None:
     passings, wanted = _passings(name), _armed[name]
     if _action is None:
         if passings >= wanted:
-            kill_driver_group()
+            if os.environ.get(VICTIM_VARIABLE) == JVM:
+                kill_jvm()
+            else:
+                kill_driver_group()
     elif passings == wanted:
         del _armed[name]  # without a directory that counts, the action is not to be repeated
         _action(name)
@@ -151,6 +160,19 @@ def kill_driver_group() -> None:
     with contextlib.suppress(ProcessLookupError):  # the group may already be dead
         os.killpg(group, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_jvm() -> None:
+    """Kill Spark's JVM, which is in the driver's process group; nothing happens if it is gone."""
+    group = int(os.environ.get(GROUP_VARIABLE, "0")) or os.getpgrp()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            same = os.getpgid(int(process.name)) == group
+            if (
+                same
+                and b"org.apache.spark.deploy.SparkSubmit" in (process / "cmdline").read_bytes()
+            ):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _passings(name: str) -> int:

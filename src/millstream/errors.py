@@ -14,6 +14,7 @@
     │   └── PermanentSinkError          the target refuses for good: it would again
     ├── StateError                      keyed state cannot be read, written or restored
     ├── JobError                        a job ended in failure, after its restarts
+    ├── EngineError                     Spark's JVM does not start, or has ended
     └── CheckpointError                 the checkpoint directory cannot be used
         ├── ForeignCheckpointError      it belongs to another job
         ├── UnknownFormatError          it was written by an unknown format version
@@ -31,6 +32,7 @@ __all__ = [
     "CheckpointError",
     "ConfigurationError",
     "CorruptCheckpointError",
+    "EngineError",
     "FencedError",
     "ForeignCheckpointError",
     "InconsistentEpochError",
@@ -125,3 +127,7 @@ class InconsistentEpochError(CheckpointError):
 
 class JobError(MillstreamError):
     """The job ended in failure, after the restarts its strategy allows."""
+
+
+class EngineError(MillstreamError):
+    """What runs the tasks (Spark's JVM) does not start, or has ended: no restart can help."""

@@ -9,11 +9,13 @@ in one input file, so the order of its records is that of the file.  Nothing is 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.common import Configuration, Duration, Row, Types, WatermarkStrategy
+from millstream.crash_points import VICTIM_VARIABLE
 from millstream.datastream import (
     AggregateFunction,
     KeyedProcessFunction,
@@ -156,7 +158,9 @@ def main(arguments: list[str]) -> None:
     if arguments[4] != "mini":
         configuration.set_string("millstream.spark.master", arguments[4])
     configuration.set_string("millstream.local-directory", str(Path(checkpoints) / "local"))
-    configuration.set_string("restart-strategy.type", "none")
+    # A driver that is left without a JVM must not start again, whatever its strategy.
+    lives_on = bool(os.environ.get(VICTIM_VARIABLE))
+    configuration.set_string("restart-strategy.type", "exponential-delay" if lives_on else "none")
     # The job is started some ninety times: what the JVM saves at the start counts.
     configuration.set_string(
         "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -4,6 +4,9 @@ Each chain starts the job again and again; each start is killed at another crash
 the last is left to finish.  After every kill a reader must see no row twice and no row that is
 not in the independent answer; at the end it sees all of them, and the order per key is kept.
 
+On Spark the JVM is killed alone as well, as the system does when memory runs out: the driver must
+end by itself, with an error that names it, and claim nothing that a healthy replacement may have.
+
 Most chains run in one process without Spark (the same tasks, coordinator and sinks), forked from
 one that has imported everything, but for the last start of each; the first seed is run on Spark as
 well, each start that is killed with a JVM of its own, and ``make soak`` runs on Spark alone.
@@ -17,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -35,8 +39,10 @@ from tests.recovery.recovery_data import (
     write_input,
 )
 
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.crash_points import points_of
+from millstream.crash_points import JVM, points_of
 from millstream.testing.crash import Run, run_once
 
 if TYPE_CHECKING:
@@ -66,6 +72,9 @@ DECISIVE: Final = [
 #: A start on Spark takes a quarter of a minute; the other points are left to ``make soak``.
 SPARK_POINTS: Final = 6
 RANDOM_KILLS: Final = 1
+#: Of the JVM alone, and where.
+JVM_POINTS: Final = [*DECISIVE, "log.open.before", "recover.abort.before", "sink.prepare.after"]
+JVM_KILLS: Final = 2
 DEADLINE: Final = 240.0
 
 #: (key, id, n, total)
@@ -98,8 +107,15 @@ class Chain:
             *self.more,
         ]
 
-    def start(self, crash: str = "", kill_after: float | None = None, *, slow: bool = True) -> Run:
-        """Start the job; it is killed, or reaches its end."""
+    def start(
+        self,
+        crash: str = "",
+        kill_after: float | None = None,
+        *,
+        slow: bool = True,
+        victim: str = "",
+    ) -> Run:
+        """Start the job; it is killed, loses its JVM (``victim``), or reaches its end."""
         self.starts += 1
         arguments = self.arguments(slow=slow)
         directory = self.directory / "runs" / f"{self.starts}-{crash.replace(':', '-')}"
@@ -114,10 +130,18 @@ class Chain:
                 crash=crash,
                 kill_after=kill_after,
                 deadline=DEADLINE,
+                victim=victim,
             )
-        assert run.killed or run.exit_code == 0, f"{self}, start {self.starts}:\n{run.output}"
-        self.check(whole=not run.killed)
+        done = run.exit_code == 0
+        expected = run.exit_code == 1 if victim else run.killed or done
+        assert expected, f"{self}, start {self.starts}:\n{run.output}"
+        self.check(whole=done)
         return run
+
+    def generation(self) -> int:
+        """How often a run took the job over."""
+        log = ManifestLog(LocalStorage(self.directory / "checkpoints"))
+        return max(entry.generation for entry in log.entries())
 
     def check(self, *, whole: bool) -> None:
         """What a reader sees now is right, and at the end complete."""
@@ -183,6 +207,18 @@ def _kill_at(chain: Chain, points: list[str], chance: random.Random) -> None:
         assert run.killed, f"{chain}: crash point {point} was not reached\n{run.output}"
 
 
+def _kill_jvm_at(chain: Chain, points: Sequence[str], chance: random.Random) -> None:
+    """The driver ends by itself, and no run of it but the first takes the job over."""
+    for point in points:
+        before = chain.generation()
+        passing = 1 if point.startswith(("recover.", "log.")) else chance.choice([1, 1, 2])
+        run = chain.start(f"{point}:{passing}", victim=JVM)
+        assert re.search(r"EngineError: Spark's JVM \(process \d+\) was killed", run.output), (
+            f"{chain}: {point}\n{run.output}"
+        )
+        assert chain.generation() == before + 1, f"{chain}: {point}\n{run.output}"
+
+
 def _kill_at_random(chain: Chain, kills: int, chance: random.Random) -> None:
     """Kill at moments spread over a run's life: the first run tells how long that is."""
     alive = 8.0
@@ -228,6 +264,7 @@ def test_every_crash_point_and_random_moments_on_spark(
     chance.shuffle(points)
     chosen = (chance.sample(DECISIVE, len(DECISIVE)) + points)[: SPARK_POINTS - len(FIRST)]
     _kill_at(chain, FIRST + chosen, chance)
+    _kill_jvm_at(chain, chance.sample(JVM_POINTS, JVM_KILLS), chance)
     _kill_at_random(chain, RANDOM_KILLS, chance)
     # Nobody kills the last driver, so it may be this process, which has a session already.
     recovery_job.main(chain.arguments(slow=False))
@@ -248,6 +285,7 @@ def test_soak(tmp_path: Path, server: PostgresServer, broker: Broker) -> None:
         points = sorted(set(POINTS) - set(FIRST))
         chance.shuffle(points)
         _kill_at(chain, points[: chance.randrange(1, 8)], chance)
+        _kill_jvm_at(chain, chance.sample(JVM_POINTS, chance.randrange(1, 4)), chance)
         _kill_at_random(chain, 3, chance)
         chain.start(slow=False)
         kills += chain.starts - 1

@@ -142,6 +142,56 @@ def test_second_driver_fences_the_first(
     assert job.problem(output) is None
 
 
+@pytest.mark.usefixtures("spark")  # which sets PYTHONPATH
+def test_a_driver_without_its_jvm_ends_and_leaves_the_job_to_another(
+    make: Make, job: Any, tmp_path: Path, eventually: Eventually
+) -> None:
+    """Else it would start again for ever, and fence the healthy driver each time."""
+    output, log_path = tmp_path / "output", tmp_path / "log"
+    with log_path.open("w") as log:
+        first = subprocess.Popen(
+            [sys.executable, str(JOB), "wait", str(tmp_path)],
+            cwd=tmp_path,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+
+            def half_done() -> bool:
+                assert first.poll() is None, log_path.read_text()
+                return bool(len(job.rows(output)) == job.NUMBERS // 2)
+
+            eventually(half_done, "the first half by the first driver")
+            jvm = _jvm_of(first.pid)
+            os.kill(jvm, signal.SIGKILL)
+            env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+            job.add_job(env, output, go=tmp_path / "go")
+            second = env.execute_async("counting")
+            first.wait(60)  # beside the second, which waits
+            (tmp_path / "go").touch()
+            second.get_job_execution_result()
+        finally:
+            _end(first)
+    text = log_path.read_text()
+    assert first.returncode == 1, text
+    assert f"EngineError: Spark's JVM (process {jvm}) was killed with SIGKILL" in text
+    assert "restarting in" not in text
+    log_of_manifests = ManifestLog(LocalStorage(tmp_path / "checkpoints", fsync=False))
+    assert max(entry.generation for entry in log_of_manifests.entries()) == 2
+    assert job.problem(output) is None
+
+
+def _jvm_of(driver: int) -> int:
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == driver and b"SparkSubmit" in (process / "cmdline").read_bytes():
+                return int(process.name)
+    message = f"process {driver} has no JVM"
+    raise AssertionError(message)
+
+
 class WaitAndFail(MapFunction):
     """Waits in a task until the test has done what it wants meanwhile, and fails."""
 

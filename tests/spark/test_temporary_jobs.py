@@ -25,7 +25,7 @@ def job_of(directory: Path) -> _Job:
     env = StreamExecutionEnvironment.get_execution_environment()
     rows = env.from_collection([(1,)], ROW).uid("rows")
     rows.sink_to(FileSink.csv(str(directory))).uid("out")
-    return _Job(env.get_job_graph("temporary"), cast("Any", None), [])
+    return _Job(env.get_job_graph("temporary"), cast("Any", None), [], cast("Any", None))
 
 
 def prepare(job: _Job, epoch: int, generation: int) -> list[Committable]:

@@ -20,6 +20,7 @@ from millstream.common import options
 from millstream.errors import (
     ConfigurationError,
     CorruptCheckpointError,
+    EngineError,
     FencedError,
     ForeignCheckpointError,
     MalformedRecordError,
@@ -55,6 +56,7 @@ _UNLIMITED: Final = ("infinite", str(2**31 - 1))
 _FINAL: Final = (
     ConfigurationError,
     CorruptCheckpointError,
+    EngineError,
     FencedError,
     ForeignCheckpointError,
     ProgramError,
@@ -155,9 +157,10 @@ class ExponentialDelay(RestartStrategy):
 class GiveUpOnRepeats(RestartStrategy):
     """Another strategy, but no restart where it cannot help.
 
-    That is: the program, its configuration or the checkpoint directory is wrong; a newer run has
-    taken over (a restart would fence that run in turn); or user code failed with the same message
-    ``max_repeats`` times in a row without any progress, so it will fail on that record for ever.
+    That is: the program, its configuration or the checkpoint directory is wrong; the engine is
+    gone; a newer run has taken over (a restart would fence that run in turn); or user code failed
+    with the same message ``max_repeats`` times in a row without any progress, so it will fail on
+    that record for ever.
 
     What a target refuses for good counts without its message: of several records that it refuses
     each try may meet another one first, and names in the message may be those of one attempt.

@@ -10,6 +10,7 @@ Read next: ``spark/epoch_driver.py``, ``checkpoint/coordinator.py``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -32,6 +33,7 @@ from millstream.common import options
 from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.datastream.job_client import JobExecutionResult, JobStatus
 from millstream.errors import (
+    EngineError,
     FencedError,
     JobError,
     MillstreamError,
@@ -51,6 +53,7 @@ from millstream.runtime.split_log import SplitLog
 from millstream.spark.epoch_driver import EpochDriver, EpochSettings
 from millstream.spark.epoch_job import EpochJob, spark_source_frame
 from millstream.spark.errors import original_error
+from millstream.spark.java_process import JavaProcess
 from millstream.spark.session import get_session, streaming_options
 from millstream.spark.split_source import OffsetServer, SplitSource
 
@@ -70,6 +73,8 @@ __all__ = ["SparkJobClient", "submit"]
 
 _LOG: Final = logging.getLogger("millstream")
 _POLL_SECONDS: Final = 0.02
+#: As long as Spark waits for a query to stop (``spark.sql.streaming.stopTimeout``).
+_STOP_SECONDS: Final = 30.0
 
 
 def submit(
@@ -95,23 +100,32 @@ def submit(
         # Workers inherit it from the JVM, so it is set before that starts.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
     session = get_session(job_graph.configuration)
-    job = _Job(job_graph, session, spark_dataframes or [])
+    # Before anything is written: a session whose JVM is gone can run nothing.
+    java = JavaProcess(session)
+    job = _Job(job_graph, session, spark_dataframes or [], java)
     client = SparkJobClient(job)
     client.start()
     return client
 
 
 #: Errors whose message names what is wrong and where.
-_PLAIN_ERRORS: Final = (UserFunctionError, ProgramError, SourceError, SinkError)
+_PLAIN_ERRORS: Final = (EngineError, UserFunctionError, ProgramError, SourceError, SinkError)
 
 
 class _Job:
     """What is fixed when a job is submitted."""
 
-    def __init__(self, graph: JobGraph, session: SparkSession, frames: list[DataFrame]) -> None:
+    def __init__(
+        self,
+        graph: JobGraph,
+        session: SparkSession,
+        frames: list[DataFrame],
+        java: JavaProcess,
+    ) -> None:
         self.graph = graph
         self.session = session
         self.frames = frames
+        self.java = java
         configuration = graph.configuration
         directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
         #: Without a checkpoint directory the job is exactly-once for as long as this process
@@ -320,6 +334,8 @@ class _Run:
     def execute(self, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False); raises if it failed."""
         job = self._job
+        # Before the generation: a run that cannot do anything must not stop one that can.
+        job.java.require()
         coordinator = job.new_coordinator(self._pending)
         job.coordinator = coordinator
         sources = [node.source for node in job.graph.nodes.values() if node.source is not None]
@@ -338,6 +354,9 @@ class _Run:
                 started.append(source)
             return self._run_query(coordinator, cancelled)
         except Exception as error:
+            lost = job.java.lost()
+            if lost is not None:
+                raise lost from error
             if not isinstance(error, FencedError) and coordinator.is_fenced():
                 message = (
                     f"a newer run has taken job {job.graph.job_name!r} over, so this one does not "
@@ -362,10 +381,16 @@ class _Run:
             self._settings(),
             self._epoch_done,
         )
-        server = OffsetServer(initial_offset(), driver.latest_offset)
-        query: StreamingQuery | None = None
-        try:
+        with contextlib.ExitStack() as closing:
+            closing.callback(broadcast.unpersist)
+            # A commit that is under way when the JVM ends goes on in its thread, and uses what the
+            # end of the run closes.
+            closing.callback(driver.wait_until_idle, _STOP_SECONDS)
+            server = OffsetServer(initial_offset(), driver.latest_offset)
+            closing.callback(server.close)
             query = self._start_query(driver, server)
+            closing.callback(query.stop)
+            closing.callback(driver.ending.set)
             # Spark runs the jobs of a query in the group of this name.
             run_id = str(query.runId)
             driver.cancel_jobs = lambda: job.session.sparkContext.cancelJobGroup(run_id)
@@ -376,12 +401,6 @@ class _Run:
             if cancelled.is_set():
                 return False
             raise driver.error or server.error or query.exception() or JobError("query ended")
-        finally:
-            driver.ending.set()
-            if query is not None:
-                query.stop()
-            server.close()
-            broadcast.unpersist()
 
     def _planner(self) -> SourcePlanner:
         job, configuration = self._job, self._job.graph.configuration

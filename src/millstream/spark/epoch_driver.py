@@ -98,6 +98,8 @@ class EpochDriver:
         self.error: BaseException | None = None
         #: The run ends: nobody needs to wait for anything.
         self.ending = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
         #: Gives up what Spark is running for the query; set once the query is known.
         self.cancel_jobs: Callable[[], None] = lambda: None
 
@@ -113,6 +115,7 @@ class EpochDriver:
 
     def __call__(self, rows: DataFrame, epoch: int) -> None:
         """The body of ``foreachBatch``."""
+        self._idle.clear()
         try:
             self._run(rows, epoch)
         except BaseException as error:  # noqa: BLE001 - told to Spark in short form
@@ -123,6 +126,12 @@ class EpochDriver:
             kind = f"{type(cause).__module__}.{type(cause).__qualname__}"
             message = f"{kind}: {str(cause)[:_SHOWN_TO_SPARK]}"
             raise JobError(message) from None
+        finally:
+            self._idle.set()
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Wait until no epoch runs, at most so long."""
+        self._idle.wait(seconds)
 
     def _run(self, rows: DataFrame, epoch: int) -> None:
         started = time.monotonic()

@@ -31,6 +31,7 @@ from millstream.crash_points import (
     CRASH_POINTS,
     ENVIRONMENT_VARIABLE,
     GROUP_VARIABLE,
+    VICTIM_VARIABLE,
 )
 
 if TYPE_CHECKING:
@@ -163,8 +164,18 @@ def run_once(
     kill_after: float | None = None,
     deadline: float = 120.0,
     environment: Mapping[str, str] | None = None,
+    victim: str = "",
 ) -> Run:
     """Run a program once, with a crash armed or a kill timed; see ``run_until_done``.
+
+    Args:
+        command: as there, and so are the others but one.
+        directory: a fresh one.
+        crash: what to arm.
+        kill_after: seconds.
+        deadline: seconds.
+        environment: added to the environment of this process.
+        victim: "jvm" has the crash kill Spark's JVM alone; the driver is left to end by itself.
 
     Raises:
         ProgramTimeoutError: it took longer than ``deadline`` seconds; it was killed.
@@ -173,7 +184,7 @@ def run_once(
     counts.mkdir(parents=True)
     return _run(
         command,
-        _environment(environment or {}, crash, counts),
+        _environment({**(environment or {}), VICTIM_VARIABLE: victim}, crash, counts),
         directory / "output.txt",
         kill_after,
         deadline,
