@@ -216,7 +216,11 @@ def _kill_jvm_at(chain: Chain, points: Sequence[str], chance: random.Random) -> 
         assert re.search(r"EngineError: Spark's JVM \(process \d+\) was killed", run.output), (
             f"{chain}: {point}\n{run.output}"
         )
-        assert chain.generation() == before + 1, f"{chain}: {point}\n{run.output}"
+        # On a busy machine Spark may give up a worker, and the run starts again before the kill.
+        restarts = re.findall(r"restarting in .* after: (.*)", run.output)
+        assert not [reason for reason in restarts if "refused" in reason or "Java" in reason]
+        claimed = chain.generation() - before
+        assert claimed <= 1 + len(restarts), f"{chain}: {point}\n{run.output}"
 
 
 def _kill_at_random(chain: Chain, kills: int, chance: random.Random) -> None:
