@@ -13,6 +13,7 @@
     ├── SinkError                       a sink cannot be written or committed
     │   └── PermanentSinkError          the target refuses for good: it would again
     ├── StateError                      keyed state cannot be read, written or restored
+    ├── DirectoryError                  a directory of Millstream's is full, read-only, not private
     ├── JobError                        a job ended in failure, after its restarts
     ├── EngineError                     Spark's JVM does not start, or has ended
     └── CheckpointError                 the checkpoint directory cannot be used
@@ -32,6 +33,7 @@ __all__ = [
     "CheckpointError",
     "ConfigurationError",
     "CorruptCheckpointError",
+    "DirectoryError",
     "EngineError",
     "FencedError",
     "ForeignCheckpointError",
@@ -115,6 +117,10 @@ class UnknownFormatError(CheckpointError):
 
 class CorruptCheckpointError(CheckpointError):
     """A file of the checkpoint is missing or its checksum does not match."""
+
+
+class DirectoryError(MillstreamError):
+    """A directory for checkpoints, local state or temporary files cannot be used."""
 
 
 class FencedError(CheckpointError):

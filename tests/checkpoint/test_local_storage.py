@@ -114,11 +114,12 @@ def test_pickles_without_what_it_knows(storage: LocalStorage) -> None:
     assert copy.read("x") == b"1"
 
 
-def test_writes_again_after_the_directory_was_removed(storage: LocalStorage) -> None:
-    storage.write("x", b"1")
-    shutil.rmtree(storage.location)
-    storage.write("x", b"2")
-    assert storage.read("x") == b"2"
+def test_writes_again_after_a_directory_of_it_was_removed(storage: LocalStorage) -> None:
+    storage.write("x/y", b"1")
+    shutil.rmtree(f"{storage.location}/x")
+    shutil.rmtree(f"{storage.location}/temporary")
+    storage.write("x/y", b"2")
+    assert storage.read("x/y") == b"2"
 
 
 def test_uris(tmp_path: Path) -> None:

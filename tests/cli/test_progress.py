@@ -51,6 +51,23 @@ def test_a_line_is_written_at_first_then_every_ten_seconds_and_at_the_end() -> N
     )
 
 
+def test_why_a_job_waits_to_be_started_again_stands_before_the_figures() -> None:
+    lines: list[str] = []
+    clock = Clock()
+    reporter = LineProgressReporter("job", lines.append, 10.0, clock)
+    reporter.update_failure("the checkpoint directory /x is full\nmore")
+    clock.now += 10.0
+    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    assert lines[0] == "job: waiting to start again: the checkpoint directory /x is full ..."
+    assert lines[1].startswith("job: epoch 1 | ")
+    terminal = Terminal()
+    live = LiveProgressReporter("job", terminal)
+    live.update(1, 10, 5.0, 0, 0, 2.0)
+    live.update_failure("the disk is full")
+    live.close()
+    assert "job: waiting to start again: the disk is full | epoch 1 |" in terminal.getvalue()
+
+
 def test_what_is_pending_is_told_when_a_line_is_due() -> None:
     lines: list[str] = []
     clock = Clock()

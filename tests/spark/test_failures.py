@@ -15,12 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import pytest
+from tests.small_disk import SmallDisk, may_mount
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Types
 from millstream.datastream import MapFunction, RestartStrategies
-from millstream.errors import FencedError, JobError, MillstreamError, UserFunctionError
+from millstream.errors import (
+    DirectoryError,
+    FencedError,
+    JobError,
+    MillstreamError,
+    UserFunctionError,
+)
+from millstream.metrics.progress import SilentProgressReporter
+from millstream.spark import driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,6 +199,53 @@ def _jvm_of(driver: int) -> int:
                 return int(process.name)
     message = f"process {driver} has no JVM"
     raise AssertionError(message)
+
+
+class Recorder(SilentProgressReporter):
+    """Keeps what the progress line says of failures."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+
+    def update_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+
+
+def test_a_checkpoint_directory_that_is_full_for_a_while(
+    make: Make,
+    job: Any,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The progress line names it, and the job goes on as its restart strategy says."""
+    if not may_mount(tmp_path):
+        pytest.skip("only root may mount a small file system")
+    progress = Recorder()
+    monkeypatch.setattr(driver, "create_progress_reporter", lambda *_: progress)
+    disk = SmallDisk(tmp_path / "disk", "16m")
+    checkpoints, output = disk.path / "checkpoints", tmp_path / "output"
+    try:
+        env = make(2, {"execution.checkpointing.dir": str(checkpoints)})
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 200))
+        job.add_job(env, output, go=tmp_path / "go")
+        client = env.execute_async("counting")
+        eventually(lambda: len(job.rows(output)) == job.NUMBERS // 2, "the first half")
+        disk.fill()
+        (tmp_path / "go").touch()
+        eventually(lambda: len(progress.failures) >= 2, "a restart that failed, too")
+        full = f"the checkpoint directory {checkpoints} is full"
+        assert all(full in told for told in progress.failures)
+        disk.free()
+        client.get_job_execution_result()
+        assert job.problem(output) is None
+        other = make(2, {"execution.checkpointing.dir": str(checkpoints)})
+        job.add_job(other, output)
+        disk.fill()
+        with pytest.raises(DirectoryError, match=full):
+            other.execute_async("counting")
+    finally:
+        disk.close()
 
 
 class WaitAndFail(MapFunction):

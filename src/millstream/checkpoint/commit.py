@@ -21,7 +21,7 @@ from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.common.pickling import loads
 from millstream.connectors.sink import CommitRequest
 from millstream.crash_points import crash_point
-from millstream.errors import CheckpointError, PermanentSinkError, SinkError
+from millstream.errors import CheckpointError, DirectoryError, PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -322,7 +322,7 @@ class ManifestCommit:
         }
         try:
             self._storage.write(PENDING_FILE, json.dumps(note).encode())
-        except OSError as failure:
+        except (DirectoryError, OSError) as failure:
             _LOG.warning("cannot write %s: %s", PENDING_FILE, failure)
         else:
             self._noted = True

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.recovery import read_checkpoints
-from millstream.errors import CheckpointError
+from millstream.errors import CheckpointError, DirectoryError
 
 if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
@@ -38,7 +38,7 @@ def note_committed(storage: CheckpointStorage, version: int, manifest: Manifest)
         return
     try:
         storage.write(_NAME, json.dumps(_identity(version, manifest)).encode())
-    except OSError as error:
+    except (DirectoryError, OSError) as error:
         _LOG.warning("cannot write %s: %s", _NAME, error)
 
 

@@ -19,7 +19,7 @@ from millstream.checkpoint.digests import difference
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.common.time import MIN_TIMESTAMP
-from millstream.errors import CheckpointError
+from millstream.errors import CheckpointError, DirectoryError
 
 if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, OperatorAck
@@ -256,8 +256,8 @@ def _verify_files(
         if name not in checked:
             try:
                 content = storage.read(name)
-            except OSError as error:
-                checked[name] = f"cannot be read: {error.strerror or error}"
+            except (DirectoryError, OSError) as error:
+                checked[name] = f"cannot be read: {getattr(error, 'strerror', None) or error}"
             else:
                 checked[name] = difference([content], file)
                 result.files += 1

@@ -10,12 +10,16 @@ Read next: ``checkpoint/manifest_log.py``.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.model import FORMAT_VERSION
+from millstream.common.directories import CHECKPOINTS, directory_error
 from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
 
 if TYPE_CHECKING:
@@ -101,6 +105,18 @@ class JobIdentity:
         except (ValueError, TypeError, KeyError) as error:
             message = f"{place} is damaged ({error!r}). Put the file back from a copy."
             raise CorruptCheckpointError(message) from error
+
+    @classmethod
+    def require(cls, storage: CheckpointStorage, job_id: str) -> None:
+        """Make sure, before a run, that the directory is still there: else it would begin anew.
+
+        Raises:
+            DirectoryError: it has gone, or another one is in its place.
+        """
+        found = cls.load(storage)
+        if found is None or found.job_id != job_id:
+            missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise directory_error(CHECKPOINTS, Path(storage.location), missing)
 
     def encode(self) -> bytes:
         """The content of ``job.json``."""

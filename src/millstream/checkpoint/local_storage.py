@@ -4,6 +4,9 @@ What it is: the storage contract over POSIX calls.  A blob is written under ``te
 and then gets its name by a hard link (put-if-absent: ``link`` fails if the name exists) or by a
 rename (replace).  So a reader sees a whole blob or none, whatever crashes when.
 
+Directories and files are made for their owner only, whatever the umask.  What the operating system
+refuses (a full disk, a read-only one) is raised as a DirectoryError; a missing name is not that.
+
 What it is not: a store for object stores; those need a class of their own, with their own
 put-if-absent.  Nor a cleaner: files left in ``temporary/`` by a crash are deleted by
 ``checkpoint/cleanup.py`` like any other file that nothing names.
@@ -13,13 +16,25 @@ Read next: ``checkpoint/manifest_log.py``.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
+from millstream.common.directories import (
+    CHECKPOINTS,
+    LOCAL_STATE,
+    PRIVATE_FILE,
+    directory_error,
+    explained,
+    make_private,
+    probe,
+    require_private,
+)
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,16 +44,18 @@ __all__ = ["TEMPORARY_DIRECTORY", "LocalStorage"]
 
 #: Where blobs are written before they get their name.
 TEMPORARY_DIRECTORY: Final = "temporary"
+_COPY_BYTES: Final = 1 << 20
 
 
 class LocalStorage:
     """Named blobs in a directory.
 
     Nothing is created before the first write, so that a job can still be refused with the
-    directory untouched.
+    directory untouched.  A directory that vanishes while it is used is not made again: a job would
+    begin anew in it.
     """
 
-    def __init__(self, directory: str | Path, *, fsync: bool = True) -> None:
+    def __init__(self, directory: str | Path, *, fsync: bool = True, links: bool = True) -> None:
         """Use ``directory``.
 
         Args:
@@ -46,22 +63,27 @@ class LocalStorage:
                 files there.
             fsync: sync files and directories, so that what was written survives a crash of the
                 machine and not only of the process.
+            links: upload and download by hard links where that is possible.  The copies are then
+                the same file: who can write to one changes the other.
 
         Raises:
             ConfigurationError: it is a URI of another scheme.
         """
         self._root = _path_of(str(directory))
         self._fsync = fsync
+        self._links = links
+        #: It was seen to exist, by this process or the one that sent the storage here.
+        self._seen = False
         #: Directories known to exist, to save a system call per write.
         self._known: set[Path] = set()
 
-    def __getstate__(self) -> tuple[Path, bool]:
+    def __getstate__(self) -> tuple[Path, bool, bool, bool]:
         """What a worker needs: the place, not what this process knows of it."""
-        return self._root, self._fsync
+        return self._root, self._fsync, self._links, self._seen
 
-    def __setstate__(self, state: tuple[Path, bool]) -> None:
+    def __setstate__(self, state: tuple[Path, bool, bool, bool]) -> None:
         """Start in a worker with nothing known."""
-        self._root, self._fsync = state
+        self._root, self._fsync, self._links, self._seen = state
         self._known = set()
 
     def __repr__(self) -> str:
@@ -73,70 +95,98 @@ class LocalStorage:
         """The directory's absolute path."""
         return str(self._root)
 
+    def check(self, *, signed: bool = False) -> None:
+        """Judge the directory before anything is read from it; nothing is written.
+
+        Args:
+            signed: what is in it is verified, so that it may be in reach of others.
+
+        Raises:
+            DirectoryError: others could write to it, or it is not a directory.
+        """
+        require_private(CHECKPOINTS, self._root, signed=signed)
+        with self._explained():
+            if self._root.exists() and not self._root.is_dir():
+                make_private(self._root)  # raises
+
+    def probe(self) -> None:
+        """Make sure that something can be written now.
+
+        Raises:
+            DirectoryError: nothing can be, for the reason that it says.
+        """
+        probe(CHECKPOINTS, self._root)
+        self._seen = True
+
+    def make_directory(self, name: str) -> None:
+        """Make a directory for somebody who writes files there himself."""
+        with self._explained():
+            self._make_directory(self._resolve(name))
+
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create ``name``; False, and nothing written, if it exists."""
         target = self._resolve(name)
-        if target.exists():  # the usual loser is seen without writing anything
-            return False
-        return self._publish(lambda temporary: self._write_file(temporary, content), target)
+        with self._explained():
+            if target.exists():  # the usual loser is seen without writing anything
+                return False
+            return self._publish(lambda temporary: self._write_file(temporary, content), target)
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace ``name``."""
         target = self._resolve(name)
-        temporary = self._temporary()
-        try:
+        with self._explained(), self._temporary() as temporary:
             self._write_file(temporary, content)
             self._make_directory(target.parent)
             temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        self._sync_directory(target.parent)
+            self._sync_directory(target.parent)
 
     def read(self, name: str) -> bytes:
         """The content; raises FileNotFoundError."""
-        return self._resolve(name).read_bytes()
+        with self._explained():
+            return self._resolve(name).read_bytes()
 
     def upload(self, local: Path, name: str) -> None:
         """Make ``name`` from a local file that will never change; FileExistsError if it exists."""
         target = self._resolve(name)
-        self._make_directory(target.parent)
-        self._sync_file(local)
-        try:
-            os.link(local, target)
-        except FileExistsError:
-            raise
-        except FileNotFoundError:
-            if not local.exists():
-                raise
-            self._upload_copy(local, target)
-        except OSError:  # another file system, or one without hard links
-            self._upload_copy(local, target)
-        self._sync_directory(target.parent)
+        with self._explained():
+            self._make_directory(target.parent)
+            if not self._link(local, target):
+                self._upload_copy(local, target)
+            self._sync_directory(target.parent)
 
     def download(self, name: str, local: Path) -> None:
         """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
         source = self._resolve(name)
-        local.parent.mkdir(parents=True, exist_ok=True)
-        local.unlink(missing_ok=True)
-        try:
-            os.link(source, local)
-        except FileNotFoundError:
-            raise
-        except OSError:  # another file system, or one without hard links
-            shutil.copyfile(source, local)
+        with explained(LOCAL_STATE, local.parent):
+            local.parent.mkdir(parents=True, exist_ok=True)
+            local.unlink(missing_ok=True)
+        if self._links:
+            # Else: another file system, one without hard links, or no such name.
+            with contextlib.suppress(OSError):
+                os.link(source, local)
+                return
+        with self._explained():
+            content = source.open("rb")
+        with content, explained(LOCAL_STATE, local.parent), _create(local) as copy:
+            shutil.copyfileobj(content, copy, _COPY_BYTES)
 
     def exists(self, name: str) -> bool:
         """Whether there is such a blob."""
-        return self._resolve(name).is_file()
+        with self._explained():
+            return self._resolve(name).is_file()
 
     def list_names(self, prefix: str) -> Iterator[str]:
         """All names below the directory ``prefix``, sorted."""
         names: list[str] = []
         start = self._resolve(prefix) if prefix.strip("/") else self._root
-        for directory, _, files in os.walk(start):
-            relative = Path(directory).relative_to(self._root).as_posix()
-            head = "" if relative == "." else relative + "/"
-            names.extend(head + file for file in files)
+        with self._explained():
+            # An error must not look like an empty directory: a job would begin anew.
+            for directory, _, files in os.walk(start, onerror=_raise_unless_missing):
+                relative = Path(directory).relative_to(self._root).as_posix()
+                head = "" if relative == "." else relative + "/"
+                names.extend(head + file for file in files)
+            if not names:
+                self._require_seen()
         return iter(sorted(names))
 
     def delete(self, names: Iterable[str]) -> None:
@@ -144,8 +194,9 @@ class LocalStorage:
 
         Not synced: a deletion that a crash undoes leaves garbage, which is found again.
         """
-        for name in names:
-            self._resolve(name).unlink(missing_ok=True)
+        with self._explained():
+            for name in names:
+                self._resolve(name).unlink(missing_ok=True)
 
     def _resolve(self, name: str) -> Path:
         parts = name.strip("/").split("/")
@@ -154,40 +205,89 @@ class LocalStorage:
             raise ValueError(message)
         return self._root.joinpath(*parts)
 
-    def _temporary(self) -> Path:
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what the operating system refuses into DirectoryError.
+
+        A name that is missing, or taken, is part of the contract; but not if all of the directory
+        is missing that was there.
+        """
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except FileNotFoundError:
+            self._require_seen()
+            raise
+        except OSError as error:
+            raise directory_error(CHECKPOINTS, self._root, error) from error
+
+    def _require_seen(self) -> None:
+        """Raise DirectoryError if the directory was there and is not any more."""
+        if self._seen and not self._root.is_dir():
+            missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise directory_error(CHECKPOINTS, self._root, missing)
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        """A name for a file that is to be moved away or deleted."""
         directory = self._root / TEMPORARY_DIRECTORY
         self._make_directory(directory)
-        return directory / uuid.uuid4().hex
+        path = directory / uuid.uuid4().hex
+        try:
+            yield path
+        finally:
+            with contextlib.suppress(OSError):  # what went wrong before is to be told
+                path.unlink(missing_ok=True)
 
     def _publish(self, write: Callable[[Path], object], target: Path) -> bool:
-        temporary = self._temporary()
-        try:
+        with self._temporary() as temporary:
             write(temporary)
             self._make_directory(target.parent)
-            os.link(temporary, target)
-        except FileExistsError:
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+            self._sync_directory(target.parent)
+        return True
+
+    def _link(self, local: Path, target: Path) -> bool:
+        """Make ``target`` a hard link of ``local``; False where there can be none."""
+        if not self._links:
             return False
-        finally:
-            temporary.unlink(missing_ok=True)
-        self._sync_directory(target.parent)
+        local.chmod(PRIVATE_FILE)
+        self._sync_file(local)
+        try:
+            os.link(local, target)
+        except FileExistsError:
+            raise
+        except FileNotFoundError:
+            if not local.exists():
+                raise
+            return False
+        except OSError:  # another file system, or one without hard links
+            return False
         return True
 
     def _upload_copy(self, local: Path, target: Path) -> None:
         def copy(temporary: Path) -> None:
-            shutil.copyfile(local, temporary)
-            self._sync_file(temporary)
+            with local.open("rb") as content, _create(temporary) as blob:
+                shutil.copyfileobj(content, blob, _COPY_BYTES)
+                blob.flush()
+                if self._fsync:
+                    os.fsync(blob.fileno())
 
         if not self._publish(copy, target):
             raise FileExistsError(str(target))
 
     def _write_file(self, path: Path, content: bytes) -> None:
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            blob = _create(path)
         except FileNotFoundError:  # somebody removed the directory: make it again, once
             self._known.clear()
             self._make_directory(path.parent)
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-        with os.fdopen(descriptor, "wb") as file:
+            blob = _create(path)
+        with blob as file:
             file.write(content)
             file.flush()
             if self._fsync:
@@ -198,11 +298,15 @@ class LocalStorage:
         if directory in self._known:
             return
         if not directory.is_dir():
+            if directory == self._root:
+                self._require_seen()
             if directory.parent != directory:
                 self._make_directory(directory.parent)
-            directory.mkdir(exist_ok=True)
+            make_private(directory)
             self._sync_directory(directory.parent)
         self._known.add(directory)
+        if directory == self._root:
+            self._seen = True
 
     def _sync_file(self, path: Path) -> None:
         if self._fsync:
@@ -219,6 +323,17 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _create(path: Path) -> BinaryIO:
+    """A new file that only its owner can read, whatever the umask."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE)
+    return os.fdopen(descriptor, "wb")
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _path_of(directory: str) -> Path:

@@ -30,6 +30,7 @@ __all__ = [
     "SilentProgressReporter",
     "create_progress_reporter",
     "format_bytes",
+    "format_failure",
     "format_pending",
     "format_progress",
     "format_watermark",
@@ -87,6 +88,13 @@ class ProgressReporter(Protocol):
             age_seconds: since the oldest was published.
         """
 
+    def update_failure(self, reason: str) -> None:
+        """Report that the job waits to be started again; forgotten at the next ``update``.
+
+        Args:
+            reason: what it failed of.
+        """
+
     def close(self) -> None:
         """The run is over; leaves the last figures visible.  May be called twice."""
 
@@ -107,6 +115,9 @@ class SilentProgressReporter:
         """Do nothing."""
 
     def update_pending(self, committables: int, age_seconds: float) -> None:
+        """Do nothing."""
+
+    def update_failure(self, reason: str) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -163,6 +174,14 @@ class LineProgressReporter:
             self._flush()
             self._write(f"{self._job_name}: {format_pending(committables, age_seconds)}")
 
+    def update_failure(self, reason: str) -> None:
+        """Write the reason if a line is due."""
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + self._interval_seconds
+            self._flush()
+            self._write(f"{self._job_name}: {format_failure(reason)}")
+
     def close(self) -> None:
         """Write the figures of the last epoch if they were not written yet."""
         self._flush()
@@ -212,6 +231,11 @@ class LiveProgressReporter:
         """Show what is pending before the figures of the last epoch."""
         pending = format_pending(committables, age_seconds)
         self._show(f"{pending} | {self._figures}" if self._figures else pending)
+
+    def update_failure(self, reason: str) -> None:
+        """Show the reason before the figures of the last epoch."""
+        failure = format_failure(reason)
+        self._show(f"{failure} | {self._figures}" if self._figures else failure)
 
     def _show(self, text: str) -> None:
         from rich.live import Live
@@ -271,6 +295,12 @@ def format_pending(committables: int, age_seconds: float) -> str:
     """What is published and not committed, in a few words."""
     noun = "committable" if committables == 1 else "committables"
     return f"{committables:,} {noun} pending, the oldest for {age_seconds:.1f} s"
+
+
+def format_failure(reason: str) -> str:
+    """What a job waits for to be started again, in one line."""
+    first, _, more = reason.partition("\n")
+    return f"waiting to start again: {first}{' ...' if more else ''}"
 
 
 def format_watermark(watermark: int) -> str:

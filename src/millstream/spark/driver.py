@@ -14,7 +14,6 @@ import contextlib
 import logging
 import os
 import shutil
-import tempfile
 import threading
 import time
 import uuid
@@ -26,13 +25,14 @@ import cloudpickle
 from millstream import crash_points
 from millstream.checkpoint.commit import CommitRetry, PendingCommits
 from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.job_directories import JobDirectories, check_directories
 from millstream.checkpoint.job_identity import JobIdentity
-from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.restart import restart_strategy
 from millstream.common import options
 from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.datastream.job_client import JobExecutionResult, JobStatus
 from millstream.errors import (
+    DirectoryError,
     EngineError,
     FencedError,
     JobError,
@@ -90,7 +90,8 @@ def submit(
         A handle; the job runs in a thread of this process.
 
     Raises:
-        SourceError, SinkError, ConfigurationError, CheckpointError, UnpicklableFunctionError:
+        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
+        UnpicklableFunctionError:
             the job cannot run as it is; nothing was written.
     """
     validate_connectors(job_graph)
@@ -99,6 +100,7 @@ def submit(
     if crash_points.ENVIRONMENT_VARIABLE in os.environ:
         # Workers inherit it from the JVM, so it is set before that starts.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
+    check_directories(job_graph.configuration)  # before Spark starts, which takes seconds
     session = get_session(job_graph.configuration)
     # Before anything is written: a session whose JVM is gone can run nothing.
     java = JavaProcess(session)
@@ -109,7 +111,9 @@ def submit(
 
 
 #: Errors whose message names what is wrong and where.
-_PLAIN_ERRORS: Final = (EngineError, UserFunctionError, ProgramError, SourceError, SinkError)
+_PLAIN_ERRORS: Final = (
+    *(DirectoryError, EngineError, UserFunctionError, ProgramError, SourceError, SinkError),
+)
 
 
 class _Job:
@@ -126,20 +130,15 @@ class _Job:
         self.session = session
         self.frames = frames
         self.java = java
-        configuration = graph.configuration
-        directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
+        self.directories = directories = JobDirectories.of(graph.configuration)
         #: Without a checkpoint directory the job is exactly-once for as long as this process
         #: lives; the temporary one is deleted at the end.
-        self.temporary = not directory
-        self.fsync = configuration.get(options.CHECKPOINT_FSYNC) and not self.temporary
-        if self.temporary:
-            directory = tempfile.mkdtemp(prefix="millstream-checkpoint-")
-        self.storage = LocalStorage(directory, fsync=self.fsync)
+        self.temporary = directories.temporary
+        self.fsync = graph.configuration.get(options.CHECKPOINT_FSYNC) and not self.temporary
+        self.storage = directories.storage
         fingerprint = {node.uid: node.kind for node in graph.nodes.values()}
         self.job_id = JobIdentity.claim(self.storage, graph.job_name, fingerprint)
-        root = configuration.get(options.LOCAL_DIRECTORY)
-        base = Path(root) if root else Path(tempfile.gettempdir()) / "millstream"
-        self.local_root = base / self.job_id
+        self.local_root = directories.local / self.job_id
         self.event_time = EventTimeReader(graph)
         #: The last checkpoint, for whoever asks.
         self.last: Manifest | None = None
@@ -299,6 +298,7 @@ class SparkJobClient:
                     raise  # a newer run has the job: starting again would fence it in turn
                 except Exception as error:
                     cause = original_error(error)
+                    cause = self._job.directories.failure(cause) or cause
                     delay = strategy.next_delay(time.monotonic(), cause)
                     if delay is None:
                         _LOG.debug("what Spark says of it", exc_info=error)
@@ -309,6 +309,7 @@ class SparkJobClient:
                         raise cause from error
                     self._status = JobStatus.RESTARTING
                     _LOG.warning("restarting in %.1f s after: %s", delay, cause)
+                    progress.update_failure(str(cause))
                     self._cancelled.wait(delay)
             return False
         finally:
@@ -341,6 +342,7 @@ class _Run:
         sources = [node.source for node in job.graph.nodes.values() if node.source is not None]
         started = []
         try:
+            JobIdentity.require(job.storage, job.job_id)
             coordinator.open()
             last = coordinator.recover()
             if last is not None:
@@ -436,6 +438,8 @@ class _Run:
 
     def _start_query(self, driver: EpochDriver, server: OffsetServer) -> StreamingQuery:
         job = self._job
+        # Spark would make it for everybody to read.
+        job.storage.make_directory("spark")
         with streaming_options(job.session):
             job.session.dataSource.register(SplitSource)
             rows = (

@@ -103,10 +103,9 @@ class HashMapStore:
         """Write everything to one file and upload it."""
         identity = uuid.uuid4().hex
         crash_point("state.flush.before")
-        directory = self._copies.snapshot(identity)
-        directory.mkdir(parents=True)
-        path = directory / FILE_NAME
-        _save_entries(self._entries, path)
+        path = self._copies.new_snapshot(identity) / FILE_NAME
+        with self._copies.explained():
+            _save_entries(self._entries, path)
         crash_point("state.flush.after")
         file = upload_file(self._storage, path, self._uid, identity, FILE_NAME)
         crash_point("state.upload.after")

@@ -10,14 +10,26 @@ Read next: ``state/rocksdb.py``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from millstream.common.directories import (
+    LOCAL_STATE,
+    PRIVATE_DIRECTORY,
+    directory_error,
+    error_in_text,
+    explained,
+    make_private,
+    require_private,
+)
+from millstream.errors import MillstreamError
 from millstream.state.snapshot_files import directory_name, download_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from millstream.checkpoint.storage import CheckpointStorage
@@ -36,13 +48,45 @@ class LocalCopies:
     """The directories of one operator subtask."""
 
     def __init__(self, local_root: Path, uid: str, subtask: int) -> None:
-        """Use ``local_root/<uid>/<subtask>``."""
+        """Use ``local_root/<uid>/<subtask>``.
+
+        Raises:
+            DirectoryError: others could write to ``local_root``, from which objects are loaded.
+        """
+        require_private(LOCAL_STATE, local_root)
+        self._root = local_root
         self._operator = local_root / directory_name(uid)
         self._directory = self._operator / str(subtask)
 
     def snapshot(self, identity: str) -> Path:
         """Where the snapshot called ``identity`` is, or is to be."""
         return self._directory / identity
+
+    def new_snapshot(self, identity: str) -> Path:
+        """Make the directory for the snapshot called ``identity``.
+
+        Raises:
+            DirectoryError: it cannot be made.
+        """
+        path = self.snapshot(identity)
+        with self.explained():
+            make_private(self._root)
+            path.mkdir(PRIVATE_DIRECTORY, parents=True)
+        return path
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise DirectoryError for what the disk refuses, also where RocksDB says so in words."""
+        try:
+            with explained(LOCAL_STATE, self._root):
+                yield
+        except (MillstreamError, OSError):
+            raise
+        except Exception as error:
+            refused = error_in_text(str(error))
+            if refused is None:
+                raise
+            raise directory_error(LOCAL_STATE, self._root, refused) from error
 
     def find(self, handle: StateHandle) -> Path | None:
         """A complete local copy of ``handle``, of any subtask of the operator."""
@@ -68,6 +112,8 @@ class LocalCopies:
         if found is not None:
             return found
         target = self.snapshot(handle["id"])
+        with self.explained():
+            make_private(self._root)
         temporary = self._directory / f"{_DOWNLOAD}{uuid.uuid4().hex}-{os.getpid()}"
         _open.add(temporary)
         try:
@@ -88,7 +134,9 @@ class LocalCopies:
         """A new, empty directory for one attempt."""
         unique = uuid.uuid4().hex[:8]
         path = self._directory / f"{_WORK}{directory_name(attempt)}-{unique}-{os.getpid()}"
-        path.mkdir(parents=True)
+        with self.explained():
+            make_private(self._root)
+            path.mkdir(PRIVATE_DIRECTORY, parents=True)
         _open.add(path)
         return path
 
@@ -101,9 +149,10 @@ class LocalCopies:
             source = self.bring(handle, storage)
             work = self.open_work(attempt)
             try:
-                for file in handle["files"]:
-                    copy = os.link if file["local"].endswith(".sst") else shutil.copyfile
-                    copy(source / file["local"], work / file["local"])
+                with self.explained():
+                    for file in handle["files"]:
+                        copy = os.link if file["local"].endswith(".sst") else shutil.copyfile
+                        copy(source / file["local"], work / file["local"])
             except FileNotFoundError:  # another attempt cleaned up: get it from the storage
                 self.close_work(work)
                 if last:

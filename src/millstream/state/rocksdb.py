@@ -32,7 +32,7 @@ from rocksdict import (
 )
 
 from millstream.crash_points import crash_point
-from millstream.errors import CorruptCheckpointError, StateError
+from millstream.errors import CorruptCheckpointError, DirectoryError, StateError
 from millstream.state.snapshot_files import upload_file
 from millstream.state.store import StateHandle
 
@@ -123,6 +123,7 @@ class RocksDBStore:
 
         Raises:
             CorruptCheckpointError: RocksDB cannot open the files of ``base``.
+            DirectoryError: the directory cannot be written to.
         """
         self._directory = directory
         self._storage = storage
@@ -133,13 +134,14 @@ class RocksDBStore:
         #: Ids of the snapshot this store began from and of the one it made.
         self.restored_from = None if base is None else base["id"]
         self.snapshot_made: str | None = None
-        if base is not None:
-            manifests = [
-                file["local"] for file in base["files"] if file["local"].startswith("MANIFEST-")
-            ]
-            (directory / "CURRENT").write_text(f"{manifests[0]}\n")
         try:
-            self._database: Any = Rdict(str(directory), _options())
+            with copies.explained():
+                if base is not None:
+                    _write_current(directory, base)
+                self._database: Any = Rdict(str(directory), _options())
+        except DirectoryError:
+            copies.close_work(directory)
+            raise
         except Exception as error:  # rocksdict raises nothing more precise
             copies.close_work(directory)
             message = f"operator {uid}: RocksDB cannot open the restored state: {error}"
@@ -181,7 +183,15 @@ class RocksDBStore:
         return int(self._database.property_int_value(name) or 0)
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Delete ``deletes``, then put ``puts``."""
+        """Delete ``deletes``, then put ``puts``.
+
+        Raises:
+            DirectoryError: the disk is full.
+        """
+        with self._copies.explained():
+            self._write(puts, deletes)
+
+    def _write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes]) -> None:
         batch = WriteBatch(raw_mode=True)
         pending = 0
         for key in deletes:
@@ -220,15 +230,18 @@ class RocksDBStore:
 
         Raises:
             StateError: RocksDB cannot write.
+            DirectoryError: the disk is full.
         """
         identity = uuid.uuid4().hex
         crash_point("state.flush.before")
         target = self._copies.snapshot(identity)
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._database.flush()
-            self._wait_for_compaction()
-            Checkpoint(self._database).create_checkpoint(str(target))
+            with self._copies.explained():
+                self._database.flush()
+                self._wait_for_compaction()
+                Checkpoint(self._database).create_checkpoint(str(target))
+        except DirectoryError:
+            raise
         except Exception as error:
             message = f"operator {self._uid}: RocksDB cannot write its snapshot: {error}"
             raise StateError(message) from error
@@ -274,6 +287,11 @@ class RocksDBStore:
             self._database.close()
             self._database = None
             self._copies.close_work(self._directory)
+
+
+def _write_current(directory: Path, base: StateHandle) -> None:
+    manifests = [file["local"] for file in base["files"] if file["local"].startswith("MANIFEST-")]
+    (directory / "CURRENT").write_text(f"{manifests[0]}\n")
 
 
 def _hold(

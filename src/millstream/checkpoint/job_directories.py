@@ -1,0 +1,99 @@
+"""The directories of a job: checkpoints, local state, temporary files; judged when it is submitted.
+
+What it is: where they are, by the job's options, and the checks that can be made before anything
+runs: each can be written to, and nobody else can write to what is loaded from it.
+
+What it is not: whose checkpoints they are; that is ``checkpoint/job_identity.py``.
+
+Read next: ``common/directories.py``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.common import options
+from millstream.common.directories import (
+    LOCAL_STATE,
+    TEMPORARY,
+    default_local_directory,
+    error_in_text,
+    probe,
+    require_private,
+)
+from millstream.errors import DirectoryError, MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.common.configuration import Configuration
+
+__all__ = ["JobDirectories", "check_directories"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDirectories:
+    """Where a job keeps things."""
+
+    storage: LocalStorage
+    #: The checkpoint directory is a temporary one, which lives as long as the job.
+    temporary: bool
+    #: Of all jobs of this user on this machine.
+    local: Path
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> JobDirectories:
+        """The directories that a job's options name; without any, a new temporary one.
+
+        Raises:
+            ConfigurationError: the checkpoint directory is none of a file system.
+        """
+        directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
+        fsync = configuration.get(options.CHECKPOINT_FSYNC) and bool(directory)
+        made = directory or tempfile.mkdtemp(prefix="millstream-checkpoint-")
+        return cls(LocalStorage(made, fsync=fsync), not directory, _local(configuration))
+
+    def failure(self, error: BaseException) -> DirectoryError | None:
+        """Which directory it was, if ``error`` tells in words that a disk is full or read-only.
+
+        The JVM and libraries say "No space left on device", and not where.
+        """
+        if isinstance(error, MillstreamError) or error_in_text(str(error)) is None:
+            return None
+        try:
+            self.storage.probe()
+            probe(LOCAL_STATE, self.local)
+            probe(TEMPORARY, Path(tempfile.gettempdir()))
+        except DirectoryError as found:
+            return found
+        return None
+
+
+def check_directories(configuration: Configuration) -> None:
+    """Check, before anything runs, the directories that a job's options name; make those missing.
+
+    Raises:
+        DirectoryError: one cannot be written to, or others could write to it.
+        ConfigurationError: the checkpoint directory is none of a file system.
+    """
+    try:
+        scratch = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        message = f"no temporary directory: {error.strerror}. Set {TEMPORARY.setting}"
+        raise DirectoryError(message) from error
+    probe(TEMPORARY, scratch)
+    local = _local(configuration)
+    require_private(LOCAL_STATE, local)
+    probe(LOCAL_STATE, local)
+    directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
+    if directory:
+        storage = LocalStorage(directory)
+        storage.check()
+        storage.probe()
+
+
+def _local(configuration: Configuration) -> Path:
+    directory = configuration.get(options.LOCAL_DIRECTORY)
+    return Path(directory) if directory else default_local_directory()

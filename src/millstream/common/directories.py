@@ -1,0 +1,282 @@
+"""Directories that Millstream keeps things in: made for their owner only, judged, explained.
+
+What it is: one way to make them, to judge whose they are, and to say of any failure of the
+operating system which directory it is, why it cannot be used and what to do.  It is the same for
+checkpoints, local state and temporary files.
+
+What it is not: a judge of what users write to: output directories of sinks are the sinks' own.
+
+Read next: ``checkpoint/local_storage.py``, ``state/local_copies.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import DirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "CHECKPOINTS",
+    "LOCAL_STATE",
+    "PRIVATE_DIRECTORY",
+    "PRIVATE_FILE",
+    "TEMPORARY",
+    "DirectoryUse",
+    "default_local_directory",
+    "directory_error",
+    "error_in_text",
+    "explained",
+    "make_private",
+    "probe",
+    "require_private",
+]
+
+_LOG: Final = logging.getLogger("millstream")
+PRIVATE_DIRECTORY: Final = 0o700
+PRIVATE_FILE: Final = 0o600
+#: A directory in which less than this can be written is as good as full.
+_PROBE_BYTES: Final = 16 * 1024
+_KIBI: Final = 1024
+
+#: Of which directories this process has said that they are not private.
+_warned: Final[set[Path]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryUse:
+    """What a directory is for."""
+
+    #: For messages.
+    name: str
+    #: What sets another one.
+    setting: str
+
+
+CHECKPOINTS: Final = DirectoryUse("checkpoint directory", "execution.checkpointing.dir")
+LOCAL_STATE: Final = DirectoryUse("local state directory", "millstream.local-directory")
+TEMPORARY: Final = DirectoryUse("temporary directory", "the environment variable TMPDIR")
+
+
+def default_local_directory() -> Path:
+    """Where tasks keep working state if nothing is set: a temporary directory of this user's."""
+    return Path(tempfile.gettempdir()) / f"millstream-{os.geteuid()}"
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that only its owner can enter, whatever the umask, and its parents.
+
+    One that exists stays as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.is_dir():
+        return
+    if not path.parent.exists():
+        make_private(path.parent)
+    with contextlib.suppress(FileExistsError):  # by another process, which does the same
+        path.mkdir(PRIVATE_DIRECTORY)
+        if stat.S_IMODE(path.stat().st_mode) != PRIVATE_DIRECTORY:
+            path.chmod(PRIVATE_DIRECTORY)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def require_private(use: DirectoryUse, path: Path, *, signed: bool = False) -> None:
+    """Refuse a directory to which others can write, for what is read from it can run code.
+
+    As ssh does with its files: it must belong to this user or to root, and not be writable by
+    everybody.  Where a group may write, or others may read, a warning says so: a umask of 002 makes
+    such directories on many systems.
+
+    Args:
+        use: what it is for.
+        path: the directory; one that does not exist is passed over.
+        signed: what is in it is verified before it is used, so that only a warning is given.
+
+    Raises:
+        DirectoryError: it belongs to another user, or everybody may write to it.
+    """
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        return  # said by whoever makes it
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid not in (os.geteuid(), 0):
+        problem = (
+            f"belongs to {_user(found.st_uid)}, and this process runs as {_user(os.geteuid())}:"
+            " its owner could run code in the job through what is stored there. Run"
+            f" `chown -R {_user(os.geteuid())} {path}` if that is meant, or set {use.setting} to"
+            " a directory of your own"
+        )
+    elif mode & stat.S_IWOTH:
+        problem = (
+            f"is writable by everybody (mode {mode:04o}), who could run code in the job through"
+            f" what is stored there. Run `chmod -R go-rwx {path}`, having made sure that nobody"
+            " has changed anything there"
+        )
+    else:
+        if mode & 0o077 and path not in _warned:
+            _warned.add(path)
+            _LOG.warning(
+                "the %s %s can be %s by other users than its owner (mode %04o): `chmod -R go-rwx"
+                " %s` makes it private, as Millstream makes its directories",
+                use.name,
+                path,
+                "changed" if mode & stat.S_IWGRP else "read",
+                mode,
+                path,
+            )
+        return
+    if signed:
+        if path in _warned:
+            return
+        _warned.add(path)
+        _LOG.warning("the %s %s %s", use.name, path, problem)
+        return
+    message = f"the {use.name} {path} {problem}"
+    raise DirectoryError(message)
+
+
+def probe(use: DirectoryUse, path: Path) -> None:
+    """Find out whether something can be written to a directory, which is made if there is none.
+
+    Raises:
+        DirectoryError: nothing can.
+    """
+    file = path / f".probe-{uuid.uuid4().hex}"
+    with explained(use, path):
+        make_private(path)
+        try:
+            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(bytes(_PROBE_BYTES))
+        finally:
+            file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def explained(use: DirectoryUse, path: Path) -> Iterator[None]:
+    """Turn an OSError that concerns the directory ``path`` into a DirectoryError.
+
+    That a file in it is missing is the caller's to judge, as long as the directory is there.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if path.is_dir():
+            raise
+        raise directory_error(use, path, error) from error
+    except OSError as error:
+        raise directory_error(use, path, error) from error
+
+
+def error_in_text(text: str) -> OSError | None:
+    """The error of the operating system that a library or the JVM tells of in words, if any."""
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if os.strerror(number) in text:
+            return OSError(number, os.strerror(number))
+    return None
+
+
+def directory_error(use: DirectoryUse, path: Path, error: OSError) -> DirectoryError:
+    """What an error of the operating system says of a directory, and what to do.
+
+    Args:
+        use: what the directory is for.
+        path: the directory.
+        error: of something that was tried in it.
+    """
+    there = f"the {use.name} {path}"
+    other = f"set {use.setting} to another directory"
+    number = error.errno
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        message = (
+            f"{there} is full ({_room(path, number)}). Make room there, or {other}; a running job"
+            " goes on when there is room again, if its restart strategy still lets it"
+        )
+    elif number == errno.EROFS:
+        message = f"{there} is on a read-only file system. Mount it writable, or {other}"
+    elif number in (errno.EACCES, errno.EPERM):
+        message = (
+            f"{there} may not be written by {_user(os.geteuid())}: {_owner(path)}. Change owner or"
+            f" mode, or {other}"
+        )
+    elif number in (errno.ENOTDIR, errno.EEXIST):
+        message = f"{there} cannot be used: {_file_in(path, error)}. Move that away, or {other}"
+    elif number == errno.ENOENT:
+        message = (
+            f"{there} has disappeared while it was in use. Put it back (is its file system"
+            " mounted?); the job does not make a new one, for it would begin anew there"
+        )
+    else:
+        reason = error.strerror or str(error)
+        place = f" ({error.filename})" if error.filename else ""
+        message = f"{there} cannot be used: {reason}{place}. See to that, or {other}"
+    return DirectoryError(message)
+
+
+def _room(path: Path, number: int) -> str:
+    existing = _existing(path)
+    if number == errno.EDQUOT:
+        return f"the disk quota of {_user(os.geteuid())} is used up"
+    usage = shutil.disk_usage(existing)
+    files = os.statvfs(existing)
+    if files.f_files and not files.f_favail:
+        return "its file system can hold no more files"
+    return f"{_size(usage.free)} of {_size(usage.total)} are free"
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < _KIBI:
+            return f"{size:.0f} {unit}"
+        size /= _KIBI
+    return f"{size:.1f} GiB"
+
+
+def _owner(path: Path) -> str:
+    existing = _existing(path)
+    found = existing.stat()
+    return f"{existing} belongs to {_user(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}"
+
+
+def _file_in(path: Path, error: OSError) -> str:
+    """Which file is where a directory should be."""
+    for tried in (_existing(path), _existing(Path(error.filename or path))):
+        if not tried.is_dir():
+            return f"{tried} is a file, not a directory"
+    return f"a file is where a directory should be ({error.filename})"
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest of its parents that exists."""
+    for candidate in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            if candidate.exists():
+                return candidate
+    return Path("/")
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
