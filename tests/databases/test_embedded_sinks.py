@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import subprocess
+import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.databases.targets import RESULT, TARGETS, Target
+from tests.databases.targets import RESULT, TARGETS, SqliteTarget, Target
 
 from millstream.common.row import Row, RowKind
 from millstream.common.types import Types
@@ -215,3 +218,26 @@ def test_sqlite_forces_its_commits_to_the_disk(tmp_path: Path) -> None:
         (found,) = session.execute("PRAGMA synchronous").fetchone()
         assert (found == extra) == fsync
         session.close()
+
+
+def test_a_driver_that_is_stopped_in_its_commit_is_named(target: Target) -> None:
+    """Nobody can take the lock of the file from it but its end."""
+    sink = target.sink(timeout=0.2)
+    made = prepare(sink)
+    kind = "sqlite3" if isinstance(target, SqliteTarget) else "duckdb"
+    code = (
+        f"import {kind}, os, signal; c = {kind}.connect({target.address!r});"
+        " c.execute('BEGIN'); c.execute('DELETE FROM results');"
+        " os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        os.waitpid(driver.pid, os.WUNTRACED)
+        said = rf"cannot open .*process {driver.pid} \(.*stopped\).*kill -9 {driver.pid}"
+        with pytest.raises(SinkError, match=said):
+            commit(sink, made)
+    finally:
+        driver.kill()
+        driver.wait()
+    commit(sink, made)
+    assert len(target.read()) == len(ROWS)

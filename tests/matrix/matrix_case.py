@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tests.matrix.matrix_driver import FENCED, DriverPlan, drive, expected
@@ -25,7 +26,6 @@ from millstream.testing.faults import ArmedFault, Fault, Rendezvous
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
-    from pathlib import Path
 
     from tests.matrix.matrix_targets import MatrixTarget, Reader, Result
 
@@ -104,6 +104,8 @@ def _exists(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
         return not CRASH_POINTS[point].startswith("driver") and not _in_recovery(point)
     if target.server_error is None and fault is Fault.CONNECTION_CUT:
         return point.endswith(".before")
+    if fault is Fault.STOPPED_DRIVER:
+        return point not in target.locked
     if fault is Fault.APPLIED_BUT_FAILED:
         return point.endswith(".after") or target.server_error is not None
     return True
@@ -317,6 +319,8 @@ def _disturb(
         _let_worker_go_on(first, drivers)
     elif case.fault is Fault.SECOND_DRIVER:
         _start_second(case, first, drivers, chance)
+    elif case.fault is Fault.STOPPED_DRIVER:
+        _take_over(first, drivers)
     elif code := first.wait():
         _fail(f"the driver should have survived, it ended with {code}:\n{first.output}")
 
@@ -353,6 +357,30 @@ def _start_second(case: Case, first: _Driver, drivers: _Drivers, chance: random.
     overtaken = code == FENCED and case.point == "log.open.before"
     if code and not overtaken:
         _fail(f"the second driver failed:\n{second.output}")
+
+
+def _take_over(first: _Driver, drivers: _Drivers) -> None:
+    """While the first driver is stopped, another ends the job; then the first is woken."""
+    group = first.process.pid or 0
+    try:
+        _wait_until_stopped(group)
+        second = drivers.start()
+        if second.wait():
+            _fail(f"the second driver could not take over:\n{second.output}")
+    finally:
+        first.signs.give(ArmedFault.GO)
+        os.killpg(group, signal.SIGCONT)
+    # Not fenced if it did not begin before the job ended, or had nothing left to do.
+    if first.wait() not in {0, FENCED}:
+        _fail(f"the driver that was woken was not fenced:\n{first.output}")
+
+
+def _wait_until_stopped(pid: int) -> None:
+    limit = time.monotonic() + DEADLINE
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        if time.monotonic() > limit:
+            _fail(f"driver {pid} was not stopped")
+        time.sleep(PAUSE / 2)
 
 
 def _exit_code(process: ForkServerProcess, seconds: float) -> int | None:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 from tests.databases.server import execute
-from tests.databases.targets import CommitTableTarget, SqliteTarget, Target, TwoPhaseTarget
+from tests.databases.targets import (
+    CommitTableTarget,
+    SqliteTarget,
+    Target,
+    TwoPhaseTarget,
+    UpsertTarget,
+)
 
 from kafka import KafkaConsumer, TopicPartition
 from millstream.connectors.file_sink import FileSink
@@ -60,10 +66,14 @@ class MatrixTarget(ABC):
     parts: ClassVar[tuple[str, ...]]
     #: What the client of the server raises when its connection breaks; None: no server.
     server_error: ClassVar[type[Exception] | None] = None
+    #: Points at which the process itself holds a lock, which nobody else can take from it.
+    locked: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, kind: str, address: str) -> None:
         self.kind = kind
         self.address = address
+        #: For the sink.
+        self.options: dict[str, float] = {}
 
     @abstractmethod
     def create(self) -> None:
@@ -132,6 +142,7 @@ class SqliteMatrixTarget(MatrixTarget):
     """A table of an SQLite database."""
 
     parts: ClassVar[tuple[str, ...]] = ("commit table",)
+    locked = ("notes.commit.before",)
 
     def create(self) -> None:
         self._table.create()
@@ -174,7 +185,7 @@ class PostgresMatrixTarget(MatrixTarget):
             sink.validate()
 
     def sinks(self) -> list[Sink]:
-        return [self.table(self.address).sink()]
+        return [self.table(self.address).sink(**self.options)]
 
     def reader(self) -> Reader:
         return _PostgresReader(self.address)
@@ -187,12 +198,19 @@ class TwoPhaseMatrixTarget(PostgresMatrixTarget):
     """By prepared transactions."""
 
     parts = ("PostgreSQL two-phase",)
-    table = TwoPhaseTarget
+    table: ClassVar[type[Target]] = TwoPhaseTarget
 
     def leftovers(self) -> list[object]:
         # Other cases use the server at the same time; only this one's job had locks on its table.
         query = "SELECT mode FROM pg_locks WHERE relation = 'results'::regclass"
         return list(execute(self.address, query))
+
+
+class UpsertMatrixTarget(TwoPhaseMatrixTarget):
+    """By key; what is visible too early is never wrong, for the job counts the same again."""
+
+    parts = ("PostgreSQL upsert",)
+    table = UpsertTarget
 
 
 class CommitTableMatrixTarget(PostgresMatrixTarget):
@@ -345,6 +363,7 @@ class SeveralTarget(MatrixTarget):
     """A directory, SQLite and a commit table in one job; "address of PostgreSQL|directory"."""
 
     parts = ("file sink", "commit table", "PostgreSQL two-phase")
+    locked = SqliteMatrixTarget.locked
     server_error = psycopg.OperationalError
 
     def __init__(self, kind: str, address: str) -> None:
@@ -375,6 +394,7 @@ KINDS: dict[str, type[MatrixTarget]] = {
     "kafka": KafkaTarget,
     "postgres-two-phase": TwoPhaseMatrixTarget,
     "postgres-commit-table": CommitTableMatrixTarget,
+    "postgres-upsert": UpsertMatrixTarget,
     "sqlite": SqliteMatrixTarget,
     "write-ahead": WriteAheadTarget,
     "several": SeveralTarget,

@@ -15,6 +15,7 @@ from tests.matrix.matrix_case import Case, all_cases
 from tests.matrix.matrix_targets import KINDS
 
 from millstream.crash_points import points_of
+from millstream.testing.faults import Fault
 
 if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
@@ -24,6 +25,8 @@ SEED: Final = 1
 LEAST: Final = 150
 #: Of each sink and fault: so many at points of the sink's own, so many at all others.
 SAMPLE: Final = (2, 3)
+#: Of those in which a second driver runs the job to its end beside the first.
+STOPPED_SAMPLE: Final = (2, 1)
 
 
 def sample() -> list[Case]:
@@ -34,8 +37,9 @@ def sample() -> list[Case]:
     for case in all_cases(SEED):
         own = case.point in points_of(*KINDS[case.kind].parts)
         groups.setdefault((case.kind, case.fault.name, own), []).append(case)
-    for (_, _, own), cases in groups.items():
-        chosen += chance.sample(cases, min(SAMPLE[0 if own else 1], len(cases)))
+    for (_, fault, own), cases in groups.items():
+        numbers = STOPPED_SAMPLE if fault == Fault.STOPPED_DRIVER.name else SAMPLE
+        chosen += chance.sample(cases, min(numbers[0 if own else 1], len(cases)))
     assert len(chosen) >= LEAST
     return chosen
 

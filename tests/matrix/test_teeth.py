@@ -33,6 +33,8 @@ TEETH: Final = [
     (Protection.ORPHAN_ABORT, "kafka", "epoch.acks.after", Fault.KILL_DRIVER),
     (Protection.PRE_COMMIT_FLUSH, "file", "manifest.publish.after", Fault.KILL_DRIVER),
     (Protection.PRE_COMMIT_FLUSH, "kafka", "manifest.publish.after", Fault.KILL_DRIVER),
+    (Protection.SESSION_END, "postgres-commit-table", "notes.commit.before", Fault.STOPPED_DRIVER),
+    (Protection.SESSION_END, "postgres-upsert", "upsert.commit.before", Fault.STOPPED_DRIVER),
 ]
 SEEDS: Final = (1, 2, 3)
 

@@ -23,6 +23,8 @@ Read next: ``connectors/embedded_sink.py``.
 
 from __future__ import annotations
 
+import itertools
+import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
 
@@ -63,7 +65,7 @@ class CommitNotes:
 
     Args:
         execute: runs a statement with parameters and returns a cursor (DB-API).
-        mark: how the database marks parameters.
+        numbered: the database marks parameters by $1, $2 (not by question marks).
     """
 
     #: Types that SQLite, DuckDB and PostgreSQL know.
@@ -72,9 +74,9 @@ class CommitNotes:
         " part TEXT NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (job, sink, part))"
     )
 
-    def __init__(self, execute: Callable[..., Any], mark: str = "?") -> None:
+    def __init__(self, execute: Callable[..., Any], *, numbered: bool = False) -> None:
         self._execute = execute
-        self._mark = mark
+        self._numbered = numbered
 
     def read(self, job: str, sink: str) -> dict[str, int]:
         """Part -> epoch of what is noted."""
@@ -93,7 +95,10 @@ class CommitNotes:
         self._execute(self._marked(statement), (job, sink, epoch))
 
     def _marked(self, statement: str) -> str:
-        return statement.replace("?", self._mark)
+        if not self._numbered:
+            return statement
+        numbers = itertools.count(1)
+        return re.sub(r"\?", lambda _: f"${next(numbers)}", statement)
 
 
 class NotedTransaction(Protocol):

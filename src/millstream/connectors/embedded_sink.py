@@ -7,7 +7,8 @@ committer inserts the rows of all subtasks and notes them in one transaction
 (``connectors/commit_notes.py``).  A reader sees an epoch whole or not at all.
 
 What it is not: for many writers at a time: an embedded database has one.  What is tried in the
-tasks waits its turn for up to ``timeout`` seconds.
+tasks waits its turn for up to ``timeout`` seconds.  A driver that is stopped within its transaction
+keeps the file's lock, which only its end takes from it: the next run fails and names the process.
 
 Read next: ``connectors/sqlite_sink.py``, ``connectors/duckdb_sink.py``.
 """
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow.parquet as pq
 
 from millstream.connectors.commit_notes import CommitNotes, NotedCommitter
+from millstream.connectors.file_locks import locked_by
 from millstream.connectors.file_writers import ParquetWriterFactory
 from millstream.connectors.pending_files import (
     PendingFile,
@@ -79,6 +81,11 @@ class EmbeddedDatabase(ABC):
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
         self.timeout = timeout
+
+    @property
+    def locked_files(self) -> list[Path]:
+        """The files whose locks keep writers out of each other's way."""
+        return [self.path]
 
     @property
     @abstractmethod
@@ -171,6 +178,9 @@ class EmbeddedSink(Sink):
             session = self.database.open()
         except self.database.errors as error:
             message = f"{place}: cannot open {self.database.path} for writing: {error}"
+            holders = locked_by(self.database.locked_files)
+            if holders:
+                message += f". {holders}"
             raise SinkError(message) from error
         try:
             yield session

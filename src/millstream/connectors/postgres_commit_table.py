@@ -22,15 +22,14 @@ import uuid
 from typing import TYPE_CHECKING, cast
 
 from millstream.connectors.commit_notes import CommitNotes, NotedCommitter, NotedPart, as_part
+from millstream.connectors.postgres_names import generation_of, output_name, output_prefix
+from millstream.connectors.postgres_sessions import RunSessions
 from millstream.connectors.postgres_table import (
     CommitterConnection,
     PostgresTable,
     copy_rows,
     exclusive,
-    generation_of,
     make_commit_table,
-    output_name,
-    output_prefix,
     place_of,
 )
 from millstream.connectors.postgres_upsert import merge_statement, require_key
@@ -103,7 +102,7 @@ class PostgresCommitTableSink(Sink):
     def make_tables(self, session: Session) -> None:
         """Make the staging and the commit table if they are missing."""
         make_commit_table(session)
-        found = session.execute("SELECT to_regclass(%s)", (self.staging,)).fetchone()
+        found = session.execute("SELECT to_regclass($1)", (self.staging,)).fetchone()
         if found is not None and found[0] is not None:
             return
         index = quoted(self.table.table.rpartition(".")[2] + "_millstream_part")
@@ -136,12 +135,12 @@ class PostgresCommitTableSink(Sink):
                 columns,
                 self.key,
                 order="millstream_seq",
-                where="millstream_part = %s",
+                where="millstream_part = $1",
             )
         names = ", ".join(map(identifier, columns))
         return (
             f"INSERT INTO {self.table.quoted} ({names}) SELECT {names} FROM {self.staging}"  # noqa: S608
-            " WHERE millstream_part = %s ORDER BY millstream_seq"
+            " WHERE millstream_part = $1 ORDER BY millstream_seq"
         )
 
 
@@ -150,6 +149,7 @@ class _StagingWriter(SinkWriter):
         self._sink = sink
         self._context = context
         self._place = place_of(context)
+        self._run = RunSessions.of(context)
         self._part = output_name(context, uuid.uuid4().hex[:12])
         self._session: Session | None = None
         self._columns: dict[str, str] = {}
@@ -157,7 +157,7 @@ class _StagingWriter(SinkWriter):
     def write(self, batch: Batch) -> None:
         rows, table = columns_of_batch(batch), self._sink.table
         if self._session is None:
-            self._session = table.connect(self._place)
+            self._session = table.connect(self._place, self._run.name(f"s{self._context.subtask}"))
             with table.errors(self._place):
                 self._begin(self._session, rows.column_names)
         with table.errors(self._place, rows):
@@ -171,7 +171,7 @@ class _StagingWriter(SinkWriter):
             message = f"{self._place}: the records lack {missing} of the key {self._sink.key}"
             raise SinkError(message)
         session.execute("BEGIN")
-        session.execute("SELECT set_config('millstream.part', %s, true)", (self._part,))
+        session.execute("SELECT set_config('millstream.part', $1, true)", (self._part,))
 
     def prepare_commit(self) -> Sequence[Committable]:
         if self._session is None:
@@ -197,14 +197,14 @@ class _Transaction:
     def __init__(self, sink: PostgresCommitTableSink, session: Session) -> None:
         self._sink = sink
         self._session = session
-        self.notes = CommitNotes(session.execute, "%s")
+        self.notes = CommitNotes(session.execute, numbered=True)
 
     def insert(self, part: NotedPart) -> None:
         columns = cast("list[str]", cast("dict[str, object]", part)["columns"])
         name = part["part"]
         self._session.execute(self._sink.move_statement(columns), (name,))
         staged = self._session.execute(
-            f"DELETE FROM {self._sink.staging} WHERE millstream_part = %s",  # noqa: S608
+            f"DELETE FROM {self._sink.staging} WHERE millstream_part = $1",  # noqa: S608
             (name,),
         ).rowcount
         if not staged:  # a part without rows is never staged
@@ -223,7 +223,7 @@ class _StagingCommitter(NotedCommitter):
         self._connection = CommitterConnection(sink.table, sink.make_tables)
 
     def open(self, context: CommitterContext) -> None:
-        self._connection.timeout = context.timeout
+        self._connection.open(context)
 
     @contextlib.contextmanager
     def transaction(self, sink_uid: str) -> Iterator[_Transaction]:
@@ -240,14 +240,14 @@ class _StagingCommitter(NotedCommitter):
         kept = {as_part(item)["part"] for item in keep}
         query = (
             f"SELECT DISTINCT millstream_part FROM {self._sink.staging}"  # noqa: S608
-            " WHERE starts_with(millstream_part, %s)"
+            " WHERE starts_with(millstream_part, $1)"
         )
         with self._connection.use(f"sink {sink_uid}, dropping orphans") as session:
             names = [name for (name,) in session.execute(query, (prefix,)).fetchall()]
             orphans = [n for n in names if n not in kept and generation_of(n, prefix) <= generation]
             if orphans:
                 session.execute(
-                    f"DELETE FROM {self._sink.staging} WHERE millstream_part = ANY(%s)",  # noqa: S608
+                    f"DELETE FROM {self._sink.staging} WHERE millstream_part = ANY($1::text[])",  # noqa: S608
                     (orphans,),
                 )
 

@@ -25,9 +25,10 @@ import pyarrow.csv as pacsv
 
 from millstream.connectors.commit_notes import COMMIT_TABLE, CommitNotes
 from millstream.connectors.json_text import json_column
+from millstream.connectors.postgres_sessions import RunSessions, lock_holders
 from millstream.connectors.postgres_waiting import driver, limit_waiting, limited_connection
 from millstream.connectors.table_rows import REFUSED, identifier, match_columns, quoted, record_text
-from millstream.errors import MillstreamError, SinkError
+from millstream.errors import MillstreamError, PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,17 +37,17 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.sink import WriterContext
+    from millstream.connectors.sink import CommitterContext, WriterContext
 
     #: A connection in autocommit mode; transactions are begun and ended by statements.
     Session = psycopg.Connection[TupleRow]
 
-_LOCKED: Final = (
-    "Another transaction holds it, perhaps a prepared one of a job that does not run any more:"
-    " SELECT * FROM pg_prepared_xacts shows those, ROLLBACK PREPARED drops one"
-)
-#: Classes of SQLSTATE: data exception, integrity constraint violation.
-_REFUSALS: Final = frozenset({"22", "23"})
+#: Classes of SQLSTATE about a record: data exception, integrity constraint violation, a
+#: trigger's RAISE, a view's WITH CHECK OPTION.
+_ABOUT_RECORDS: Final = frozenset({"22", "23", "P0", "44"})
+#: Classes about the table or the statement: not supported, too many columns or too long a row for
+#: an index, no such column or table or no right to it, no such schema.
+_ABOUT_TABLES: Final = frozenset({"0A", "54", "42", "3F"})
 
 __all__ = [
     "CommitterConnection",
@@ -55,16 +56,15 @@ __all__ = [
     "driver",
     "error_text",
     "exclusive",
-    "generation_of",
     "make_commit_table",
     "no_connection",
-    "output_name",
-    "output_prefix",
     "place_of",
     "server_of",
 ]
 
 
+#: Behind the name of a table, that of the table in which a sink stages rows.
+STAGING: Final = "_millstream"
 #: Connections that a sink needs beside those of its subtasks.
 DRIVER_CONNECTIONS: Final = 2
 
@@ -95,8 +95,12 @@ class PostgresTable:
         """The table's name in SQL."""
         return quoted(self.table)
 
-    def connect(self, place: str) -> Session:
+    def connect(self, place: str, name: str = "millstream") -> Session:
         """A new connection.
+
+        Args:
+            place: who connects, for messages.
+            name: how the server calls the session.
 
         Raises:
             SinkError: the server cannot be reached, or refuses.
@@ -108,6 +112,9 @@ class PostgresTable:
                 autocommit=True,
                 connect_timeout=math.ceil(min(self.connect_timeout, self.timeout)),
                 client_encoding="utf8",
+                application_name=name,
+                # Parameters are $1, $2: a % is a % wherever it stands, in a table's name, say.
+                cursor_factory=psycopg.RawCursor,
             )
             limit_waiting(session, self.timeout)
             # The server gives up by itself as well: nobody waits for it any more.
@@ -142,20 +149,42 @@ class PostgresTable:
         try:
             yield
         except driver().Error as error:
-            refused = None if rows is None else _refused_row(error, rows)
-            what = "" if refused is None else f" refuses record {record_text(rows, refused)}"
-            message = f"{place}: {self.target}{what}: {error_text(error)}"
-            if (error.sqlstate or "")[:2] in _REFUSALS:
-                message += f". {REFUSED}"
-            if isinstance(error, driver().errors.LockNotAvailable):
-                message += f". {_LOCKED}"
-            raise SinkError(message) from error
+            raise self._sink_error(place, error, rows) from error
+
+    def _sink_error(self, place: str, error: Any, rows: pa.Table | None) -> SinkError:  # noqa: ANN401
+        psycopg, state = driver(), (error.sqlstate or "")[:2]
+        refused = _refused_row(error, rows)
+        what = ""
+        if rows is not None and refused is not None:
+            what = f" refuses record {record_text(rows, refused)}"
+        message = f"{place}: {self.target}{what}: {error_text(error)}"
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            return SinkError(f"{message}. {self._holders(place)}")
+        if isinstance(error, psycopg.errors.AdminShutdown):
+            message += ". A newer run of this job ends the sessions of older ones; or the server"
+            return SinkError(f"{message} is being stopped")
+        if state in _ABOUT_RECORDS:
+            return PermanentSinkError(f"{message}. {REFUSED}")
+        if state in _ABOUT_TABLES:
+            return PermanentSinkError(
+                f"{message}. Check the table and what the user may do with it"
+            )
+        return SinkError(message)
+
+    def _holders(self, place: str) -> str:
+        """Who holds the locks that writers wait for; that nobody can tell hides no error."""
+        tables = [self.quoted, quoted(f"{self.table}{STAGING}"), COMMIT_TABLE]
+        try:
+            with contextlib.closing(self.connect(place)) as session:
+                return lock_holders(session, tables)
+        except (driver().Error, SinkError) as error:
+            return f"pg_locks shows who holds it; asking for that failed: {error}"
 
     def column_types(self, session: Session) -> dict[str, str]:
         """The columns that can be written, with their types; empty if there is no such table."""
         query = (
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+            " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped"
             " AND attgenerated = '' ORDER BY attnum"
         )
         return dict(session.execute(query, (self.quoted,)).fetchall())
@@ -262,40 +291,12 @@ def place_of(context: WriterContext) -> str:
     return context.place
 
 
-# -- names of what is pre-committed --------------------------------------------------------------
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def output_prefix(job_id: str, sink_uid: str) -> str:
-    """How the names of all output of a sink of a job begin."""
-    return f"millstream-{_hashed(job_id)}-{_hashed(sink_uid)}-"
-
-
-def output_name(context: WriterContext, unique: str) -> str:
-    """A name for the output of one attempt, made of its place and ``unique``."""
-    prefix = output_prefix(context.job_id, context.sink_uid)
-    return f"{prefix}g{context.generation}-e{context.epoch}-s{context.subtask}-{unique}"
-
-
-def generation_of(name: str, prefix: str) -> int:
-    """The generation in a name.
-
-    Raises:
-        SinkError: the name is not of this release's making.
-    """
-    text = name.removeprefix(prefix).partition("-")[0].removeprefix("g")
-    if not text.isdigit():
-        message = f"{name!r} is not a name of Millstream's; it has no generation"
-        raise SinkError(message)
-    return int(text)
+# -- in the transactions of sinks -----------------------------------------------------------------
 
 
 def make_commit_table(session: Session) -> None:
     """Make the commit table; two that make it at a time are put in order."""
-    found = session.execute("SELECT to_regclass(%s)", (COMMIT_TABLE,)).fetchone()
+    found = session.execute("SELECT to_regclass($1)", (COMMIT_TABLE,)).fetchone()
     if found is None or found[0] is None:
         with exclusive(session, COMMIT_TABLE):
             session.execute(CommitNotes.CREATE)
@@ -307,7 +308,7 @@ def exclusive(session: Session, name: str) -> Iterator[None]:
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
     session.execute("BEGIN")
     try:
-        session.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+        session.execute("SELECT pg_advisory_xact_lock($1)", (number,))
         yield
         session.execute("COMMIT")
     except (driver().Error, MillstreamError):
@@ -330,7 +331,16 @@ class CommitterConnection:
         self._prepare = prepare
         self._session: Session | None = None
         #: Seconds that one use may take, over all its statements.
-        self.timeout = table.timeout
+        self._timeout = table.timeout
+        self._run: RunSessions | None = None
+
+    def open(self, context: CommitterContext) -> None:
+        """Belong to a run: its sessions are named by it, and those of older ones are ended.
+
+        A try is given up before the coordinator does so.
+        """
+        self._timeout = context.timeout
+        self._run = RunSessions.of(context)
 
     @contextlib.contextmanager
     def use(self, place: str) -> Iterator[Session]:
@@ -341,13 +351,16 @@ class CommitterConnection:
         its name is never used again, and the commit table is locked by who looks into it.  Its
         own transaction is rolled back by the server when it stays idle as long.
         """
-        end = time.monotonic() + self.timeout
+        end = time.monotonic() + self._timeout
         with self._table.errors(place):
             try:
                 if self._session is not None:
                     limit_waiting(self._session, self._table.timeout, end)
                 if self._session is None or not self._is_alive(self._session):
                     self._session = self._connect(place, end)
+                elif self._run is not None:
+                    # At every use: an older run may have come back since the last one.
+                    self._run.end_older(self._session)
                 yield self._session
             except driver().Error:
                 self.close()
@@ -360,11 +373,19 @@ class CommitterConnection:
             session.close()
 
     def _connect(self, place: str, end: float) -> Session:
-        session = self._table.connect(place)
+        name = {} if self._run is None else {"name": self._run.name("commit")}
+        session = self._table.connect(place, **name)
         try:
             limit_waiting(session, self._table.timeout, end)
-            idle = int(self.timeout * 1000)
-            session.execute(f"SET idle_in_transaction_session_timeout = {idle}")
+            # Before the preparation, which may need a lock that an older session holds.
+            if self._run is not None:
+                self._run.end_older(session)
+            idle = int(self._timeout * 1000)
+            # Whoever waits for a lock shall hear who holds it, and not that time is over.
+            lock = int(min(self._table.lock_timeout, self._timeout / 2) * 1000)
+            session.execute(
+                f"SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {lock}"
+            )
             self._prepare(session)
         except BaseException:
             session.close()

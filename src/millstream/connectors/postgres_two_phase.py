@@ -35,14 +35,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 from millstream.connectors.commit_notes import CommitNotes, NotedEpoch, NotedPart, as_part
+from millstream.connectors.postgres_names import generation_of, output_name, output_prefix
+from millstream.connectors.postgres_sessions import RunSessions
 from millstream.connectors.postgres_table import (
     CommitterConnection,
     PostgresTable,
     copy_rows,
-    generation_of,
     make_commit_table,
-    output_name,
-    output_prefix,
     place_of,
 )
 from millstream.connectors.postgres_waiting import driver
@@ -123,13 +122,16 @@ class _TwoPhaseWriter(SinkWriter):
         self._table = table
         self._context = context
         self._place = place_of(context)
+        self._run = RunSessions.of(context)
         self._session: Session | None = None
         self._columns: dict[str, str] = {}
 
     def write(self, batch: Batch) -> None:
         rows = columns_of_batch(batch)
         if self._session is None:
-            self._session = self._table.connect(self._place)
+            self._session = self._table.connect(
+                self._place, self._run.name(f"s{self._context.subtask}")
+            )
             with self._table.errors(self._place):
                 self._columns = self._table.match(self._session, rows.column_names)
                 self._session.execute("BEGIN")
@@ -144,7 +146,7 @@ class _TwoPhaseWriter(SinkWriter):
         part = NotedPart(job=context.job_id, sink=context.sink_uid, part=name)
         crash_point("prepared.prepare.before")
         with self._table.errors(self._place):
-            CommitNotes(self._session.execute, "%s").add(part, context.epoch)
+            CommitNotes(self._session.execute, numbered=True).add(part, context.epoch)
             self._session.execute(f"PREPARE TRANSACTION '{name}'")
         crash_point("prepared.prepare.after")
         return [part]
@@ -161,8 +163,7 @@ class _TwoPhaseCommitter(Committer):
         self._connection = CommitterConnection(table, make_commit_table)
 
     def open(self, context: CommitterContext) -> None:
-        """Give up a try before the coordinator does."""
-        self._connection.timeout = context.timeout
+        self._connection.open(context)
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Commit the prepared transactions that are not committed yet.
@@ -175,7 +176,7 @@ class _TwoPhaseCommitter(Committer):
             return
         job, sink = parts[0][0]["job"], parts[0][0]["sink"]
         with self._connection.use(f"sink {sink}, in the commit") as session:
-            notes = CommitNotes(session.execute, "%s")
+            notes = CommitNotes(session.execute, numbered=True)
             noted = NotedEpoch(notes.read(job, sink), requests)
             for part, epoch in parts:
                 if not noted.holds(part, epoch):
@@ -190,7 +191,7 @@ class _TwoPhaseCommitter(Committer):
         try:
             session.execute(f"COMMIT PREPARED '{part['part']}'")
         except driver().errors.UndefinedObject:  # or another run committed it since we looked
-            noted = CommitNotes(session.execute, "%s").read(part["job"], part["sink"])
+            noted = CommitNotes(session.execute, numbered=True).read(part["job"], part["sink"])
             if NotedEpoch(noted, requests).holds(part, epoch):
                 return
             message = (
@@ -208,7 +209,7 @@ class _TwoPhaseCommitter(Committer):
         kept = {as_part(item)["part"] for item in keep}
         query = (
             "SELECT gid FROM pg_prepared_xacts"
-            " WHERE database = current_database() AND starts_with(gid, %s)"
+            " WHERE database = current_database() AND starts_with(gid, $1)"
         )
         with self._connection.use(f"sink {sink_uid}, dropping orphans") as session:
             for (name,) in session.execute(query, (prefix,)).fetchall():

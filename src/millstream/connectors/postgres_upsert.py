@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.connectors.postgres_sessions import RunSessions
 from millstream.connectors.postgres_table import (
     PostgresTable,
     copy_rows,
@@ -146,13 +147,14 @@ class _UpsertWriter(SinkWriter):
         self._sink = sink
         self._context = context
         self._place = place_of(context)
+        self._run = RunSessions.of(context)
         self._session: Session | None = None
         self._columns: Mapping[str, str] = {}
 
     def write(self, batch: Batch) -> None:
         rows, table = columns_of_batch(batch), self._sink.table
         if self._session is None:
-            self._session = table.connect(self._place)
+            self._session = table.connect(self._place, self._run.name(f"s{self._context.subtask}"))
             with table.errors(self._place):
                 self._begin(self._session, rows.column_names)
         with table.errors(self._place, rows):
@@ -160,6 +162,8 @@ class _UpsertWriter(SinkWriter):
 
     def _begin(self, session: Session, given: Sequence[str]) -> None:
         table = self._sink.table
+        # There is no committer to do it: what an older writer has merged would hold up this one.
+        self._run.end_older(session)
         self._columns = table.match(session, given)
         missing = [name for name in self._sink.key if name not in self._columns]
         if missing:

@@ -82,6 +82,11 @@ class _SqliteDatabase(EmbeddedDatabase):
     def errors(self) -> tuple[type[Exception], ...]:
         return (sqlite3.Error,)
 
+    @property
+    def locked_files(self) -> list[Path]:
+        # In WAL mode the locks are on the file of the shared index.
+        return [self.path, self.path.with_name(f"{self.path.name}-shm")]
+
     def open(self) -> EmbeddedSession:
         # Not created where it is missing: an empty database has no table either.
         uri = f"{self.path.as_uri()}?mode=rw"

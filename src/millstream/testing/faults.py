@@ -52,6 +52,9 @@ class Fault(Enum):
     APPLIED_BUT_FAILED = "applied, reported failed"
     #: Another driver of the job is started while this one is in the step, then goes on.
     SECOND_DRIVER = "second driver"
+    #: SIGSTOP of the driver and everything that it started; it is woken when another driver has
+    #: brought the job to its end.
+    STOPPED_DRIVER = "driver stopped"
 
 
 class Rendezvous:
@@ -131,6 +134,10 @@ class ArmedFault:
         self.signs.give(self.REACHED)
         if self._fault is Fault.KILL_DRIVER:
             crash_points.kill_driver_group()
+        elif self._fault is Fault.STOPPED_DRIVER:
+            os.killpg(os.getpgrp(), signal.SIGSTOP)
+            # The thread that says so may run on for a moment: it must not leave the step.
+            self.signs.wait(self.GO, self._patience)
         elif self._fault is Fault.KILL_DRIVER_ALONE:
             os.kill(self._driver, signal.SIGKILL)
             self.signs.wait(self.GO, self._patience)

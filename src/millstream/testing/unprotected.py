@@ -25,6 +25,7 @@ from millstream.connectors.commit_notes import CommitNotes
 from millstream.connectors.kafka.producers import PooledProducer
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.connectors.pending_files import PendingFile
+from millstream.connectors.postgres_sessions import RunSessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,8 @@ class Protection(Enum):
     ORPHAN_ABORT = "orphan abort"
     #: Output is out of the process before the task votes.
     PRE_COMMIT_FLUSH = "pre-commit flush"
+    #: What an older run holds in PostgreSQL is taken from it.
+    SESSION_END = "end of older sessions"
 
 
 def remove(protection: Protection) -> None:
@@ -111,10 +114,15 @@ def _remove_flush() -> None:
     _put(PooledProducer, "flush", lambda _: None)
 
 
+def _remove_session_end() -> None:
+    _put(RunSessions, "end_older", lambda *_: None)
+
+
 _REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
     Protection.FENCING: _remove_fencing,
     Protection.PUT_IF_ABSENT: _remove_put_if_absent,
     Protection.COMMIT_MARKER: _remove_commit_marker,
     Protection.ORPHAN_ABORT: _remove_orphan_abort,
     Protection.PRE_COMMIT_FLUSH: _remove_flush,
+    Protection.SESSION_END: _remove_session_end,
 }
