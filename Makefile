@@ -9,7 +9,7 @@ SOAK_SECONDS ?= 600
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench docs clean
+.PHONY: help install demo test lint format soak bench docs clean attack
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -20,7 +20,10 @@ $(VENV)/ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[demo,dev,java]'
 	touch $@
 
-$(VENV)/ready-bench: $(VENV)/ready
+$(VENV)/ready-attack: $(VENV)/ready ## fifty faults at random on a job with three sinks on Spark (docs/attack.md)
+	MILLSTREAM_ATTACK_PAGE=docs/attack.md $(BIN)/python -m pytest tests/attack -m soak -s
+
+bench: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	touch $@
 
@@ -48,6 +51,9 @@ format: $(VENV)/ready ## rewrite the source in the project's format
 soak: $(VENV)/ready ## kills of two jobs on Spark, then the crash matrix, SOAK_SECONDS (600) each
 	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) MILLSTREAM_MATRIX_PAGE=docs/crash_matrix.md \
 	$(BIN)/python -m pytest -m soak -s
+
+attack: $(VENV)/ready ## fifty faults at random on a job with three sinks on Spark (docs/attack.md)
+	MILLSTREAM_ATTACK_PAGE=docs/attack.md $(BIN)/python -m pytest tests/attack -m soak -s
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 	$(BIN)/python -m bench
