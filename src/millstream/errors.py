@@ -20,6 +20,7 @@
         ├── ForeignCheckpointError      it belongs to another job
         ├── UnknownFormatError          it was written by an unknown format version
         ├── CorruptCheckpointError      a checksum does not match or a file is missing
+        │   └── SignatureError          a file is not signed with the job's key, or it must not be
         ├── FencedError                 a newer run has taken the job over
         └── InconsistentEpochError      tasks of one epoch saw different attempts of a producer
 
@@ -43,6 +44,7 @@ __all__ = [
     "MillstreamError",
     "PermanentSinkError",
     "ProgramError",
+    "SignatureError",
     "SinkError",
     "SourceError",
     "StateError",
@@ -117,6 +119,10 @@ class UnknownFormatError(CheckpointError):
 
 class CorruptCheckpointError(CheckpointError):
     """A file of the checkpoint is missing or its checksum does not match."""
+
+
+class SignatureError(CorruptCheckpointError):
+    """A file of the checkpoint is not signed with the job's key, or is signed and there is none."""
 
 
 class DirectoryError(MillstreamError):

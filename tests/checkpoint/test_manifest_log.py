@@ -43,6 +43,9 @@ class MemoryStorage:
         #: Called before each put: a place for another writer to act.
         self.before_put: Callable[[], None] = lambda: None
 
+    def bind(self, job_id: str) -> None:
+        pass
+
     def put_if_absent(self, name: str, content: bytes) -> bool:
         hook, self.before_put = self.before_put, lambda: None
         hook()

@@ -146,10 +146,11 @@ def list_checkpoints(storage: CheckpointStorage) -> DirectoryContent:
         CorruptCheckpointError, UnknownFormatError: a version of the log cannot be read;
             ``verify_checkpoints`` says which ones.
     """
+    identity = JobIdentity.load(storage)  # first, for the others are verified as of this job
     entries = list(ManifestLog(storage).entries())
     return DirectoryContent(
         location=storage.location,
-        identity=JobIdentity.load(storage),
+        identity=identity,
         runs=sum(entry.manifest is None for entry in entries),
         owner=entries[-1].owner if entries else "",
         checkpoints=_summaries(entries),
@@ -196,8 +197,8 @@ def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> 
     Raises:
         CheckpointError: there is no such checkpoint, or the log cannot be read.
     """
-    entries = [entry for entry in ManifestLog(storage).entries() if entry.manifest is not None]
     identity = JobIdentity.load(storage)
+    entries = [entry for entry in ManifestLog(storage).entries() if entry.manifest is not None]
     fingerprint = identity.fingerprint if identity is not None else {}
     summaries = _summaries(entries)
     for entry, summary in zip(reversed(entries), reversed(summaries), strict=True):

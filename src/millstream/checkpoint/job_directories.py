@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.signature import seal_of
 from millstream.common import options
 from millstream.common.directories import (
     LOCAL_STATE,
@@ -53,7 +54,10 @@ class JobDirectories:
         directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
         fsync = configuration.get(options.CHECKPOINT_FSYNC) and bool(directory)
         made = directory or tempfile.mkdtemp(prefix="millstream-checkpoint-")
-        return cls(LocalStorage(made, fsync=fsync), not directory, _local(configuration))
+        # Nobody else can know of a temporary one before it is made, for its owner only.
+        key_file = configuration.get(options.CHECKPOINT_HMAC_KEY_FILE) if directory else ""
+        storage = LocalStorage(made, fsync=fsync, seal=seal_of(key_file))
+        return cls(storage, not directory, _local(configuration))
 
     def failure(self, error: BaseException) -> DirectoryError | None:
         """Which directory it was, if ``error`` tells in words that a disk is full or read-only.
@@ -76,7 +80,8 @@ def check_directories(configuration: Configuration) -> None:
 
     Raises:
         DirectoryError: one cannot be written to, or others could write to it.
-        ConfigurationError: the checkpoint directory is none of a file system.
+        ConfigurationError: the checkpoint directory is none of a file system, or the key to sign
+            it cannot be used.
     """
     try:
         scratch = Path(tempfile.gettempdir())
@@ -89,7 +94,8 @@ def check_directories(configuration: Configuration) -> None:
     probe(LOCAL_STATE, local)
     directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
     if directory:
-        storage = LocalStorage(directory)
+        key_file = configuration.get(options.CHECKPOINT_HMAC_KEY_FILE)
+        storage = LocalStorage(directory, seal=seal_of(key_file))
         storage.check()
         storage.probe()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.model import FORMAT_VERSION
+from millstream.checkpoint.signature import IDENTITY
 from millstream.common.directories import CHECKPOINTS, directory_error
 from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JobIdentity"]
 
-_NAME: Final = "job.json"
+_NAME: Final = IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class JobIdentity:
                 )
                 raise CorruptCheckpointError(message)
             if storage.put_if_absent(_NAME, wanted.encode()):
+                storage.bind(wanted.job_id)
                 return wanted.job_id
             found = cls.load(storage)
         if found is None:  # somebody deletes the directory while we start
@@ -101,6 +103,7 @@ class JobIdentity:
                     " start with an empty checkpoint directory."
                 )
                 raise UnknownFormatError(message)
+            storage.bind(str(value["job_id"]))
             return cls(str(value["job_id"]), str(value["job_name"]), dict(value["fingerprint"]))
         except (ValueError, TypeError, KeyError) as error:
             message = f"{place} is damaged ({error!r}). Put the file back from a copy."

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
+from millstream.checkpoint.signature import HmacSeal, NoSeal
 from millstream.common.directories import (
     CHECKPOINTS,
     LOCAL_STATE,
@@ -39,6 +40,8 @@ from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from millstream.checkpoint.signature import Seal
 
 __all__ = ["TEMPORARY_DIRECTORY", "LocalStorage"]
 
@@ -55,7 +58,9 @@ class LocalStorage:
     begin anew in it.
     """
 
-    def __init__(self, directory: str | Path, *, fsync: bool = True, links: bool = True) -> None:
+    def __init__(
+        self, directory: str | Path, *, fsync: bool = True, seal: Seal | None = None
+    ) -> None:
         """Use ``directory``.
 
         Args:
@@ -63,27 +68,30 @@ class LocalStorage:
                 files there.
             fsync: sync files and directories, so that what was written survives a crash of the
                 machine and not only of the process.
-            links: upload and download by hard links where that is possible.  The copies are then
-                the same file: who can write to one changes the other.
+            seal: signs and verifies blobs (``signature.py``); by default neither is done.  Without
+                signatures, uploads and downloads are hard links where that is possible; with them
+                they are copies, which nobody changes who can write here.
 
         Raises:
             ConfigurationError: it is a URI of another scheme.
         """
         self._root = _path_of(str(directory))
         self._fsync = fsync
-        self._links = links
+        self._seal: Seal = seal or NoSeal()
+        self._links = isinstance(self._seal, NoSeal)
         #: It was seen to exist, by this process or the one that sent the storage here.
         self._seen = False
         #: Directories known to exist, to save a system call per write.
         self._known: set[Path] = set()
 
-    def __getstate__(self) -> tuple[Path, bool, bool, bool]:
+    def __getstate__(self) -> tuple[Path, bool, bool, Seal]:
         """What a worker needs: the place, not what this process knows of it."""
-        return self._root, self._fsync, self._links, self._seen
+        return self._root, self._fsync, self._seen, self._seal
 
-    def __setstate__(self, state: tuple[Path, bool, bool, bool]) -> None:
+    def __setstate__(self, state: tuple[Path, bool, bool, Seal]) -> None:
         """Start in a worker with nothing known."""
-        self._root, self._fsync, self._links, self._seen = state
+        self._root, self._fsync, self._seen, self._seal = state
+        self._links = isinstance(self._seal, NoSeal)
         self._known = set()
 
     def __repr__(self) -> str:
@@ -95,16 +103,21 @@ class LocalStorage:
         """The directory's absolute path."""
         return str(self._root)
 
-    def check(self, *, signed: bool = False) -> None:
-        """Judge the directory before anything is read from it; nothing is written.
+    def bind(self, job_id: str) -> None:
+        """Sign and verify for this job, from now on."""
+        self._seal.bind(job_id)
 
-        Args:
-            signed: what is in it is verified, so that it may be in reach of others.
+    def check(self) -> None:
+        """Judge directory and key before anything is read; nothing is written.
 
         Raises:
-            DirectoryError: others could write to it, or it is not a directory.
+            DirectoryError: it is not a directory, or others could write to it; if there is a key,
+                that gives a warning only.
+            ConfigurationError: the key cannot be used.
         """
-        require_private(CHECKPOINTS, self._root, signed=signed)
+        if isinstance(self._seal, HmacSeal):
+            self._seal.read_key()
+        require_private(CHECKPOINTS, self._root, signed=not isinstance(self._seal, NoSeal))
         with self._explained():
             if self._root.exists() and not self._root.is_dir():
                 make_private(self._root)  # raises
@@ -126,6 +139,7 @@ class LocalStorage:
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create ``name``; False, and nothing written, if it exists."""
         target = self._resolve(name)
+        content = self._seal.close(name, content)
         with self._explained():
             if target.exists():  # the usual loser is seen without writing anything
                 return False
@@ -134,6 +148,7 @@ class LocalStorage:
     def write(self, name: str, content: bytes) -> None:
         """Create or replace ``name``."""
         target = self._resolve(name)
+        content = self._seal.close(name, content)
         with self._explained(), self._temporary() as temporary:
             self._write_file(temporary, content)
             self._make_directory(target.parent)
@@ -143,7 +158,8 @@ class LocalStorage:
     def read(self, name: str) -> bytes:
         """The content; raises FileNotFoundError."""
         with self._explained():
-            return self._resolve(name).read_bytes()
+            stored = self._resolve(name).read_bytes()
+        return self._seal.open(name, stored, self.location)
 
     def upload(self, local: Path, name: str) -> None:
         """Make ``name`` from a local file that will never change; FileExistsError if it exists."""

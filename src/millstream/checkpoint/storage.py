@@ -32,6 +32,9 @@ class CheckpointStorage(Protocol):
     def location(self) -> str:
         """Where it is, for messages and for Spark: an absolute path or a URI."""
 
+    def bind(self, job_id: str) -> None:
+        """Take names for those of this job, if that makes a difference."""
+
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create ``name``; False, and nothing written, if it exists."""
 
@@ -39,7 +42,7 @@ class CheckpointStorage(Protocol):
         """Create or replace ``name``."""
 
     def read(self, name: str) -> bytes:
-        """The content; raises FileNotFoundError."""
+        """The content; raises FileNotFoundError, and SignatureError if it is not to be trusted."""
 
     def upload(self, local: Path, name: str) -> None:
         """Make ``name`` from a local file that will never change (a hard link will do)."""

@@ -1,7 +1,7 @@
-"""``millstream checkpoints DIR``: list, inspect, verify and confirm.
+"""``millstream checkpoints DIR``: list, inspect, verify, confirm and sign.
 
 What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
-runs; but for "confirm", which is for a job that does not.
+runs; but for "confirm" and "sign", which are for a job that does not.
 
 Read next: ``checkpoint/inspect.py``, ``checkpoint/committed_note.py``.
 """
@@ -20,6 +20,8 @@ from millstream.checkpoint.inspect import (
     verify_checkpoints,
 )
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.signature import seal_of
+from millstream.checkpoint.signing import sign_directory
 from millstream.errors import CheckpointError
 from millstream.metrics.progress import format_bytes, format_watermark
 
@@ -32,13 +34,16 @@ __all__ = ["show_checkpoints"]
 _SPLITS_SHOWN: Final = 20
 
 
-def show_checkpoints(directory: str, action: str, epoch: int | None = None) -> int:
+def show_checkpoints(
+    directory: str, action: str, epoch: int | None = None, *, key_file: str = ""
+) -> int:
     """Print what is in a checkpoint directory, or confirm that output of it has been seen.
 
     Args:
         directory: the checkpoint directory.
-        action: "list", "inspect", "verify" or "confirm".
+        action: "list", "inspect", "verify", "confirm" or "sign".
         epoch: for "inspect": which checkpoint, None for the newest; for "confirm": the newest.
+        key_file: the key with which the directory is signed, or is to be.
 
     Returns:
         The exit code: 1 if "verify" found damage.
@@ -50,7 +55,11 @@ def show_checkpoints(directory: str, action: str, epoch: int | None = None) -> i
     if not Path(directory).is_dir():
         message = f"there is no directory {directory!r}"
         raise CheckpointError(message)
-    storage = LocalStorage(directory)
+    if action == "sign":
+        count = sign_directory(directory, key_file)
+        print(f"{directory}: {count} files are signed with the key in {key_file}")
+        return 0
+    storage = LocalStorage(directory, seal=seal_of(key_file))
     if action == "verify":
         return _verify(storage)
     if action == "confirm" and epoch is not None:

@@ -134,9 +134,10 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
         "checkpoints",
         help="look into a checkpoint directory",
         description="Look into a checkpoint directory; also while the job runs. All but confirm "
-        "only read.",
+        "and sign only read.",
     )
     checkpoints.add_argument("directory", help="the checkpoint directory")
+    _add_key_file(checkpoints)
     actions = checkpoints.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="the kept checkpoints (the default)")
     inspect = actions.add_parser("inspect", help="operators, state and splits of one checkpoint")
@@ -150,6 +151,26 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
         "or the target has forgotten it, say so; the job must not run meanwhile.",
     )
     confirm.add_argument("epoch", type=int, help="the number of the last epoch")
+
+    sign = actions.add_parser(
+        "sign",
+        help="sign a directory that was written without a key",
+        description="Sign all that a job reads from its checkpoint directory, so that it can be "
+        "run with millstream.checkpoint.hmac-key-file from now on. Whoever signs vouches for what "
+        "is there; the job must not run meanwhile.",
+    )
+    _add_key_file(sign, required=True)
+
+
+def _add_key_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """The same option in two places must not hide what the first was given."""
+    parser.add_argument(
+        "--hmac-key-file",
+        metavar="FILE",
+        required=required,
+        default=argparse.SUPPRESS,
+        help="the key of the directory: millstream.checkpoint.hmac-key-file of the job",
+    )
 
 
 def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -188,6 +209,7 @@ def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentPars
             metavar="DIR",
             help="that of the job, which says what is to be committed; may be repeated",
         )
+        _add_key_file(action)
         action.add_argument(
             "-X",
             dest="properties",
@@ -210,7 +232,12 @@ def _dispatch(options: argparse.Namespace) -> int:
     if options.command == "checkpoints":
         from millstream.cli.checkpoints_command import show_checkpoints
 
-        return show_checkpoints(options.directory, options.action or "list", _epoch(options))
+        return show_checkpoints(
+            options.directory,
+            options.action or "list",
+            _epoch(options),
+            key_file=getattr(options, "hmac_key_file", ""),
+        )
     if options.command == "transactions":
         from millstream.cli.transactions_command import show_transactions
 
@@ -223,6 +250,7 @@ def _dispatch(options: argparse.Namespace) -> int:
             ids,
             directories=options.directories,
             force=getattr(options, "force", False),
+            key_file=getattr(options, "hmac_key_file", ""),
         )
     from millstream.cli.program import ProgramOptions
 

@@ -24,6 +24,7 @@ from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.recovery import read_checkpoints
+from millstream.checkpoint.signature import seal_of
 from millstream.connectors.kafka.committer import prepared_of
 from millstream.connectors.kafka.producers import TransactionalIdParts
 from millstream.connectors.kafka.transactions import Outcome
@@ -124,7 +125,7 @@ class _Job:
 class Owners:
     """Judges transactions by the checkpoint directories of their jobs; only reads."""
 
-    def __init__(self, directories: Sequence[str]) -> None:
+    def __init__(self, directories: Sequence[str], key_file: str = "") -> None:
         """Read the directories.
 
         Raises:
@@ -132,7 +133,8 @@ class Owners:
         """
         self._jobs: dict[str, _Job] = {}
         for directory in directories:
-            storage = LocalStorage(directory) if Path(directory).is_dir() else None
+            is_there = Path(directory).is_dir()
+            storage = LocalStorage(directory, seal=seal_of(key_file)) if is_there else None
             identity = None if storage is None else JobIdentity.load(storage)
             if storage is None or identity is None:
                 message = f"{directory!r} is no checkpoint directory that a job has used"

@@ -36,6 +36,7 @@ def show_transactions(
     *,
     directories: Sequence[str] = (),
     force: bool = False,
+    key_file: str = "",
 ) -> int:
     """List, commit or abort open transactions.
 
@@ -45,6 +46,7 @@ def show_transactions(
         prefix: what the transactional ids listed begin with.
         ids: the transactional ids to commit or abort.
         directories: checkpoint directories of the jobs they belong to.
+        key_file: the key with which the directories are signed.
         force: commit or abort whatever the directories say, or do not say.
 
     Returns:
@@ -55,7 +57,7 @@ def show_transactions(
             directory does not bear the action out.
         CheckpointError: a directory is none.
     """
-    owners = Owners(directories)
+    owners = Owners(directories, key_file)
     control = TransactionControl(properties)
     try:
         if action == "list":

@@ -392,6 +392,13 @@ CHECKPOINT_FSYNC: Final = ConfigOption(
     True,  # noqa: FBT003 - the default of an option
     "whether checkpoints are forced to disk, so that they survive a crash of the machine",
 )
+CHECKPOINT_HMAC_KEY_FILE: Final = ConfigOption(
+    "millstream.checkpoint.hmac-key-file",
+    parse_string,
+    "",
+    "a file with a key that only its owner can read, on the driver and on all workers; checkpoints "
+    "are signed with it, and nothing is loaded that is not",
+)
 USER_ERROR_MAX_REPEATS: Final = ConfigOption(
     "millstream.user-error.max-repeats",
     parse_integer,

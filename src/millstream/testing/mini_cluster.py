@@ -28,6 +28,7 @@ from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.publish import EpochFacts
+from millstream.checkpoint.signature import seal_of
 from millstream.common import options
 from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.common.pickling import loads
@@ -84,7 +85,8 @@ class MiniCluster:
         self._random = random.Random(seed)  # noqa: S311 - a seeded test
         self._state_backend = state_backend
         self._instances: dict[tuple[int, int], StageInstance] = {}
-        self.storage = LocalStorage(self.directory, fsync=False)
+        seal = seal_of(graph.configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
+        self.storage = LocalStorage(self.directory, fsync=False, seal=seal)
         fingerprint = {node.uid: node.kind for node in graph.nodes.values()}
         self.job_id = JobIdentity.claim(self.storage, graph.job_name, fingerprint)
         committers = {}
