@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from millstream.connectors.sink import Sink
 
-__all__ = ["KINDS", "MatrixTarget", "Reader", "Result", "make_target"]
+__all__ = ["COMMITTED", "KINDS", "MatrixTarget", "Reader", "Result", "make_target"]
 
 #: (key, n, id); rows of one key have n = 1, 2, 3, ...
 Result = tuple[str, int, int]
@@ -399,6 +399,9 @@ KINDS: dict[str, type[MatrixTarget]] = {
     "write-ahead": WriteAheadTarget,
     "several": SeveralTarget,
 }
+
+#: Those that nobody sees before the commit.
+COMMITTED = sorted(set(KINDS) - {"postgres-upsert"})
 
 
 def make_target(kind: str, address: str) -> MatrixTarget:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.matrix.matrix_driver import PER_EPOCH, RECORDS, expected, job_graph
-from tests.matrix.matrix_targets import KINDS
+from tests.matrix.matrix_targets import COMMITTED
 
 from millstream import crash_points
 from millstream.datastream import CheckpointingMode
@@ -60,7 +60,7 @@ def dying_at(point: str) -> Iterator[None]:
         crash_points.arm("")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMMITTED)
 def test_at_least_once(kind: str, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that die between the commit and the manifest write the epoch again."""
     target, directory = matrix.new_target(kind)
@@ -89,7 +89,7 @@ def test_at_least_once(kind: str, matrix: Matrix, monkeypatch: pytest.MonkeyPatc
     assert target.leftovers() == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMMITTED)
 @pytest.mark.parametrize("point", ["task.ack.before", "epoch.acks.after"])
 def test_at_most_once(kind: str, point: str, matrix: Matrix) -> None:
     """A run that dies before the commit loses the epoch, and nothing comes twice."""

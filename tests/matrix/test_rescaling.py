@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.matrix.matrix_driver import PER_EPOCH, RECORDS, expected, job_graph
-from tests.matrix.matrix_targets import KINDS
+from tests.matrix.matrix_targets import COMMITTED
 from tests.matrix.test_other_modes import dying_at, read
 
 from millstream.datastream import CheckpointingMode
@@ -30,7 +30,7 @@ def cluster(target: MatrixTarget, directory: Path, parallelism: int) -> MiniClus
     return MiniCluster(graph, directory / "checkpoints", limits=itertools.repeat(PER_EPOCH))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMMITTED)
 @pytest.mark.parametrize("shift", range(len(POINTS)))
 def test_rescaling(kind: str, shift: int, matrix: Matrix) -> None:
     """What one parallelism has pre-committed, another commits or drops."""
