@@ -17,7 +17,7 @@ import hashlib
 import math
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -74,7 +74,8 @@ class PostgresTable:
     """Where a sink writes; pickled to the workers."""
 
     #: As libpq takes it: "postgresql://user@host/database" or "host=... dbname=...".
-    conninfo: str
+    #: It may hold a password.
+    conninfo: str = field(repr=False)
     table: str
     #: The table's columns in the order of the records' fields; None: found by name.
     columns: tuple[str, ...] | None = None

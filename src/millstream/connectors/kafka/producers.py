@@ -72,7 +72,8 @@ class PooledProducer:
     """A producer and what it has going on."""
 
     client: Any
-    properties: Mapping[str, str]
+    #: Passwords may be among them.
+    properties: Mapping[str, str] = field(repr=False)
     transactional_id: str = ""
     group: Any = None
     control: TransactionControl | None = None

@@ -1,0 +1,166 @@
+"""No connector shows its password: not in a repr, not in an error, not in a plan.
+
+What it is: one table with every source and sink that there is.  One that is missing in it fails a
+test, so a new connector says here what secrets it takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import millstream.connectors
+import millstream.spark
+from millstream.common import Types, WatermarkStrategy
+from millstream.common.serialization import SimpleStringSchema
+from millstream.connectors.sink import Sink, WriterContext
+from millstream.connectors.source import Source
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream.connectors.kafka import (
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+    KafkaSource,
+)
+from millstream.datastream.connectors.postgres import PostgresSink, PostgresSource
+from millstream.errors import MillstreamError
+from millstream.graph.explain import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECRET: Final = "hunter2-do-not-show"
+ROW: Final = Types.ROW_NAMED(["a"], [Types.LONG()])
+#: Nobody listens there: what cannot be reached is named, without the password.
+CONNECTION: Final = f"postgresql://me:{SECRET}@127.0.0.1:1/db"
+LOGIN: Final = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    f' username="me" password="{SECRET}";'
+)
+SECURE: Final = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": LOGIN,
+    "ssl.key.password": SECRET,
+}
+
+
+def kafka_source() -> Source:
+    schema = SimpleStringSchema()
+    builder = KafkaSource.builder().set_topics("t").set_value_only_deserializer(schema)
+    for name, value in SECURE.items():
+        builder.set_property(name, value)
+    return builder.build()
+
+
+def kafka_sink() -> Sink:
+    schema = SimpleStringSchema()
+    serializer = KafkaRecordSerializationSchema.builder().set_topic("t")
+    builder = KafkaSink.builder().set_bootstrap_servers("127.0.0.1:1")
+    builder.set_record_serializer(serializer.set_value_serialization_schema(schema).build())
+    for name, value in SECURE.items():
+        builder.set_property(name, value)
+    return builder.build()
+
+
+#: Connectors that connect to somebody.
+WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
+    "KafkaSource": kafka_source,
+    "KafkaSink": kafka_sink,
+    "PostgresTwoPhaseSink": lambda: PostgresSink.two_phase(CONNECTION, "t", type_info=ROW),
+    "PostgresCommitTableSink": lambda: PostgresSink.commit_table(CONNECTION, "t", type_info=ROW),
+    "PostgresUpsertSink": lambda: PostgresSink.upsert(CONNECTION, "t", key=["a"], type_info=ROW),
+    "PostgresSource": lambda: PostgresSource(CONNECTION, "SELECT 1 AS a", key="a"),
+}
+#: Connectors of files, memory and the like, and bases of the user's own.
+WITHOUT_SECRETS: Final = {
+    *("BlackholeSink", "CollectSink", "DataFrameSink", "DuckDbSink", "EmbeddedSink", "FileSink"),
+    *("PrintSink", "SqliteSink", "TwoPhaseCommitSinkFunction", "UpsertSink"),
+    *("GenericWriteAheadSink", "CollectionSource", "DataGeneratorSource", "FileSource"),
+    *("NumberSequenceSource", "SocketTextStreamSource"),
+}
+
+
+def subclasses(base: type[Any]) -> Iterator[type[Any]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_every_connector_is_in_the_table() -> None:
+    for package in (millstream.connectors, millstream.spark):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    ours = ("millstream.connectors.", "millstream.spark.")
+    found = {
+        each.__name__
+        for base in (Sink, Source)
+        for each in subclasses(base)
+        if each.__module__.startswith(ours)
+    }
+    assert found == WITH_SECRETS.keys() | WITHOUT_SECRETS
+
+
+def require_no_secret(root: object) -> None:
+    """Look at the repr of every object of ours that can be reached from ``root``."""
+    seen: set[int] = set()
+    left = [("", root)]
+    while left:
+        path, value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, dict):
+            left += [(f"{path}[{key!r}]", item) for key, item in value.items()]
+        elif isinstance(value, list | tuple | set):
+            left += [(f"{path}[{number}]", item) for number, item in enumerate(value)]
+        elif type(value).__module__.startswith("millstream."):
+            assert SECRET not in repr(value), path
+            assert SECRET not in str(value), path
+            left += [(f"{path}.{name}", item) for name, item in fields(value).items()]
+
+
+def fields(value: object) -> dict[str, object]:
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        for name in getattr(kind, "__slots__", ()):
+            if hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found
+
+
+@pytest.mark.parametrize("name", WITH_SECRETS)
+def test_no_repr_shows_a_password(name: str) -> None:
+    connector = WITH_SECRETS[name]()
+    require_no_secret(connector)
+    if isinstance(connector, Sink):
+        require_no_secret(connector.create_committer())
+        require_no_secret(connector.create_writer(WriterContext("job", "u", 0, 1, 0, "a", 1)))
+
+
+@pytest.mark.parametrize("name", WITH_SECRETS)
+def test_neither_errors_nor_plans_show_a_password(name: str) -> None:
+    """Only what need not be reached for a plan; the sources are asked for their types."""
+    connector = WITH_SECRETS[name]()
+    if name.startswith("Postgres"):
+        with pytest.raises(MillstreamError) as caught:
+            connector.validate()
+        chain: BaseException | None = caught.value
+        while chain is not None:
+            assert SECRET not in str(chain)
+            assert SECRET not in repr(chain)
+            chain = chain.__cause__ or chain.__context__
+    env = StreamExecutionEnvironment.get_execution_environment()
+    if isinstance(connector, Sink):
+        env.from_collection([(1,)], ROW).sink_to(connector)
+    elif name == "KafkaSource":
+        env.from_source(connector, WatermarkStrategy.no_watermarks(), "source").print()
+    else:
+        return
+    graph = env.get_job_graph("secret")
+    assert SECRET not in explain(graph)
+    assert SECRET not in repr(graph)
+    assert SECRET not in env.get_execution_plan()
