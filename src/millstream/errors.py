@@ -13,6 +13,7 @@
     ├── SinkError                       a sink cannot be written or committed
     │   └── PermanentSinkError          the target refuses for good: it would again
     ├── StateError                      keyed state cannot be read, written or restored
+    │   └── LocalCopyError              its local copy is damaged and was dropped: run again
     ├── DirectoryError                  a directory of Millstream's is full, read-only, not private
     ├── JobError                        a job ended in failure, after its restarts
     ├── EngineError                     Spark's JVM does not start, or has ended
@@ -40,6 +41,7 @@ __all__ = [
     "ForeignCheckpointError",
     "InconsistentEpochError",
     "JobError",
+    "LocalCopyError",
     "MalformedRecordError",
     "MillstreamError",
     "PermanentSinkError",
@@ -103,6 +105,10 @@ class PermanentSinkError(SinkError):
 
 class StateError(MillstreamError):
     """Keyed state cannot be read, written or restored."""
+
+
+class LocalCopyError(StateError):
+    """The local copy of some state is damaged; it was dropped, the checkpoint has another."""
 
 
 class CheckpointError(MillstreamError):

@@ -21,6 +21,7 @@ from tests.matrix.matrix_driver import FENCED, DriverPlan, drive, expected
 from tests.matrix.matrix_targets import KINDS, make_target
 
 from millstream.crash_points import CRASH_POINTS, points_of
+from millstream.state.backend import BACKENDS
 from millstream.testing.crash import group_lives
 from millstream.testing.faults import ArmedFault, Fault, Rendezvous
 
@@ -45,6 +46,13 @@ UNCOMMITTED = "manifest.publish.after:2"
 HELD_UP = 3.0
 #: Seconds after which rows count as lost where a protection is missing, so that some will be.
 LOST = 5.0
+#: No local copy is there yet, or one that no checkpoint has.
+NOTHING_TO_DAMAGE = (
+    "splits.log.before",
+    "splits.log.after",
+    "state.flush.after",
+    "state.upload.before",
+)
 #: Where a second driver stops until the first has gone on; "" does not stop.
 SECOND_STOPS = ("log.open.after:1", "recover.abort.after:1", "epoch.end.before:1", "")
 
@@ -93,8 +101,13 @@ def all_cases(seed: int) -> list[Case]:
         for kind, target in KINDS.items()
         for point in points_of("driver", "task", *target.parts)
         for fault in Fault
-        if _exists(target, point, fault)
+        if (_damages(point) if fault is Fault.LOCAL_COPY_DAMAGED else _exists(target, point, fault))
     ]
+
+
+def _damages(point: str) -> bool:
+    """Whether local copies can be damaged there, and the sink's steps tell nothing more of it."""
+    return point not in NOTHING_TO_DAMAGE and point in points_of("driver", "task")
 
 
 def _exists(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
@@ -258,6 +271,8 @@ def run_case(
     plan = DriverPlan(
         case.kind, address, directory / "checkpoints", directory, case.seed, without=without
     )
+    if case.fault is Fault.LOCAL_COPY_DAMAGED:
+        plan = replace(plan, state_backend=chance.choice(BACKENDS))
     drivers = _Drivers(plan)
     watcher = Watcher(target)
     watcher.start()
@@ -303,26 +318,31 @@ def _judge_end(target: MatrixTarget, watcher: Watcher, patience: float) -> None:
 def _disturb(
     case: Case, drivers: _Drivers, chance: random.Random, passings: dict[str, int]
 ) -> None:
-    point = f"{case.point}:{chance.randint(1, max(1, passings.get(case.point, 0) * 2 // 3))}"
+    number = passings.get(case.point, 0)
+    # In the first epoch there are no local copies.
+    first = number // 3 + 1 if case.fault is Fault.LOCAL_COPY_DAMAGED else 1
+    point = f"{case.point}:{chance.randint(first, max(first, number * 2 // 3))}"
     if _in_recovery(case.point):
         point = f"{case.point}:1"
         orphans = case.point.startswith("kafka.abort.") or chance.random() < 0.5
         killed = drivers.start(WITH_ORPHANS if orphans else UNCOMMITTED)
         if killed.wait() != -signal.SIGKILL:
             _fail(f"{killed.plan.point} was not reached:\n{killed.output}")
-    first = drivers.start(point, case.fault)
-    if not first.wait_until_reached():
-        _fail(f"{point} was not reached:\n{first.output}")
+    driver = drivers.start(point, case.fault)
+    if not driver.wait_until_reached():
+        _fail(f"{point} was not reached:\n{driver.output}")
     if case.fault is Fault.KILL_DRIVER:
-        first.wait()
+        driver.wait()
     elif case.fault is Fault.KILL_DRIVER_ALONE:
-        _let_worker_go_on(first, drivers)
+        _let_worker_go_on(driver, drivers)
     elif case.fault is Fault.SECOND_DRIVER:
-        _start_second(case, first, drivers, chance)
+        _start_second(case, driver, drivers, chance)
     elif case.fault is Fault.STOPPED_DRIVER:
-        _take_over(first, drivers)
-    elif code := first.wait():
-        _fail(f"the driver should have survived, it ended with {code}:\n{first.output}")
+        _take_over(driver, drivers)
+    elif code := driver.wait():
+        _fail(f"the driver should have survived, it ended with {code}:\n{driver.output}")
+    elif case.fault is Fault.LOCAL_COPY_DAMAGED and not driver.signs.given(ArmedFault.DAMAGED):
+        _fail(f"{point} was not reached with a local copy to damage:\n{driver.output}")
 
 
 def _let_worker_go_on(first: _Driver, drivers: _Drivers) -> None:

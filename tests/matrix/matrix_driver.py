@@ -62,6 +62,7 @@ class DriverPlan:
     fault: Fault = Fault.KILL_DRIVER
     #: Only count the passings of all points.
     record: bool = False
+    state_backend: str = "hashmap"
     #: Protections that are taken away.
     without: tuple[Protection, ...] = ()
 
@@ -132,6 +133,8 @@ def _arm(plan: DriverPlan, target: MatrixTarget) -> ArmedFault | None:
         plan.directory,
         server_error=target.server_error,
         own_parts=target.parts,
+        local_root=plan.checkpoints / "local",
+        seed=plan.seed,
     )
 
 
@@ -146,6 +149,7 @@ def _run_until_done(plan: DriverPlan, target: MatrixTarget, pool: WorkerPool) ->
                 plan.checkpoints,
                 limits=itertools.repeat(PER_EPOCH),
                 seed=100 * plan.seed + number,
+                state_backend=plan.state_backend,
             )
             cluster.run()
         except Exception:  # noqa: BLE001 - as a restart strategy does

@@ -35,6 +35,8 @@ TEETH: Final = [
     (Protection.PRE_COMMIT_FLUSH, "kafka", "manifest.publish.after", Fault.KILL_DRIVER),
     (Protection.SESSION_END, "postgres-commit-table", "notes.commit.before", Fault.STOPPED_DRIVER),
     (Protection.SESSION_END, "postgres-upsert", "upsert.commit.before", Fault.STOPPED_DRIVER),
+    (Protection.LOCAL_CHECK, "file", "epoch.start.before", Fault.LOCAL_COPY_DAMAGED),
+    (Protection.LOCAL_CHECK, "sqlite", "task.ack.before", Fault.LOCAL_COPY_DAMAGED),
 ]
 SEEDS: Final = (1, 2, 3)
 

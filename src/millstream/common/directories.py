@@ -40,6 +40,7 @@ __all__ = [
     "directory_error",
     "error_in_text",
     "explained",
+    "make_own",
     "make_private",
     "probe",
     "require_private",
@@ -151,6 +152,31 @@ def require_private(use: DirectoryUse, path: Path, *, signed: bool = False) -> N
         _LOG.warning("the %s %s %s", use.name, path, problem)
         return
     message = f"the {use.name} {path} {problem}"
+    raise DirectoryError(message)
+
+
+def make_own(use: DirectoryUse, path: Path) -> None:
+    """Make a directory of this user's alone, or see that it is one; closed to others if it is not.
+
+    Stricter than ``require_private``: for directories that only Millstream makes.
+
+    Raises:
+        DirectoryError: it is a symbolic link, belongs to another user, or everybody could write.
+        OSError: it cannot be made.
+    """
+    if not path.is_symlink():
+        make_private(path)
+        found = path.stat()
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid == os.geteuid() and mode != PRIVATE_DIRECTORY and not mode & stat.S_IWOTH:
+            path.chmod(PRIVATE_DIRECTORY)
+        require_private(use, path)
+        if found.st_uid == os.geteuid():
+            return
+        problem = f"belongs to {_user(found.st_uid)}, not to {_user(os.geteuid())}"
+    else:
+        problem = "is a symbolic link, which somebody else may have made"
+    message = f"the {use.name} {path} {problem}. Remove it, or set {use.setting} to another one"
     raise DirectoryError(message)
 
 

@@ -190,6 +190,7 @@ class Task:
                 self._attempt,
                 Path(plan.local_root),
                 plan.fsync,
+                node.name,
             )
             self._stores[node.id] = store
         return EpochContext(

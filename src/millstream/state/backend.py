@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import ConfigurationError, UnknownFormatError
+from millstream.errors import ConfigurationError, LocalCopyError, UnknownFormatError
 from millstream.state.hashmap import FILE_NAME, HashMapStore, load_entries
 from millstream.state.local_copies import LocalCopies
 from millstream.state.rescale import copy_key_groups, drop_other_key_groups
@@ -40,6 +40,7 @@ def open_store(
     attempt: str,
     local_root: Path,
     fsync: bool = True,  # noqa: FBT001, FBT002 - part of the fixed signature
+    name: str = "",
 ) -> KeyValueStore:
     """Open the store of one subtask.
 
@@ -54,6 +55,7 @@ def open_store(
         attempt: unique name of this attempt of the task.
         local_root: directory on this machine for copies.
         fsync: whether what is uploaded must survive a crash of the machine; the storage sees to it.
+        name: of the operator, for messages.
 
     Returns:
         The store; ``close`` it in any case.
@@ -61,12 +63,13 @@ def open_store(
     Raises:
         ConfigurationError: there is no such backend.
         CorruptCheckpointError: a file of the checkpoint is missing or damaged.
+        StateError: the local directory cannot be used, or its disk damages what it is given.
     """
     del fsync
     if backend not in BACKENDS:
         message = f"state.backend.type is {backend!r}; known are {' and '.join(BACKENDS)}"
         raise ConfigurationError(message)
-    opener = _Opener(storage, uid, key_groups, attempt, LocalCopies(local_root, uid, subtask))
+    opener = _Opener(storage, uid, key_groups, attempt, LocalCopies(local_root, uid, subtask, name))
     first, stop = key_groups
     wanted = [
         handle
@@ -114,15 +117,26 @@ class _Opener:
 
     def restored(self, handle: StateHandle) -> KeyValueStore:
         """A store with the content of a snapshot."""
-        place = (self._storage, self._uid, self._key_groups, self._copies)
         if handle["backend"] == "hashmap":
-            try:
-                entries = load_entries(self._copies.bring(handle, self._storage) / FILE_NAME)
-            except FileNotFoundError:  # another attempt cleaned up: get it from the storage
-                entries = load_entries(self._copies.bring(handle, self._storage) / FILE_NAME)
-            return HashMapStore(entries, *place, base=handle["id"])
+            place = (self._storage, self._uid, self._key_groups, self._copies)
+            return HashMapStore(self._entries(handle), *place, base=handle["id"])
+        try:
+            return self._opened(handle)
+        except LocalCopyError:  # it was dropped: once more, with the checkpoint's files
+            return self._opened(handle)
+
+    def _opened(self, handle: StateHandle) -> KeyValueStore:
         work = self._copies.link_work(self._attempt, handle, self._storage)
+        place = (self._storage, self._uid, self._key_groups, self._copies)
         return RocksDBStore(work, *place, base=handle)
+
+    def _entries(self, handle: StateHandle) -> dict[bytes, bytes]:
+        """The content of a file that has no checksums of its own: all of it is read in any case."""
+        copies, storage = self._copies, self._storage
+        try:
+            return load_entries(copies.bring(handle, storage, read_all=True) / FILE_NAME)
+        except FileNotFoundError:  # another attempt cleaned up: get it from the storage
+            return load_entries(copies.bring(handle, storage, read_all=True) / FILE_NAME)
 
     def copy_all(self, handles: list[StateHandle], target: KeyValueStore) -> None:
         """Copy this subtask's key groups out of several snapshots."""

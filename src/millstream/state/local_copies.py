@@ -2,8 +2,11 @@
 
 What it is: under ``local_root/<uid>/<subtask>`` one directory per snapshot, never changed once
 made, and one ``work-<attempt>-<process id>`` per running attempt, a copy by hard links that is
-opened and changed.
-What it is not: durable.  Whatever is missing or incomplete here is downloaded again.
+opened and changed.  What is loaded from here is what was uploaded: the directories are this user's
+alone, and files that this process has neither written nor read before are compared with the digests
+in the checkpoint.
+
+What it is not: durable.  Whatever is missing or damaged here is dropped and downloaded again.
 
 Read next: ``state/rocksdb.py``.
 """
@@ -11,7 +14,9 @@ Read next: ``state/rocksdb.py``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import shutil
 import uuid
 from typing import TYPE_CHECKING, Final
@@ -22,11 +27,20 @@ from millstream.common.directories import (
     directory_error,
     error_in_text,
     explained,
-    make_private,
-    require_private,
+    make_own,
 )
-from millstream.errors import MillstreamError
-from millstream.state.snapshot_files import directory_name, download_snapshot
+from millstream.errors import (
+    CorruptCheckpointError,
+    LocalCopyError,
+    MillstreamError,
+    StateError,
+)
+from millstream.state.known_files import damage_of, forget_files
+from millstream.state.snapshot_files import (
+    damaged_checkpoint,
+    directory_name,
+    download_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +51,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalCopies"]
 
+_LOG: Final = logging.getLogger("millstream")
+#: How RocksDB names a file in its messages.
+_FILE: Final = re.compile(r"\b(\d+\.sst|MANIFEST-\d+)\b")
 _WORK: Final = "work-"
 _DOWNLOAD: Final = "download-"
 
@@ -47,16 +64,27 @@ _open: Final[set[Path]] = set()
 class LocalCopies:
     """The directories of one operator subtask."""
 
-    def __init__(self, local_root: Path, uid: str, subtask: int) -> None:
+    def __init__(self, local_root: Path, uid: str, subtask: int, name: str = "") -> None:
         """Use ``local_root/<uid>/<subtask>``.
 
+        Args:
+            local_root: of the job on this machine.
+            uid: of the operator.
+            subtask: number of the subtask.
+            name: of the operator, for messages.
+
         Raises:
-            DirectoryError: others could write to ``local_root``, from which objects are loaded.
+            DirectoryError: a directory belongs to somebody else, or is a symbolic link.
         """
-        require_private(LOCAL_STATE, local_root)
+        #: Whose state it is, for messages.
+        self.owner = f"operator {name!r} ({uid})" if name else f"operator {uid}"
+        self.owner += f", subtask {subtask}"
         self._root = local_root
         self._operator = local_root / directory_name(uid)
         self._directory = self._operator / str(subtask)
+        with self.explained():
+            for path in (local_root, self._operator, self._directory):
+                make_own(LOCAL_STATE, path)
 
     def snapshot(self, identity: str) -> Path:
         """Where the snapshot called ``identity`` is, or is to be."""
@@ -70,7 +98,6 @@ class LocalCopies:
         """
         path = self.snapshot(identity)
         with self.explained():
-            make_private(self._root)
             path.mkdir(PRIVATE_DIRECTORY, parents=True)
         return path
 
@@ -88,54 +115,115 @@ class LocalCopies:
                 raise
             raise directory_error(LOCAL_STATE, self._root, refused) from error
 
-    def find(self, handle: StateHandle) -> Path | None:
-        """A complete local copy of ``handle``, of any subtask of the operator."""
-        own = self.snapshot(handle["id"])
-        if _is_complete(own, handle):
-            return own
-        try:
-            siblings = sorted(self._operator.iterdir())
-        except FileNotFoundError:
-            return None
-        for sibling in siblings:
-            if _is_complete(sibling / handle["id"], handle):
-                return sibling / handle["id"]
+    def _places(self, handle: StateHandle) -> Iterator[Path]:
+        """Where copies of ``handle`` may be: of this subtask, then of any of the operator."""
+        yield self.snapshot(handle["id"])
+        for sibling in sorted(self._operator.iterdir()):
+            if sibling != self._directory:
+                yield sibling / handle["id"]
+
+    def find(self, handle: StateHandle, *, read_all: bool = False) -> Path | None:
+        """A local copy of ``handle`` that is as it was uploaded; damaged ones are dropped.
+
+        Args:
+            handle: the snapshot.
+            read_all: trust no file for this process has written it.
+        """
+        for place in self._places(handle):
+            if not place.is_dir():
+                continue
+            damage = damage_of(place, handle, read_all=read_all)
+            if damage is None:
+                return place
+            _LOG.warning(
+                "%s: the local copy of its state in %s is damaged (%s); it is dropped and restored"
+                " from the checkpoint",
+                self.owner,
+                place,
+                damage,
+            )
+            self.drop(handle)
         return None
 
-    def bring(self, handle: StateHandle, storage: CheckpointStorage) -> Path:
+    def drop(self, handle: StateHandle) -> None:
+        """Remove every local copy of ``handle``, and trust no other file unread."""
+        forget_files()
+        for place in self._places(handle):
+            shutil.rmtree(place, ignore_errors=True)
+
+    def judge(
+        self, work: Path, base: StateHandle | None, storage: CheckpointStorage, error: Exception
+    ) -> StateError | CorruptCheckpointError:
+        """What to raise where a database met damage; the local copies are dropped.
+
+        Args:
+            work: the directory of the database.
+            base: the snapshot it was made from.
+            storage: has the files of ``base``.
+            error: of the database; it names the file, as a rule.
+
+        Returns:
+            A CorruptCheckpointError if the files are as they were uploaded, so that those in the
+            checkpoint are no better; else a LocalCopyError.
+        """
+        if base is None:
+            return StateError(f"{self.owner}: RocksDB finds its own new files damaged: {error}")
+        named = set(_FILE.findall(str(error)))
+        suspects = [file for file in base["files"] if file["local"] in named]
+        is_new = bool(named) and not suspects
+        files = suspects or base["files"]
+        as_uploaded = damage_of(work, {**base, "files": files}, read_all=True) is None
+        self.drop(base)
+        if as_uploaded and not is_new:
+            names = ", ".join(file["remote"] for file in files)
+            text = f"{self.owner}: state was damaged before it was uploaded, in {names}: {error}"
+            return damaged_checkpoint(storage, text)
+        return LocalCopyError(
+            f"{self.owner}: the local copy of its state in {self._directory} is damaged: {error}."
+            " It was removed; run again, the job restores it from the checkpoint. If this comes"
+            " back, see to the disk or set millstream.local-directory to another one"
+        )
+
+    def bring(
+        self, handle: StateHandle, storage: CheckpointStorage, *, read_all: bool = False
+    ) -> Path:
         """The local copy of ``handle``, downloaded and verified if there is none.
 
         Raises:
             CorruptCheckpointError: a file in the storage is missing or corrupt.
         """
-        found = self.find(handle)
+        found = self.find(handle, read_all=read_all)
         if found is not None:
             return found
         target = self.snapshot(handle["id"])
-        with self.explained():
-            make_private(self._root)
         temporary = self._directory / f"{_DOWNLOAD}{uuid.uuid4().hex}-{os.getpid()}"
         _open.add(temporary)
         try:
-            download_snapshot(storage, handle, temporary)
+            self._download(handle, storage, temporary)
             if target.exists():  # incomplete, or another attempt was faster
                 shutil.rmtree(target, ignore_errors=True)
             try:
                 temporary.rename(target)
             except OSError:
-                if not _is_complete(target, handle):
+                if damage_of(target, handle) is not None:
                     raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             _open.discard(temporary)
         return target
 
+    def _download(self, handle: StateHandle, storage: CheckpointStorage, target: Path) -> None:
+        try:
+            download_snapshot(storage, handle, target)
+        except CorruptCheckpointError as error:
+            message = f"{self.owner}: {error}"
+            raise CorruptCheckpointError(message) from error
+
     def open_work(self, attempt: str) -> Path:
         """A new, empty directory for one attempt."""
         unique = uuid.uuid4().hex[:8]
         path = self._directory / f"{_WORK}{directory_name(attempt)}-{unique}-{os.getpid()}"
         with self.explained():
-            make_private(self._root)
             path.mkdir(PRIVATE_DIRECTORY, parents=True)
         _open.add(path)
         return path
@@ -183,15 +271,6 @@ class LocalCopies:
                 is_over = _modified(path) < oldest
             if is_over:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_complete(path: Path, handle: StateHandle) -> bool:
-    try:
-        return all(
-            (path / file["local"]).stat().st_size == file["size"] for file in handle["files"]
-        )
-    except FileNotFoundError:
-        return False
 
 
 def _modified(path: Path) -> int:

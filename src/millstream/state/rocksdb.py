@@ -65,6 +65,9 @@ _MOST_LEVEL_0: Final = 12
 _COMPACT_FROM: Final = 4
 _LONGEST_WAIT: Final = 30.0
 
+#: What RocksDB says where a file is not what it wrote, or is gone, or the disk cannot read it.
+_SIGNS_OF_DAMAGE: Final = ("Corruption", "No such file or directory", "Input/output error")
+
 #: One block cache for all stores of a process; it outlives them.
 _cache: list[Cache] = []
 
@@ -122,8 +125,10 @@ class RocksDBStore:
             base: the snapshot whose files are in the directory and in the storage.
 
         Raises:
-            CorruptCheckpointError: RocksDB cannot open the files of ``base``.
+            LocalCopyError: files of ``base`` are damaged here; the local copies were dropped.
+            CorruptCheckpointError: they are damaged in the storage as well.
             DirectoryError: the directory cannot be written to.
+            StateError: RocksDB cannot open them for another reason.
         """
         self._directory = directory
         self._storage = storage
@@ -143,18 +148,31 @@ class RocksDBStore:
             copies.close_work(directory)
             raise
         except Exception as error:  # rocksdict raises nothing more precise
+            failure = self._failure(error, "open the restored state")
             copies.close_work(directory)
-            message = f"operator {uid}: RocksDB cannot open the restored state: {error}"
-            raise CorruptCheckpointError(message) from error
+            raise failure from error
         write_options: Any = WriteOptions()  # its stub takes the property for a method
         write_options.disable_wal = True
         self._write_options = write_options
         self._database.set_write_options(self._write_options)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value at ``key``, None if there is none."""
-        value: bytes | None = self._database.get(key)
+        """The value at ``key``, None if there is none.
+
+        Raises:
+            StateError: RocksDB cannot read; as for all reads.
+        """
+        try:
+            value: bytes | None = self._database.get(key)
+        except Exception as error:
+            raise self._failure(error, "read") from error
         return value
+
+    def _failure(self, error: Exception, what: str) -> StateError | CorruptCheckpointError:
+        """The error to raise for one of RocksDB's."""
+        if any(sign in str(error) for sign in _SIGNS_OF_DAMAGE):
+            return self._copies.judge(self._directory, self._base, self._storage, error)
+        return StateError(f"{self._copies.owner}: RocksDB cannot {what}: {error}")
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values at ``keys``, in that order."""
@@ -166,7 +184,10 @@ class RocksDBStore:
         if not keys:
             return []
         ordered = sorted(keys)  # neighbours share blocks
-        values = dict(zip(ordered, self._database.get(ordered), strict=True))
+        try:
+            values = dict(zip(ordered, self._database.get(ordered), strict=True))
+        except Exception as error:
+            raise self._failure(error, "read") from error
         return list(map(values.get, keys))
 
     def _is_worth_a_scan(self, wanted: int) -> bool:
@@ -219,17 +240,27 @@ class RocksDBStore:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries with a key in ``[start, stop)``, in byte order."""
         if start >= stop:
-            return iter(())
+            return
+        # RocksDB points into ``options`` and ``stop``: they must outlive the iterator.
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
-        entries = self._database.items(from_key=start, read_opt=options)
-        return _hold(entries, options, stop)
+        try:
+            entries = self._database.iter(options)
+            entries.seek(start)
+            valid, key, value, step = entries.valid, entries.key, entries.value, entries.next
+            while valid():
+                yield key(), value()
+                step()
+            # A block that cannot be read looks like the end; only the status tells them apart.
+            entries.status()
+        except Exception as error:
+            raise self._failure(error, "read") from error
 
     def snapshot(self) -> StateHandle:
         """Flush, keep the files as the next local copy, and upload those that are new.
 
         Raises:
-            StateError: RocksDB cannot write.
+            StateError: RocksDB cannot write, or not read what is to be compacted.
             DirectoryError: the disk is full.
         """
         identity = uuid.uuid4().hex
@@ -243,8 +274,7 @@ class RocksDBStore:
         except DirectoryError:
             raise
         except Exception as error:
-            message = f"operator {self._uid}: RocksDB cannot write its snapshot: {error}"
-            raise StateError(message) from error
+            raise self._failure(error, "write its snapshot") from error
         crash_point("state.flush.after")
         handle = StateHandle(
             backend="rocksdb",
@@ -292,15 +322,3 @@ class RocksDBStore:
 def _write_current(directory: Path, base: StateHandle) -> None:
     manifests = [file["local"] for file in base["files"] if file["local"].startswith("MANIFEST-")]
     (directory / "CURRENT").write_text(f"{manifests[0]}\n")
-
-
-def _hold(
-    entries: Iterable[tuple[bytes, bytes]], *borrowed: object
-) -> Iterator[tuple[bytes, bytes]]:
-    """Yield ``entries`` and keep ``borrowed`` alive meanwhile.
-
-    RocksDB points into the Python objects that hold the upper bound of a scan: without them the
-    scan ends anywhere.
-    """
-    yield from entries
-    del borrowed

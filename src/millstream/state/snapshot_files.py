@@ -15,6 +15,7 @@ from urllib.parse import quote
 from millstream.checkpoint.digests import blocks_of, difference, digest_of
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError
+from millstream.state.known_files import remember_file
 from millstream.state.store import StateFile
 
 if TYPE_CHECKING:
@@ -23,11 +24,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.storage import CheckpointStorage
     from millstream.state.store import StateHandle
 
-__all__ = [
-    "directory_name",
-    "download_snapshot",
-    "upload_file",
-]
+__all__ = ["damaged_checkpoint", "directory_name", "download_snapshot", "upload_file"]
 
 
 def directory_name(uid: str) -> str:
@@ -51,6 +48,7 @@ def upload_file(
     remote = f"state/{directory_name(uid)}/{snapshot}-{local}"
     crash_point("state.upload.before")
     storage.upload(path, remote)
+    remember_file(path, digest)
     return StateFile(local=local, remote=remote, size=size, digest=digest)
 
 
@@ -66,13 +64,14 @@ def download_snapshot(storage: CheckpointStorage, handle: StateHandle, directory
         try:
             storage.download(file["remote"], path)
         except FileNotFoundError as error:
-            raise _damaged(storage, f"state file {file['remote']} is missing") from error
+            raise damaged_checkpoint(storage, f"state file {file['remote']} is missing") from error
         reason = difference(blocks_of(path), file)
         if reason is not None:
-            raise _damaged(storage, f"state file {file['remote']} is corrupt: {reason}")
+            raise damaged_checkpoint(storage, f"state file {file['remote']} is corrupt: {reason}")
+        remember_file(path, file["digest"])
 
 
-def _damaged(storage: CheckpointStorage, what: str) -> CorruptCheckpointError:
+def damaged_checkpoint(storage: CheckpointStorage, what: str) -> CorruptCheckpointError:
     """Going on from an older checkpoint is no advice: its successors' output is committed."""
     message = (
         f"{storage.location}: {what}. Put the file back from a copy;"

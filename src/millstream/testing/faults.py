@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import random
 import signal
 import socket
 import stat
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream import crash_points
+from millstream.testing.damage import damage_local_copies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +57,8 @@ class Fault(Enum):
     #: SIGSTOP of the driver and everything that it started; it is woken when another driver has
     #: brought the job to its end.
     STOPPED_DRIVER = "driver stopped"
+    #: A file of every local copy of state is damaged, and the step goes on.
+    LOCAL_COPY_DAMAGED = "local copy damaged"
 
 
 class Rendezvous:
@@ -100,12 +104,16 @@ class ArmedFault:
             there is no server, and steps fail with OSError.
         own_parts: the parts of ``CRASH_POINTS`` that talk to the server.
         patience: seconds that a process which was stopped in the step waits for ``GO``.
+        local_root: the directory of the job's local copies of state, for their damage.
+        seed: chooses what is damaged, and how.
     """
 
     #: Sign that the point was reached.
     REACHED: Final = "reached"
     #: Sign that a process that was stopped in the step may go on.
     GO: Final = "go"
+    #: Sign that there were local copies, which are damaged now.
+    DAMAGED: Final = "damaged"
 
     def __init__(
         self,
@@ -116,6 +124,8 @@ class ArmedFault:
         server_error: type[Exception] | None = None,
         own_parts: Sequence[str] = (),
         patience: float = 60.0,
+        local_root: Path | None = None,
+        seed: int = 0,
     ) -> None:
         self.signs = Rendezvous(directory)
         #: The workers to kill, set in the driver alone: in a worker it stays None.
@@ -124,6 +134,8 @@ class ArmedFault:
         self._server_error = server_error
         self._own_points = set(crash_points.points_of(*own_parts))
         self._patience = patience
+        self._local_root = local_root
+        self._seed = seed
         self._driver = os.getpid()
         os.environ[crash_points.COUNT_VARIABLE] = str(directory)
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
@@ -147,6 +159,8 @@ class ArmedFault:
             self.signs.wait(self.GO, self._patience)
         elif self._fault is Fault.CONNECTION_CUT:
             self._cut(name)
+        elif self._fault is Fault.LOCAL_COPY_DAMAGED:
+            self._damage()
         else:
             self._report_failure(name)
 
@@ -155,6 +169,11 @@ class ArmedFault:
             self.pool.kill()
         elif os.getpid() != self._driver:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _damage(self) -> None:
+        chance = random.Random(self._seed)  # noqa: S311 - a seeded test
+        if self._local_root is not None and damage_local_copies(self._local_root, chance):
+            self.signs.give(self.DAMAGED)
 
     def _cut(self, name: str) -> None:
         if self._server_error is None:

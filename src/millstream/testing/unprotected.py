@@ -26,12 +26,16 @@ from millstream.connectors.kafka.producers import PooledProducer
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.connectors.pending_files import PendingFile
 from millstream.connectors.postgres_sessions import RunSessions
+from millstream.state import local_copies
+from millstream.state.local_copies import LocalCopies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from millstream.checkpoint.model import Manifest
     from millstream.connectors.sink import Committable, CommitterContext
+    from millstream.state.store import StateHandle
 
 __all__ = ["Protection", "remove"]
 
@@ -51,6 +55,8 @@ class Protection(Enum):
     PRE_COMMIT_FLUSH = "pre-commit flush"
     #: What an older run holds in PostgreSQL is taken from it.
     SESSION_END = "end of older sessions"
+    #: Local copies of state are compared with the checkpoint, and dropped if they differ.
+    LOCAL_CHECK = "check of local copies"
 
 
 def remove(protection: Protection) -> None:
@@ -118,6 +124,19 @@ def _remove_session_end() -> None:
     _put(RunSessions, "end_older", lambda *_: None)
 
 
+def _remove_local_check() -> None:
+    def compare_sizes(directory: Path, handle: StateHandle, **_: bool) -> str | None:
+        try:
+            sizes = [(directory / file["local"]).stat().st_size for file in handle["files"]]
+        except FileNotFoundError:
+            return "a file is missing"
+        wanted = [file["size"] for file in handle["files"]]
+        return None if sizes == wanted else "a file is shorter or longer"
+
+    _put(local_copies, "damage_of", compare_sizes)
+    _put(LocalCopies, "drop", lambda *_: None)
+
+
 _REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
     Protection.FENCING: _remove_fencing,
     Protection.PUT_IF_ABSENT: _remove_put_if_absent,
@@ -125,4 +144,5 @@ _REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
     Protection.ORPHAN_ABORT: _remove_orphan_abort,
     Protection.PRE_COMMIT_FLUSH: _remove_flush,
     Protection.SESSION_END: _remove_session_end,
+    Protection.LOCAL_CHECK: _remove_local_check,
 }
