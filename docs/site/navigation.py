@@ -18,7 +18,7 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
     "First steps": ("getting-started", "time", "windows", "aggregates", "joins"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
-    "When things fail": ("guarantees", "crash_matrix", "attack"),
+    "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }
 
 #: The pages behind the reference.
