@@ -91,6 +91,8 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "epoch.end.before": "driver: all committed, Spark has not logged its commit",
     "splits.log.before": "driver: before newly discovered splits are logged",
     "splits.log.after": "driver: newly discovered splits are logged",
+    "splits.compact.before": "split log: before files of discovered splits are made one",
+    "splits.compact.after": "split log: they are one, the old ones not deleted",
 }
 
 

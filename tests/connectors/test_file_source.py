@@ -359,13 +359,10 @@ def test_monitoring_finds_new_files_only(tmp_path: Path) -> None:
     assert source.is_final(second[0])
 
 
-def test_monitoring_waits_for_its_interval(tmp_path: Path) -> None:
+def test_monitoring_tells_its_interval(tmp_path: Path) -> None:
     source = FileSource.text(str(tmp_path), discovery_interval=Duration.of_hours(1))
-    assert source.discover(frozenset()) == []
-    (tmp_path / "1.txt").write_text("one\n")
-    assert source.discover(frozenset()) == []
-    source.start()
-    assert len(source.discover(frozenset())) == 1
+    assert source.discovery_interval == 3_600_000
+    assert FileSource.text(str(tmp_path)).discovery_interval == 0
 
 
 def test_a_discovered_file_is_complete(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.source import KnownSplits
 
 __all__ = [
     "EveryRecord",
@@ -98,7 +99,7 @@ class SplitsSource(Source):
     def produced_type(self) -> TypeInformation:
         return self._type
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         names = [f"split-{number}" for number in range(len(self.splits))]
         return [Split(name) for name in names if name not in known]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,20 +12,19 @@ import pytest
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common.types import Types
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.errors import CheckpointError
+from millstream.runtime import split_log
+from millstream.runtime.offsets import Offset, Position, initial_offset
 from millstream.runtime.plan import END_OF_INPUT
-from millstream.runtime.planner import (
-    Offset,
-    PlannedSource,
-    SourcePlanner,
-    initial_offset,
-)
-from millstream.runtime.split_log import SplitLog
+from millstream.runtime.planner import PlannedSource, SourcePlanner
+from millstream.runtime.split_log import SplitLog, SplitTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.source import KnownSplits
 
 
 class _Lengths(Source):
@@ -43,7 +43,7 @@ class _Lengths(Source):
     def produced_type(self) -> TypeInformation:
         return Types.LONG()
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         return [Split(str(n)) for n in range(len(self.lengths)) if str(n) not in known]
 
     def end_offset(self, split: Split) -> int:
@@ -51,6 +51,32 @@ class _Lengths(Source):
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
         raise NotImplementedError
+
+
+class _Files(_Lengths):
+    """Complete splits that appear and vanish, as files do; counts what it is asked."""
+
+    def __init__(self, *, interval: float = 0) -> None:
+        super().__init__([], bounded=False)
+        self.names: list[str] = []
+        self.interval = interval
+        self.discoveries = 0
+        self.ends_asked = 0
+
+    @property
+    def discovery_interval(self) -> float:
+        return self.interval
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        self.discoveries += 1
+        return [Split(name, {"end": 3}) for name in self.names if name not in known]
+
+    def end_offset(self, split: Split) -> int:
+        self.ends_asked += 1
+        return int(str(split.properties["end"]))
+
+    def is_final(self, split: Split) -> bool:
+        return True
 
 
 def _planner(source: Source, directory: Path, parallelism: int) -> SourcePlanner:
@@ -139,14 +165,120 @@ def test_two_drivers_log_splits_at_a_time(tmp_path: Path) -> None:
     assert [a.split.id for a in newer.assignments(initial_offset(), first)] == ["0", "1"]
     second = newer.latest_offset(first)
     assert [a.split.id for a in newer.assignments(first, second)] == ["0", "1", "2"]
-    assert [split.id for split in log.load("s")] == ["0", "1", "2"]
+    assert [split.id for split in log.load("s").splits.values()] == ["0", "1", "2"]
 
 
 def test_sources_whose_uids_look_like_directories(tmp_path: Path) -> None:
     log = SplitLog(LocalStorage(tmp_path, fsync=False))
     uids = ["in", "in/a", "../in", ".."]
     for uid in uids:
-        log.append(uid, 0, [Split(f"split of {uid}")])
-    assert [[split.id for split in log.load(uid)] for uid in uids] == [
+        log.append(uid, SplitTable(), [Split(f"split of {uid}")])
+    assert [[split.id for split in log.load(uid).splits.values()] for uid in uids] == [
         [f"split of {uid}"] for uid in uids
     ]
+
+
+# -- what was read costs nothing ---------------------------------------------------------------
+
+
+def test_finished_splits_are_forgotten(tmp_path: Path) -> None:
+    source = _Files()
+    source.names = [f"file-{number}" for number in range(5_000)]
+    planner = _planner(source, tmp_path, 2)
+    offset: Offset = initial_offset()
+    while (stop := planner.latest_offset(offset)) != offset:
+        planner.set_limit(6_000)
+        offset = stop
+    assert offset["sources"] == {"s": {"known": 5_000, "done": 5_000, "at": {}, "idle": []}}
+    (planned,) = planner._sources
+    assert planned.table.splits == {}
+    source.ends_asked = 0
+    assert planner.latest_offset(offset) == offset
+    assert source.ends_asked == 0
+    # Another driver finds none of them again, though it holds no list of them either.
+    other = _planner(source, tmp_path, 2)
+    assert other.latest_offset(offset) == offset
+    assert other._sources[0].table.splits == {}
+    source.names.append("one more")
+    stop = other.latest_offset(offset)
+    assert [each.split.id for each in other.assignments(offset, stop)] == ["one more"]
+
+
+def test_a_slow_split_does_not_make_offsets_grow(tmp_path: Path) -> None:
+    source = _Files()
+    planner = _planner(source, tmp_path, 2)
+    offset: Offset = initial_offset()
+    source.names = ["slow"]
+    ends = {"slow": 10**9}
+    source.end_offset = lambda split: ends.get(split.id, 3)  # type: ignore[method-assign]
+    for number in range(50):
+        source.names.append(f"file-{number}")
+        planner.set_limit(10)
+        stop = planner.latest_offset(offset)
+        work = {each.split.id: each for each in planner.assignments(offset, stop)}
+        assert work[f"file-{number}"].finished
+        assert work.keys() == {"slow", f"file-{number}"}
+        again = _planner(source, tmp_path, 2).assignments(offset, stop)
+        assert {each.split.id: each for each in again} == work
+        offset = stop
+    position = Position.of(offset, "s")
+    assert position.at.keys() == {0}
+    assert position.over.to_json() == [[1, 51]]
+
+
+def test_discovery_waits_for_its_interval(tmp_path: Path) -> None:
+    source = _Files(interval=3_600_000)
+    planner = _planner(source, tmp_path, 1)
+    for _ in range(10):
+        assert planner.latest_offset(initial_offset()) == initial_offset()
+    assert source.discoveries == 1
+    source.names = ["found by the next run"]
+    stop = _planner(source, tmp_path, 1).latest_offset(initial_offset())
+    assert stop != initial_offset()
+    assert source.discoveries == 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_split_is_read_twice(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files come one by one, vanish and come back; drivers change; the log is compacted."""
+    monkeypatch.setattr(split_log, "MOST_FILES", 4)
+    chance = random.Random(seed)
+    source = _Files()
+    planner = _planner(source, tmp_path, 2)
+    offset: Offset = initial_offset()
+    read: Counter[str] = Counter()
+    made = 0
+    for _ in range(120):
+        for _ in range(chance.randrange(3)):
+            source.names.append(f"file-{made}")
+            made += 1
+        if chance.random() < 0.2:
+            chance.shuffle(source.names)
+            del source.names[: chance.randrange(1 + len(source.names) // 3)]
+            source.names += [f"file-{chance.randrange(made)}"] if made else []
+            source.names = list(dict.fromkeys(source.names))
+        if chance.random() < 0.2:
+            planner = _planner(source, tmp_path, 2)
+        planner.set_limit(chance.randrange(1, 12))
+        stop = planner.latest_offset(offset)
+        for each in planner.assignments(offset, stop):
+            read[each.split.id] += each.stop - each.start
+        offset = stop
+    while (stop := planner.latest_offset(offset)) != offset:
+        for each in planner.assignments(offset, stop):
+            read[each.split.id] += each.stop - each.start
+        offset = stop
+    assert set(read.values()) == {3}
+    assert read.keys() >= set(source.names)
+    files = list((tmp_path / "sources" / "s").iterdir())
+    assert len(files) <= 4 + made.bit_length()
+
+
+def test_a_log_that_lacks_what_the_checkpoint_needs(tmp_path: Path) -> None:
+    source = _Files()
+    source.names = ["a", "b"]
+    offset = _planner(source, tmp_path, 1).latest_offset(initial_offset())
+    for file in (tmp_path / "sources" / "s").iterdir():
+        file.unlink()
+    with pytest.raises(CheckpointError, match="list of its splits does not go with the checkpoint"):
+        _planner(source, tmp_path, 1).latest_offset(offset)

@@ -75,6 +75,9 @@ class TaskAck:
     worker: str = ""
     seconds: float = 0.0
     peak_memory: int = 0
+    #: Milliseconds of processing time at which something can change in this task without a record
+    #: (a timer, a watermark that is due); None: never.
+    next_due: int | None = None
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.source import KnownSplits
 
 __all__ = ["CollectionSource"]
 
@@ -55,7 +56,7 @@ class CollectionSource(Source):
         if self._type.arrow_schema is not None:
             self._columns()
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         """One split."""
         return [] if "collection" in known else [Split("collection")]
 

@@ -14,7 +14,6 @@ Read next: ``connectors/file_format.py``.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.file_format import BulkFormat, MalformedPolicy, StreamFormat
     from millstream.connectors.schema import SchemaLike
-    from millstream.connectors.source import SourceBatch
+    from millstream.connectors.source import KnownSplits, SourceBatch
 
 __all__ = [
     "FileEnumeratorProvider",
@@ -75,8 +74,6 @@ class FileSource(Source):
         self.paths = tuple(p if _is_uri(p) else str(Path(p).absolute()) for p in map(str, paths))
         self.interval = None if discovery_interval is None else discovery_interval.to_milliseconds()
         self.initial_limit = file_format.initial_limit
-        #: ``time.monotonic`` of the last look at the directories, in the driver.
-        self._looked: float | None = None
         self._prepare()
 
     # -- constructors ----------------------------------------------------------------------------
@@ -191,19 +188,15 @@ class FileSource(Source):
         for _ in self._list():
             pass
 
-    def start(self) -> None:
-        """Look for files at once."""
-        self._looked = None
+    @property
+    def discovery_interval(self) -> float:
+        """As given."""
+        return self.interval or 0
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
-        """Files not seen yet, by path; nothing if the discovery interval is not over."""
+    def discover(self, known: KnownSplits) -> list[Split]:
+        """Files not seen yet, by path."""
         if known and self.interval is None:
             return []  # the static set was logged when the job first started
-        now = time.monotonic()
-        interval = (self.interval or 0) / 1000
-        if self._looked is not None and now - self._looked < interval:
-            return []
-        self._looked = now
         return [
             Split(path, self.file_format.properties(path, size))
             for path, size in self._list()

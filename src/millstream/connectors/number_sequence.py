@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.source import KnownSplits
 
 __all__ = ["NumberSequenceSource"]
 
@@ -53,7 +54,7 @@ class NumberSequenceSource(Source):
         """LONG."""
         return Types.LONG()
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         """The parts of the range, none of them empty."""
         count = max(self.end_value - self.start_value + 1, 0)
         cuts = [self.start_value + count * i // self.splits for i in range(self.splits + 1)]

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.postgres_table import Session
+    from millstream.connectors.source import KnownSplits
 
 __all__ = ["PostgresSource"]
 
@@ -130,7 +131,7 @@ class PostgresSource(Source):
         """
         self._key_kind()
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         """The ranges of the key, looked up once in the life of the job."""
         if known:
             return []

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.source import KnownSplits
 
 __all__ = ["SocketTextStreamSource"]
 
@@ -98,7 +99,7 @@ class SocketTextStreamSource(Source):
             self._reader.stop()
             self._reader = None
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         """One split per connection of a driver."""
         if self._reader is None:
             self.start()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.common.typeinfo import TypeInformation
 
-__all__ = ["Boundedness", "Source", "SourceBatch", "Split"]
+__all__ = ["Boundedness", "KnownSplits", "Source", "SourceBatch", "Split"]
 
 
 class Boundedness(Enum):
@@ -42,6 +42,16 @@ class Split:
     id: str
     #: What the connector needs to read it (picklable and JSON: strings, numbers, lists, dicts).
     properties: dict[str, object] = field(default_factory=dict)
+
+
+class KnownSplits(Protocol):
+    """The ids of all splits that a source has found so far; they can be asked for, not listed."""
+
+    def __contains__(self, split_id: object, /) -> bool:
+        """Whether the split was found before."""
+
+    def __len__(self) -> int:
+        """How many there are."""
 
 
 @dataclass(slots=True)
@@ -119,9 +129,18 @@ class Source(ABC):
     def stop(self) -> None:
         """Called in the driver when a run ends, also after failures."""
 
+    @property
+    def discovery_interval(self) -> float:
+        """Milliseconds between two calls of ``discover`` while the source waits for data.
+
+        0, the default: at every look for data, some 20 ms apart.  A bounded source that has found
+        splits is not asked again.
+        """
+        return 0
+
     @abstractmethod
-    def discover(self, known: frozenset[str]) -> list[Split]:
-        """Splits that are not in ``known`` (ids), in the order in which they should be read."""
+    def discover(self, known: KnownSplits) -> list[Split]:
+        """Splits whose ids are not in ``known``, in the order in which they should be read."""
 
     def start_offset(self, split: Split) -> int:
         """Where reading of the split begins."""

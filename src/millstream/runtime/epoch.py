@@ -13,8 +13,8 @@ from millstream.runtime.plan import EpochPlan, OperatorRestore
 if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, OperatorAck
     from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.runtime.offsets import Offset
     from millstream.runtime.plan import SplitAssignment
-    from millstream.runtime.planner import Offset
 
 __all__ = ["make_plan"]
 

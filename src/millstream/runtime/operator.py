@@ -116,6 +116,9 @@ class OperatorSnapshot:
     committables: list[object] = field(default_factory=list)
     #: Counters of this epoch, by their metric name (``numRecordsIn``, ``numLateRecordsDropped``).
     metrics: dict[str, int] = field(default_factory=dict)
+    #: Milliseconds of processing time at which the operator has something to do though no record
+    #: comes; None: never.
+    next_due: int | None = None
 
 
 class Operator(ABC):

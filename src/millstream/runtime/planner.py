@@ -6,85 +6,48 @@ two offsets gives the same assignments in every run.
 
 What it is not: a reader.  Tasks read.
 
-An *offset* (JSON, logged by Spark) is::
+Nothing here grows with what was read before: a split that is read to its end is forgotten, and a
+look for data costs what the unfinished splits cost.  An epoch is planned only if something can
+change: there is data, a split became idle or active, the input is over, or the time has come that
+the tasks of the last epoch have named (a timer, a watermark that is due).
 
-    {"epoch": 7, "time": ms, "final": false,
-     "sources": {uid: {"known": 12, "done": 3, "at": {"3": 4096, "5": 100}, "idle": [4]}}}
-
-``known`` splits have been discovered, the first ``done`` are read to their end, ``at`` is the
-position of the others that have begun.  Splits are numbered in the order of discovery, which is
-logged beside the checkpoint (``runtime/split_log.py``) before an offset refers to it.
-
-Read next: ``spark/epoch_driver.py``.
+Read next: ``runtime/offsets.py``, ``spark/epoch_driver.py``.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.connectors.source import Boundedness, Split
+from millstream.errors import CheckpointError
 from millstream.graph.validation import connector_place, naming
 from millstream.runtime.alignment import AlignedSplit, Aligner
+from millstream.runtime.offsets import Position
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 from millstream.runtime.rate import EpochSizer
+from millstream.runtime.split_log import SplitTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from millstream.checkpoint.model import SplitState
+    from millstream.checkpoint.model import SplitState, TaskAck
     from millstream.common.watermark_strategy import WatermarkAlignment
     from millstream.connectors.source import Source
     from millstream.graph.model import JobGraph
+    from millstream.runtime.offsets import Offset
     from millstream.runtime.split_log import SplitLog
 
-__all__ = ["Offset", "PlannedSource", "SourcePlanner", "initial_offset", "plan_sources"]
-
-#: JSON.
-Offset = dict[str, object]
+__all__ = ["PlannedSource", "SourcePlanner", "plan_sources"]
 
 #: How often a waiting planner asks the sources again, and how long it keeps Spark waiting.
 _POLL_SECONDS: Final = 0.02
 _WAIT_SECONDS: Final = 0.25
-
-
-def initial_offset() -> Offset:
-    """The offset before the first epoch."""
-    return {"epoch": -1, "time": 0, "final": False, "sources": {}}
-
-
-@dataclass(slots=True)
-class _Position:
-    """The mutable form of one source's part of an offset."""
-
-    known: int = 0
-    done: int = 0
-    at: dict[int, int] = field(default_factory=dict)
-    idle: set[int] = field(default_factory=set)
-
-    @staticmethod
-    def of(offset: Offset, uid: str) -> _Position:
-        sources = cast("dict[str, dict[str, object]]", offset["sources"])
-        part = sources.get(uid)
-        if part is None:
-            return _Position()
-        at = cast("dict[str, int]", part["at"])
-        return _Position(
-            known=cast("int", part["known"]),
-            done=cast("int", part["done"]),
-            at={int(number): position for number, position in at.items()},
-            idle=set(cast("list[int]", part["idle"])),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "known": self.known,
-            "done": self.done,
-            "at": {str(number): self.at[number] for number in sorted(self.at)},
-            "idle": sorted(self.idle),
-        }
+#: When something may change that does not come with data: at any time, for all we know.
+_UNKNOWN: Final = -math.inf
 
 
 @dataclass(slots=True)
@@ -101,7 +64,9 @@ class PlannedSource:
     idleness: int | None = None
     #: With which other sources it keeps step; None: with none.
     alignment: WatermarkAlignment | None = None
-    splits: list[Split] = field(default_factory=list)
+    table: SplitTable = field(default_factory=SplitTable)
+    #: ``time.monotonic`` from which on to look for splits.
+    next_discovery: float = -math.inf
     #: None until the first splits are found.
     sizer: EpochSizer | None = None
     #: Split number -> (position, milliseconds of the clock when it was reached).
@@ -138,7 +103,10 @@ class SourcePlanner:
     Args:
         sources: the source nodes.
         log: where discovered splits are kept.
-        tick_interval: milliseconds between epochs without data, None for no ticks.
+        tick_interval: milliseconds between epochs without data at least; None: there are none.
+        wakes: whether the first epoch after a restart may be one without data: timers may be due of
+            which no task has told this run.
+        retained: how many checkpoints are kept, of which the splits must be known.
         clock: milliseconds since 1970.
         min_pause: milliseconds from the end of an epoch to the planning of the next.
         wait_seconds: how long a question for the next offset may wait for data.
@@ -151,6 +119,8 @@ class SourcePlanner:
         *,
         target_seconds: float,
         tick_interval: int | None,
+        wakes: bool = True,
+        retained: int = 2,
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
         min_pause: int = 0,
         wait_seconds: float = _WAIT_SECONDS,
@@ -161,6 +131,10 @@ class SourcePlanner:
         self._tick_interval = tick_interval
         self._clock = clock
         self._last_tick = 0
+        #: Milliseconds of the clock at which something can change without data.
+        self._next_due = _UNKNOWN if wakes else math.inf
+        #: Where the last epochs began.
+        self._starts: deque[Offset] = deque(maxlen=retained)
         self._min_pause = min_pause / 1000
         self._wait_seconds = wait_seconds
         #: Monotonic seconds.
@@ -168,7 +142,7 @@ class SourcePlanner:
         self._aligner = Aligner()
         for planned in sources:
             if planned.source is not None:
-                planned.splits = log.load(planned.uid)
+                planned.table = log.load(planned.uid)
 
     # -- planning the next offset --------------------------------------------------------------
 
@@ -177,6 +151,7 @@ class SourcePlanner:
 
         Waits a short time for data, so that Spark does not ask in a busy loop.
         """
+        self._forget_before(start)
         deadline = time.monotonic() + self._wait_seconds
         while True:
             if self.remaining_pause() <= 0:
@@ -191,6 +166,16 @@ class SourcePlanner:
         """Seconds until the next epoch may begin (``execution.checkpointing.min-pause``)."""
         return max(0.0, self._epoch_ended + self._min_pause - time.monotonic())
 
+    def _forget_before(self, start: Offset) -> None:
+        """Let go of the splits that were read to their end before ``start``."""
+        if self._starts and self._starts[-1] is start:
+            return
+        self._starts.append(start)
+        for planned in self._sources:
+            position = Position.of(start, planned.uid)
+            self._require(planned, position)
+            planned.table.forget(position.is_over)
+
     def _plan(self, start: Offset) -> Offset | None:
         if start["final"]:
             return None
@@ -203,13 +188,12 @@ class SourcePlanner:
         changed = False
         over = bool(self._sources)
         for planned in self._sources:
-            position = _Position.of(start, planned.uid)
+            position = Position.of(start, planned.uid)
             with naming(planned.place):
                 changed |= self._advance(planned, position, now)
                 over = over and self._is_over(planned, position)
             positions[planned.uid] = position.to_json()
-        ticking = self._tick_interval is not None and now - self._last_tick >= self._tick_interval
-        if not (changed or over or ticking):
+        if not (changed or over or self._is_due(start, now)):
             return None
         self._last_tick = now
         return {
@@ -220,6 +204,18 @@ class SourcePlanner:
             "sources": positions,
         }
 
+    def _is_due(self, start: Offset, now: int) -> bool:
+        """Whether an epoch without data is worth running."""
+        if self._tick_interval is None or now - self._last_tick < self._tick_interval:
+            return False
+        # Before the first epoch there is nothing that time could change.
+        return now >= self._next_due and cast("int", start["epoch"]) >= 0
+
+    def wake_at(self, acks: Iterable[TaskAck]) -> None:
+        """Take from the tasks of the last epoch when something can change without data."""
+        due = (ack.next_due for ack in acks)
+        self._next_due = min((time for time in due if time is not None), default=math.inf)
+
     def _aligned(self, start: Offset) -> list[AlignedSplit]:
         """The splits that are compared: begun, not over, not idle."""
         found = []
@@ -227,9 +223,9 @@ class SourcePlanner:
             source, alignment = planned.source, planned.alignment
             if source is None or alignment is None:
                 continue
-            position = _Position.of(start, planned.uid)
+            position = Position.of(start, planned.uid)
             for number, at in position.at.items():
-                split = planned.splits[number]
+                split = planned.table.splits[number]
                 over = source.is_final(split) and at >= source.end_offset(split)
                 if not over and number not in position.idle:
                     found.append(AlignedSplit(planned.uid, split.id, alignment))
@@ -242,9 +238,8 @@ class SourcePlanner:
             source = planned.source
             if source is None:
                 continue
-            position = _Position.of(start, planned.uid)
-            for number in range(position.done, len(planned.splits)):
-                split = planned.splits[number]
+            position = Position.of(start, planned.uid)
+            for number, split in planned.table.splits.items():
                 at = position.at.get(number, source.start_offset(split))
                 if at < source.end_offset(split):
                     if not self._is_held(planned, position, number):
@@ -252,40 +247,41 @@ class SourcePlanner:
                     held = True
         return not held
 
-    def _is_held(self, planned: PlannedSource, position: _Position, number: int) -> bool:
+    def _is_held(self, planned: PlannedSource, position: Position, number: int) -> bool:
         """Whether a split waits for others of its group."""
         if planned.alignment is None or number not in position.at or number in position.idle:
             return False
-        split = planned.splits[number]
+        split = planned.table.splits[number]
         return self._aligner.holds(planned.alignment.group, planned.uid, split.id)
 
-    def _advance(self, planned: PlannedSource, position: _Position, now: int) -> bool:
+    def _advance(self, planned: PlannedSource, position: Position, now: int) -> bool:
         """Move one source's position forward; True if an epoch is worth running for it."""
         source = planned.source
         if source is None:
             return False
         self._discover(planned, source)
         sizer = self._sizer(planned, source)
-        position.known = len(planned.splits)
+        splits = planned.table.splits
+        position.known = planned.table.count
         moved, backlog, read = False, False, 0
         began = set(position.at)
         unfinished = self._in_turn(planned, position)
         held = {number for number in unfinished if self._is_held(planned, position, number)}
         planned.waiting = held
         turn = [number for number in unfinished if number not in held]
-        growing = sum(not source.is_final(planned.splits[number]) for number in turn)
+        growing = sum(not source.is_final(splits[number]) for number in turn)
         # So many are read side by side, each up to its share, whatever the others take: as many
         # as there are subtasks, and every split that grows.  The rest of the limit goes to more.
         side, taken = max(planned.parallelism, growing), 0
         share = max(1, -(-sizer.limit // side))
         for number in turn:
-            split = planned.splits[number]
+            split = splits[number]
             allowance = share if taken < side else min(share, sizer.limit - read)
             at = position.at.get(number)
             if at is None:
                 if allowance <= 0:
                     backlog = True
-                    continue
+                    break  # none that follows has begun
                 at = source.start_offset(split)
             end = source.end_offset(split)
             stop = at
@@ -309,40 +305,52 @@ class SourcePlanner:
         return moved or changed_idle
 
     @staticmethod
-    def _in_turn(planned: PlannedSource, position: _Position) -> list[int]:
+    def _in_turn(planned: PlannedSource, position: Position) -> list[int]:
         """Unfinished splits: begun ones first, so that few are open at a time."""
-        unfinished = range(position.done, len(planned.splits))
-        return sorted(unfinished, key=lambda number: (number not in position.at, number))
+        at, is_over = position.at, position.is_over
+        fresh = [n for n in planned.table.splits if n not in at and not is_over(n)]
+        return [*sorted(at), *fresh]
 
     def _sizer(self, planned: PlannedSource, source: Source) -> EpochSizer:
         if planned.sizer is None:
-            planned.sizer = EpochSizer(source.first_limit(planned.splits), self._target_seconds)
+            planned.sizer = EpochSizer(
+                source.first_limit(list(planned.table.splits.values())), self._target_seconds
+            )
         return planned.sizer
 
     def _discover(self, planned: PlannedSource, source: Source) -> None:
-        if planned.splits and source.boundedness is Boundedness.BOUNDED:
+        table, now = planned.table, time.monotonic()
+        if table.count and source.boundedness is Boundedness.BOUNDED:
             return
-        known = frozenset(split.id for split in planned.splits)
-        found = [split for split in source.discover(known) if split.id not in known]
+        if now < planned.next_discovery:
+            return
+        planned.next_discovery = now + source.discovery_interval / 1000
+        found = [split for split in source.discover(table.seen) if split.id not in table.seen]
         if found:
-            logged = self._log.append(planned.uid, len(planned.splits), found)
-            planned.splits.extend(logged)
+            planned.table = self._log.append(planned.uid, table, found)
+            self._compact(planned)
+
+    def _compact(self, planned: PlannedSource) -> None:
+        """Let the log drop splits that are finished at every checkpoint that is kept."""
+        oldest = Position()
+        if len(self._starts) == self._starts.maxlen:
+            oldest = Position.of(self._starts[0], planned.uid)
+        self._log.compact(planned.uid, oldest.is_over)
 
     @staticmethod
-    def _retire(planned: PlannedSource, position: _Position) -> None:
-        """Count finished splits at the front as done, to keep offsets small."""
-        source = planned.source
-        while source is not None and position.done < len(planned.splits):
-            split = planned.splits[position.done]
-            at = position.at.get(position.done)
-            if at is None or not source.is_final(split) or at < source.end_offset(split):
-                return
-            del position.at[position.done]
-            position.idle.discard(position.done)
-            position.done += 1
+    def _retire(planned: PlannedSource, position: Position) -> None:
+        """Keep of finished splits only that they are."""
+        source, splits = planned.source, planned.table.splits
+        if source is None:
+            return
+        for number, at in list(position.at.items()):
+            split = splits[number]
+            if source.is_final(split) and at >= source.end_offset(split):
+                position.finish(number)
+                planned.last_data.pop(number, None)
 
     @staticmethod
-    def _mark_idle(planned: PlannedSource, position: _Position, now: int) -> bool:
+    def _mark_idle(planned: PlannedSource, position: Position, now: int) -> bool:
         """Splits without data for the idle time; True if a status changed."""
         if planned.idleness is None:
             return False
@@ -359,12 +367,13 @@ class SourcePlanner:
         return before != position.idle
 
     @staticmethod
-    def _is_over(planned: PlannedSource, position: _Position) -> bool:
+    def _is_over(planned: PlannedSource, position: Position) -> bool:
         source = planned.source
         if source is None or source.boundedness is not Boundedness.BOUNDED:
             return False
-        for number in range(position.done, position.known):
-            split = planned.splits[number]
+        for number, split in planned.table.splits.items():
+            if number >= position.known or position.is_over(number):
+                continue
             at = position.at.get(number)
             # A split that may still grow (records made at a rate) has an end so far only.
             if at is None or not source.is_final(split) or at < source.end_offset(split):
@@ -426,11 +435,11 @@ class SourcePlanner:
         what it alone feeds is over.  If no other goes on, the final epoch follows.
         """
         if planned.uid in cast("dict[str, object]", start["sources"]):
-            before = _Position.of(start, planned.uid)
+            before = Position.of(start, planned.uid)
             if self._is_over(planned, before):
                 return False
-        over = [self._is_over(each, _Position.of(stop, each.uid)) for each in self._sources]
-        return not all(over) and self._is_over(planned, _Position.of(stop, planned.uid))
+        over = [self._is_over(each, Position.of(stop, each.uid)) for each in self._sources]
+        return not all(over) and self._is_over(planned, Position.of(stop, planned.uid))
 
     def _source_assignments(
         self, planned: PlannedSource, start: Offset, stop: Offset
@@ -438,17 +447,21 @@ class SourcePlanner:
         source = planned.source
         if source is None:
             return []
-        before, after = _Position.of(start, planned.uid), _Position.of(stop, planned.uid)
-        if len(planned.splits) < after.known:
-            planned.splits = self._log.load(planned.uid)
+        before, after = Position.of(start, planned.uid), Position.of(stop, planned.uid)
+        self._require(planned, before)
+        self._require(planned, after)
+        splits = {
+            number: split
+            for number, split in planned.table.splits.items()
+            if number < after.known and not before.is_over(number)
+        }
         made: list[SplitAssignment] = []
         load = [0] * planned.parallelism
-        for number in range(before.done, after.known):
-            split = planned.splits[number]
+        for number, split in splits.items():
             begun = number in before.at
             first = before.at[number] if begun else source.start_offset(split)
             last = after.at.get(number)
-            if number < after.done:
+            if after.is_over(number):
                 last = source.end_offset(split)
             if last is None:
                 continue  # not begun yet
@@ -471,12 +484,34 @@ class SourcePlanner:
             )
         return made
 
+    def _require(self, planned: PlannedSource, position: Position) -> None:
+        """Have all splits that a position speaks of; another driver may have logged some.
+
+        Raises:
+            CheckpointError: the log does not have them.
+        """
+        if planned.source is None or _has(planned.table, position):
+            return
+        planned.table = self._log.load(planned.uid)
+        if _has(planned.table, position):
+            return
+        message = (
+            f"{planned.place}: the list of its splits does not go with the checkpoint; the "
+            "directory was put back in part, or from copies of different times"
+        )
+        raise CheckpointError(message)
+
     @staticmethod
     def _choose(number: int, load: list[int], *, final: bool) -> int:
         """A complete split goes to the subtask with least to do, a growing one stays put."""
         if not final:
             return number % len(load)
         return load.index(min(load))
+
+
+def _has(table: SplitTable, position: Position) -> bool:
+    """Whether a table has the splits that a position speaks of."""
+    return table.count >= position.known and table.splits.keys() >= position.at.keys()
 
 
 def _spark_splits(planned: PlannedSource) -> list[SplitAssignment]:

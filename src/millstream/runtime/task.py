@@ -88,6 +88,8 @@ class Task:
         self._attempt = f"g{plan.generation}-{place}-{uuid.uuid4().hex[:12]}"
         self._stores: dict[int, KeyValueStore] = {}
         self._splits: list[SplitState] = []
+        #: When operators have something to do without a record.
+        self._due: list[int] = []
         #: Source node -> records that it could not parse.
         self._unparsed: dict[int, int] = defaultdict(int)
         self._consumed: list[tuple[int, int, str]] = []
@@ -354,6 +356,8 @@ class Task:
         for node in here:
             if is_per_channel(node):
                 snapshot = self._instance.operators[node.id].end_epoch()
+                if snapshot.next_due is not None and not assignment.finished:
+                    self._due.append(snapshot.next_due)
                 state = snapshot.operator_state
                 pickled = None if state is None else dumps(state)
                 states[node.uid] = (self._instance.outputs[node.id].watermark, pickled)
@@ -427,6 +431,8 @@ class Task:
             writer.flush()
         for node in instance.nodes:
             snapshot = snapshots[node.id]
+            if snapshot.next_due is not None:
+                self._due.append(snapshot.next_due)
             store = self._stores.get(node.id)
             state = snapshot.operator_state
             acks.append(
@@ -493,6 +499,7 @@ class Task:
             worker=f"{socket.gethostname()}:{os.getpid()}",
             seconds=time.monotonic() - self._started,
             peak_memory=usage.ru_maxrss * 1024,
+            next_due=min(self._due, default=None),
         )
         self._instance.outbox.add(ACKNOWLEDGEMENT_STAGE, 0, -1, ACK, dumps(ack))
 

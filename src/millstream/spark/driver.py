@@ -48,7 +48,8 @@ from millstream.graph.validation import validate_connectors
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
+from millstream.runtime.offsets import initial_offset
+from millstream.runtime.planner import SourcePlanner, plan_sources
 from millstream.runtime.split_log import SplitLog
 from millstream.spark.epoch_driver import EpochDriver, EpochSettings
 from millstream.spark.epoch_job import EpochJob, spark_source_frame
@@ -407,17 +408,14 @@ class _Run:
     def _planner(self) -> SourcePlanner:
         job, configuration = self._job, self._job.graph.configuration
         planned = plan_sources(job.graph)
-        nodes = job.graph.nodes.values()
-        needs_ticks = any(
-            node.needs_processing_time or node.spark_index is not None for node in nodes
-        ) or any(source.idleness is not None for source in planned)
-        interval = configuration.get(options.TICK_INTERVAL)
         target = configuration.get(options.TARGET_EPOCH_DURATION) / 1000
         return SourcePlanner(
             planned,
             SplitLog(job.storage),
             target_seconds=max(target, self._interval() / 1000),
-            tick_interval=interval if needs_ticks else None,
+            tick_interval=configuration.get(options.TICK_INTERVAL),
+            wakes=any(node.needs_processing_time for node in job.graph.nodes.values()),
+            retained=configuration.get(options.NUM_RETAINED),
             min_pause=configuration.get(options.CHECKPOINTING_MIN_PAUSE),
         )
 

@@ -19,7 +19,7 @@ from millstream.checkpoint.publish import EpochFacts
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, JobError
 from millstream.runtime.epoch import make_plan
-from millstream.runtime.planner import initial_offset
+from millstream.runtime.offsets import initial_offset
 from millstream.spark.errors import original_error
 
 if TYPE_CHECKING:
@@ -31,14 +31,17 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.checkpoint.storage import CheckpointStorage
     from millstream.graph.model import JobGraph
+    from millstream.runtime.offsets import Offset
     from millstream.runtime.plan import EpochPlan
-    from millstream.runtime.planner import Offset, SourcePlanner
+    from millstream.runtime.planner import SourcePlanner
     from millstream.spark.epoch_job import EpochJob
 
 __all__ = ["EpochDriver", "EpochSettings", "EpochTimeout"]
 
 #: Characters of an error that Spark is told; the driver has the error itself.
 _SHOWN_TO_SPARK: Final = 500
+#: Where Spark's offset log has the time of a micro-batch, in milliseconds.
+_BATCH_TIME: Final = "batchTimestampMs"
 
 
 class EpochSettings:
@@ -90,6 +93,8 @@ class EpochDriver:
         #: The offset up to which everything is read, or is being read by the current epoch.
         self.position: Offset = initial_offset() if last is None else last.offsets
         self._planned: Offset | None = None
+        #: What Spark has logged for ``position``; it is asked for data by being given another one.
+        self._logged: Offset = self.position
         #: The last epoch of a bounded job is committed and Spark has logged that.
         self.drained = threading.Event()
         if last is not None and last.final:
@@ -110,6 +115,8 @@ class EpochDriver:
             self.drained.set()
             return self.position
         offset = self._planner.latest_offset(self.position)
+        if offset is self.position:
+            return self._logged
         self._planned = offset
         return offset
 
@@ -161,6 +168,7 @@ class EpochDriver:
         manifest = self._coordinator.complete_epoch(facts, acks, self._expected())
         seconds = time.monotonic() - started
         self._planner.epoch_finished(seconds)
+        self._planner.wake_at(acks)
         self._planner.observe(manifest.splits)
         self._planner.committed(manifest.splits)
         self._on_epoch(manifest, acks, seconds)
@@ -172,20 +180,24 @@ class EpochDriver:
 
         1. This run planned it -> it is remembered.
         2. An older run did and Spark replays it -> it is read from Spark's offset log.
-        3. Only a Spark DataFrame had new data -> Spark logged our last offset again.
+        3. Only a Spark DataFrame had new data -> Spark logged our last offset again, and the time
+           of the micro-batch beside it, which is the epoch's.
 
         What can never happen: the micro-batch runs and its offset is not logged.
         """
         planned = self._planned
         if planned is not None and planned["epoch"] == epoch:
+            self._logged = planned
             return planned
         content = self._settings.storage.read(f"spark/offsets/{epoch}").decode()
-        for line in content.splitlines():
-            if line.startswith("{"):
-                entry = json.loads(line)
-                if "sources" in entry and "epoch" in entry:
-                    logged: Offset = entry
-                    return logged
+        entries = [json.loads(line) for line in content.splitlines() if line.startswith("{")]
+        time_of_batch = max((entry.get(_BATCH_TIME, 0) for entry in entries), default=0)
+        for entry in entries:
+            if "sources" in entry and "epoch" in entry:
+                self._logged = entry
+                if entry["epoch"] == epoch:
+                    return self._logged
+                return {**entry, "epoch": epoch, "time": max(entry["time"], time_of_batch)}
         message = f"Spark's offset log has no Millstream offset for epoch {epoch}:\n{content}"
         raise CheckpointError(message)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from millstream.runtime.planner import Offset
+    from millstream.runtime.offsets import Offset
 
 __all__ = ["OffsetServer", "SplitSource"]
 

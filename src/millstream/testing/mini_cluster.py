@@ -35,7 +35,8 @@ from millstream.common.pickling import loads
 from millstream.crash_points import crash_point
 from millstream.runtime.epoch import make_plan
 from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
-from millstream.runtime.planner import SourcePlanner, initial_offset, plan_sources
+from millstream.runtime.offsets import initial_offset
+from millstream.runtime.planner import SourcePlanner, plan_sources
 from millstream.runtime.split_log import SplitLog
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.graph.model import JobGraph
+    from millstream.runtime.offsets import Offset
     from millstream.runtime.plan import EpochPlan
-    from millstream.runtime.planner import Offset
 
 __all__ = ["MiniCluster"]
 
@@ -171,6 +172,7 @@ class MiniCluster:
             for subtask in range(stage.parallelism)
         }
         manifest = self.coordinator.complete_epoch(facts, acks, expected)
+        self.planner.wake_at(acks)
         self.planner.observe(manifest.splits)
         self.planner.committed(manifest.splits)
         return True

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.source import KnownSplits
 
 __all__ = ["CRASH", "EOF", "EPOCH", "KILL", "WATERMARK", "At", "ScriptedSource"]
 
@@ -109,7 +110,7 @@ class ScriptedSource(Source):
                 return
         self._end = len(self.script)
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         """One split."""
         return [] if "script" in known else [Split("script")]
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from millstream.common.serialization import DeserializationSchema
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.source import KnownSplits
 
 __all__ = ["KafkaSource", "KafkaSourceBuilder"]
 
@@ -139,7 +140,7 @@ class KafkaSource(Source):
 
     # -- splits --------------------------------------------------------------------------------
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
+    def discover(self, known: KnownSplits) -> list[Split]:
         """New partitions.  Those found later than the first begin at their earliest record."""
         interval = int(self.properties.get("partition.discovery.interval.ms", _DISCOVERY_INTERVAL))
         now = time.monotonic()

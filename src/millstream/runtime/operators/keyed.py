@@ -108,6 +108,11 @@ class KeyedOperator(FunctionOperator):
         return self.context.batch_mode and watermark == MAX_TIMESTAMP
 
     def end_epoch(self) -> OperatorSnapshot:
-        """Write the state through."""
+        """Write the state through, and tell when the next processing-time timer is due."""
+        due = None
+        if not self.context.batch_mode:  # there they wait for the end of the input
+            due = self.keyed_state.timers.processing.next_time()
         self.keyed_state.flush()
-        return super().end_epoch()
+        snapshot = super().end_epoch()
+        snapshot.next_due = due
+        return snapshot

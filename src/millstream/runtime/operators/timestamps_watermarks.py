@@ -20,7 +20,7 @@ Read next: ``common/watermark_strategy.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -56,6 +56,8 @@ class _GeneratorState(TypedDict):
     last_emit: int | None
     #: Records since the last periodic watermark.
     since_emit: int
+    #: Whether there were any since then, if watermarks are made at intervals of time.
+    unasked: NotRequired[bool]
 
 
 class _Watermarks:
@@ -120,6 +122,7 @@ class TimestampsWatermarksOperator(Operator):
         self._last_active = state["last_active"]
         self._last_emit = state["last_emit"]
         self._since_emit = state["since_emit"]
+        self._unasked = state.get("unasked", False)
         self._watermarks = _Watermarks(self._emitted, self._now)
         if self._ingests and not self.context.batch_mode:
             # Records of this epoch have its time, so all earlier ones are complete.
@@ -210,10 +213,12 @@ class TimestampsWatermarksOperator(Operator):
 
     def end_epoch(self) -> OperatorSnapshot:
         """Note idleness or make what is due, and vote with the generator's attributes."""
+        self._unasked = self._unasked or self._records > 0
         if self._is_silent():
             self._idle = True
         elif self._is_due():
             self._last_emit = self._now
+            self._unasked = False
             self._emit_periodically()
         if self._idle and not self._records:
             # Said again in every such epoch: the channels of stage 0 may begin as active ones.
@@ -225,9 +230,33 @@ class TimestampsWatermarksOperator(Operator):
             last_active=self._last_active,
             last_emit=self._last_emit,
             since_emit=self._since_emit,
+            unasked=self._unasked,
         )
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
-        return OperatorSnapshot(operator_state=state, metrics=metrics)
+        return OperatorSnapshot(operator_state=state, metrics=metrics, next_due=self._next_due())
+
+    def _next_due(self) -> int | None:
+        """When time alone changes something: the clock's or generator's watermark, or idleness.
+
+        Whether a source split is idle the planner finds out by itself.
+        """
+        if self._emitted == MAX_TIMESTAMP or self.context.batch_mode:
+            return None
+        due: list[int] = []
+        if self._ingests:
+            due.append(self._now + 1)
+        timeout = self._strategy.idle_timeout
+        if timeout is not None and self._source_idle is None and not self._idle:
+            due.append(self._last_active + timeout)
+        if self._interval and self._every is None:
+            # A generator of the user's may look at the clock; ours change with records only.
+            own = self._strategy.emit_interval is not None and not (
+                getattr(self._generator, "vectorised", False)
+            )
+            if self._unasked or own:
+                last = self._now if self._last_emit is None else self._last_emit
+                due.append(last + self._interval)
+        return min(due, default=None)
 
     def _event_by_event(self, batch: Batch) -> None:
         """Emit the batch in pieces, cut where the generator emits a watermark or becomes idle."""
