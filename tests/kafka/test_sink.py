@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka.protocol.producer.transaction import InitProducerIdRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from kafka import KafkaProducer
 from millstream.common import Configuration, Row, SimpleStringSchema, Types
@@ -98,6 +98,18 @@ def values(broker: Broker, topic: str) -> list[str]:
     return [record.value.decode() for record in broker.read(topic)]
 
 
+def end(broker: Broker, prepared: PreparedTransaction, *, commit: bool) -> None:
+    """By EndTxn, as another program could."""
+    request = EndTxnRequest(
+        transactional_id=prepared.transactional_id,
+        producer_id=prepared.producer_id,
+        producer_epoch=prepared.producer_epoch,
+        committed=commit,
+        max_version=3,
+    )
+    assert broker.admin._manager.run(broker.admin._manager.send, request).error_code == 0
+
+
 class TransactionsLeft:
     """The open transactions of a test, by its prefix."""
 
@@ -159,9 +171,7 @@ def test_lost_transactions_are_reported(broker: Broker) -> None:
         commit(sink, [fenced], 1)
     (aborted,) = prepare(sink, context(2), "y")
     prepared = PreparedTransaction(**aborted)  # type: ignore[arg-type]
-    control.end(
-        prepared.transactional_id, prepared.producer_id, prepared.producer_epoch, commit=False
-    )
+    end(broker, prepared, commit=False)
     assert control.outcome(prepared, 2) is Outcome.LOST
     with pytest.raises(SinkError, match="output of epoch 2 is lost"):
         commit(sink, [aborted], 2)

@@ -66,7 +66,7 @@ def test_a_refused_commit_is_not_called_lost(
     prepared = prepare(made, context(1), "x")
     with monkeypatch.context() as patched:
         # TRANSACTIONAL_ID_AUTHORIZATION_FAILED, say.
-        patched.setattr(TransactionControl, "end", lambda *_arguments, **_names: False)
+        patched.setattr(TransactionControl, "commit", lambda *_arguments, **_names: False)
         with pytest.raises(SinkError, match=r"refuse to end transaction .* still open"):
             commit(made, prepared, 1)
     commit(made, prepared, 1, retried=True)

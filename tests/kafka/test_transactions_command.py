@@ -46,7 +46,7 @@ def test_list_commit_and_abort(broker: Broker, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == f"{topic}-one: aborted\n{topic}-two: committed\n"
     assert [record.value for record in broker.read(topic)] == [b"two"]
     assert main(["transactions", "commit", f"{topic}-two", *where]) == 1
-    assert f"{topic}-two has no open transaction: it is Complete" in capsys.readouterr().err
+    assert f"{topic}-two has no open transaction: it is Empty" in capsys.readouterr().err
     assert main(["transactions", "list", "--prefix", topic, *where, "-X", "client.id=x"]) == 0
     assert capsys.readouterr().out == f"0 open transactions begin with '{topic}'\n"
     with pytest.raises(SystemExit):

@@ -5,6 +5,7 @@ The driver processes come from the fork server of ``tests/forked.py``.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -42,6 +43,8 @@ PAUSE = 0.01
 #: that is published and not committed.
 WITH_ORPHANS = "task.ack.before:8"
 UNCOMMITTED = "manifest.publish.after:2"
+#: The same, with records on their way.
+WITH_ORPHANS_UNDERWAY = "sink.prepare.before:7"
 #: Seconds after which the first goes on anyway: it may hold a lock that the second waits for.
 HELD_UP = 3.0
 #: Seconds after which rows count as lost where a protection is missing, so that some will be.
@@ -52,6 +55,14 @@ NOTHING_TO_DAMAGE = (
     "splits.log.after",
     "state.flush.after",
     "state.upload.before",
+)
+#: What happens at the point while records travel slowly: the step fails, or something worse.
+WHILE_SLOW = (
+    Fault.SLOW_PRODUCE,
+    Fault.KILL_WORKER,
+    Fault.CONNECTION_CUT,
+    Fault.KILL_DRIVER,
+    Fault.STOPPED_DRIVER,
 )
 #: Where a second driver stops until the first has gone on; "" does not stop.
 SECOND_STOPS = ("log.open.after:1", "recover.abort.after:1", "epoch.end.before:1", "")
@@ -101,8 +112,16 @@ def all_cases(seed: int) -> list[Case]:
         for kind, target in KINDS.items()
         for point in points_of("driver", "task", *target.parts)
         for fault in Fault
-        if (_damages(point) if fault is Fault.LOCAL_COPY_DAMAGED else _exists(target, point, fault))
+        if _is_case(target, point, fault)
     ]
+
+
+def _is_case(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
+    if fault is Fault.LOCAL_COPY_DAMAGED:
+        return _damages(point)
+    if fault is Fault.SLOW_PRODUCE:
+        return target.slows
+    return _exists(target, point, fault)
 
 
 def _damages(point: str) -> bool:
@@ -268,14 +287,32 @@ def run_case(
     chance = random.Random(str(case))
     target = make_target(case.kind, address)
     target.create()
-    plan = DriverPlan(
-        case.kind, address, directory / "checkpoints", directory, case.seed, without=without
-    )
-    if case.fault is Fault.LOCAL_COPY_DAMAGED:
-        plan = replace(plan, state_backend=chance.choice(BACKENDS))
-    drivers = _Drivers(plan)
-    watcher = Watcher(target)
-    watcher.start()
+    moment = directory / "underway" if case.fault is Fault.SLOW_PRODUCE else None
+    with target.slowed(moment) if moment else contextlib.nullcontext(address) as reached:
+        plan = DriverPlan(
+            case.kind,
+            reached,
+            directory / "checkpoints",
+            directory,
+            case.seed,
+            without=without,
+            moment=moment,
+        )
+        if case.fault is Fault.LOCAL_COPY_DAMAGED:
+            plan = replace(plan, state_backend=chance.choice(BACKENDS))
+        watcher = Watcher(target)
+        watcher.start()
+        try:
+            _run_drivers(case, _Drivers(plan), chance, passings)
+        finally:
+            watcher.stop()
+    _judge_end(target, watcher, LOST if without else DEADLINE)
+
+
+def _run_drivers(
+    case: Case, drivers: _Drivers, chance: random.Random, passings: dict[str, int]
+) -> None:
+    """Disturb the job, and run it to its end."""
     try:
         _disturb(case, drivers, chance, passings)
         for _ in range(3):  # a driver that failed is started again by whoever runs the job
@@ -287,8 +324,6 @@ def run_case(
             _fail(f"the job does not come to its end ({code}):\n{last.output}")
     finally:
         drivers.kill()
-        watcher.stop()
-    _judge_end(target, watcher, LOST if without else DEADLINE)
 
 
 def _judge_end(target: MatrixTarget, watcher: Watcher, patience: float) -> None:
@@ -322,22 +357,26 @@ def _disturb(
     # In the first epoch there are no local copies.
     first = number // 3 + 1 if case.fault is Fault.LOCAL_COPY_DAMAGED else 1
     point = f"{case.point}:{chance.randint(first, max(first, number * 2 // 3))}"
+    fault, with_orphans = case.fault, WITH_ORPHANS
+    if fault is Fault.SLOW_PRODUCE:
+        meanwhile = [each for each in WHILE_SLOW if _exists(KINDS[case.kind], case.point, each)]
+        fault, with_orphans = chance.choice(meanwhile), WITH_ORPHANS_UNDERWAY
     if _in_recovery(case.point):
         point = f"{case.point}:1"
         orphans = case.point.startswith("kafka.abort.") or chance.random() < 0.5
-        killed = drivers.start(WITH_ORPHANS if orphans else UNCOMMITTED)
+        killed = drivers.start(with_orphans if orphans else UNCOMMITTED)
         if killed.wait() != -signal.SIGKILL:
             _fail(f"{killed.plan.point} was not reached:\n{killed.output}")
-    driver = drivers.start(point, case.fault)
+    driver = drivers.start(point, fault)
     if not driver.wait_until_reached():
         _fail(f"{point} was not reached:\n{driver.output}")
-    if case.fault is Fault.KILL_DRIVER:
+    if fault is Fault.KILL_DRIVER:
         driver.wait()
-    elif case.fault is Fault.KILL_DRIVER_ALONE:
+    elif fault is Fault.KILL_DRIVER_ALONE:
         _let_worker_go_on(driver, drivers)
-    elif case.fault is Fault.SECOND_DRIVER:
+    elif fault is Fault.SECOND_DRIVER:
         _start_second(case, driver, drivers, chance)
-    elif case.fault is Fault.STOPPED_DRIVER:
+    elif fault is Fault.STOPPED_DRIVER:
         _take_over(driver, drivers)
     elif code := driver.wait():
         _fail(f"the driver should have survived, it ended with {code}:\n{driver.output}")

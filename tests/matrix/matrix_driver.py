@@ -65,6 +65,8 @@ class DriverPlan:
     state_backend: str = "hashmap"
     #: Protections that are taken away.
     without: tuple[Protection, ...] = ()
+    #: A file that is there while records travel slowly; the fault waits for that moment.
+    moment: Path | None = None
 
 
 def events() -> list[Row]:
@@ -135,6 +137,7 @@ def _arm(plan: DriverPlan, target: MatrixTarget) -> ArmedFault | None:
         own_parts=target.parts,
         local_root=plan.checkpoints / "local",
         seed=plan.seed,
+        moment=plan.moment,
     )
 
 

@@ -6,6 +6,7 @@ one.  Its reader lives in the test's process and sees what any client sees.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
+from tests.coordination.slow_proxy import SlowProxy
 from tests.databases.server import execute
 from tests.databases.targets import (
     CommitTableTarget,
@@ -24,6 +26,7 @@ from tests.databases.targets import (
 
 from kafka import KafkaConsumer, TopicPartition
 from millstream.connectors.file_sink import FileSink
+from millstream.connectors.kafka.client import KafkaCluster, KafkaTopicPartition
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.connectors.write_ahead_sink import CheckpointCommitter, GenericWriteAheadSink
 from millstream.datastream.connectors.kafka import (
@@ -32,9 +35,10 @@ from millstream.datastream.connectors.kafka import (
     KafkaSink,
 )
 from millstream.datastream.formats.json import JsonRowSerializationSchema
+from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from millstream.connectors.sink import Sink
 
@@ -44,6 +48,9 @@ __all__ = ["COMMITTED", "KINDS", "MatrixTarget", "Reader", "Result", "make_targe
 Result = tuple[str, int, int]
 PARTITIONS = 2
 KAFKA_POLL = 20  # milliseconds
+#: Seconds that a record takes to a slow broker, and that all may take.
+SLOW = 0.2
+PATIENCE = 60.0
 #: A table has no order; that a key's rows come in order shows in that there is never a hole.
 READ = "SELECT key, n, id FROM results ORDER BY key, n"
 
@@ -68,12 +75,21 @@ class MatrixTarget(ABC):
     server_error: ClassVar[type[Exception] | None] = None
     #: Points at which the process itself holds a lock, which nobody else can take from it.
     locked: ClassVar[tuple[str, ...]] = ()
+    #: Whether there is a ``slowed`` address.
+    slows: ClassVar[bool] = False
 
     def __init__(self, kind: str, address: str) -> None:
         self.kind = kind
         self.address = address
         #: For the sink.
         self.options: dict[str, float] = {}
+
+    def slowed(self, sign: Path) -> contextlib.AbstractContextManager[str]:
+        """An address of it to which records take their time, while the block runs.
+
+        All of them have arrived when it ends.  ``sign`` is there while some are on their way.
+        """
+        raise NotImplementedError(self.kind)
 
     @abstractmethod
     def create(self) -> None:
@@ -250,14 +266,23 @@ def _key_of(row: Any) -> bytes:
 
 
 class KafkaTarget(MatrixTarget):
-    """A topic; the address is "servers topic"."""
+    """A topic; the address is "servers topic", or "servers topic milliseconds" of linger.ms."""
 
     parts = ("kafka sink",)
     server_error = ConnectionError
+    slows = True
 
     def __init__(self, kind: str, address: str) -> None:
         super().__init__(kind, address)
-        self._servers, self._topic = address.split()
+        # Only the flush before the vote sends early: without it the matrix shall notice.
+        self._servers, self._topic, self._linger = [*address.split(), "60000"][:3]
+
+    @contextlib.contextmanager
+    def slowed(self, sign: Path) -> Iterator[str]:
+        with SlowProxy(int(self._servers.rpartition(":")[2]), SLOW, sign) as proxy:
+            # Each record is on its way as soon as it is written.
+            yield f"127.0.0.1:{proxy.port} {self._topic} 0"
+            proxy.drain(PATIENCE)
 
     def create(self) -> None:
         """The topic is there: the fixture made it."""
@@ -276,8 +301,7 @@ class KafkaTarget(MatrixTarget):
             .set_record_serializer(serializer)
             .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
             .set_transactional_id_prefix(self._topic)
-            # Only the flush before the vote sends early: without it the matrix shall notice.
-            .set_property("linger.ms", "60000")
+            .set_property("linger.ms", self._linger)
             .build()
         )
         return [sink]
@@ -288,9 +312,20 @@ class KafkaTarget(MatrixTarget):
     def leftovers(self) -> list[object]:
         control = TransactionControl({"bootstrap.servers": self._servers})
         try:
-            return list(control.open_transactions(self._topic))
+            return [*control.open_transactions(self._topic), *self._stuck()]
         finally:
             control.close()
+
+    def _stuck(self) -> list[object]:
+        """Partitions in which readers with read_committed do not get to the end."""
+        cluster = KafkaCluster({"bootstrap.servers": self._servers}, SinkError, "matrix")
+        places = {KafkaTopicPartition(self._topic, each): "latest" for each in range(PARTITIONS)}
+        stable, ends = cluster.offsets(places, committed_only=True), cluster.offsets(places)
+        return [
+            f"{place} is readable up to {stable[place]} of {ends[place]}"
+            for place in places
+            if stable[place] != ends[place]
+        ]
 
 
 class _Notes(CheckpointCommitter):

@@ -37,6 +37,7 @@ TEETH: Final = [
     (Protection.SESSION_END, "postgres-upsert", "upsert.commit.before", Fault.STOPPED_DRIVER),
     (Protection.LOCAL_CHECK, "file", "epoch.start.before", Fault.LOCAL_COPY_DAMAGED),
     (Protection.LOCAL_CHECK, "sqlite", "task.ack.before", Fault.LOCAL_COPY_DAMAGED),
+    (Protection.FENCING_ABORT, "kafka", "sink.prepare.before", Fault.SLOW_PRODUCE),
 ]
 SEEDS: Final = (1, 2, 3)
 

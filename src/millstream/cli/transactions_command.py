@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from millstream.cli.transaction_owners import Owners, Verdict
+from millstream.connectors.kafka.hanging import find_hanging
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.errors import SinkError
 
@@ -62,6 +63,7 @@ def show_transactions(
     try:
         if action == "list":
             _list(control, prefix, owners)
+            _list_hanging(properties, control)
         else:
             for transactional_id in ids:
                 _end(control, transactional_id, owners, commit=action == "commit", force=force)
@@ -88,6 +90,26 @@ def _show(info: TransactionInfo, judgement: Judgement, now: float) -> None:
         f"  {judgement.owner}\n"
         f"  {judgement.reason}"
     )
+
+
+def _list_hanging(properties: Mapping[str, str], control: TransactionControl) -> None:
+    """What holds readers up and is in no coordinator's list, so in none of ours."""
+    found = find_hanging(properties, control)
+    for each in found:
+        whose = "a producer that the brokers do not name"
+        if each.producer is not None:
+            whose = f"producer {each.producer.producer_id} epoch {each.producer.producer_epoch}"
+        print(
+            f"hanging: {each.place} stands still for readers with read_committed at offset"
+            f" {each.stable}, the log ends at {each.end}\n"
+            f"  a transaction of {whose} is open there, no coordinator knows it, and nothing will"
+            " end it\n"
+            "  its records were aborted or come again elsewhere; who may administer the cluster"
+            " aborts it by\n"
+            f"    {each.remedy(properties.get('bootstrap.servers', ''))}"
+        )
+    if found:
+        print(f"{len(found)} hanging transactions, of any prefix")
 
 
 def _end(
@@ -118,11 +140,19 @@ def _end(
             f" {judgement.reason}. It is {judgement.owner}. --force does it nevertheless"
         )
         raise SinkError(message)
-    done = control.end(transactional_id, info.producer_id, info.producer_epoch, commit=commit)
-    if done and commit and named:
+    if not commit:
+        # Not by EndTxn: its producer may live, with records on their way.
+        control.fence(transactional_id, info.timeout)
+        print(f"{transactional_id}: aborted")
+        return
+    done = control.commit(transactional_id, info.producer_id, info.producer_epoch)
+    if done and named:
         # Brokers also say so of a transaction that its timeout has just aborted.
         done = owners.is_committed(transactional_id, control)
     if not done:
         message = f"the brokers refuse to end the transaction of {transactional_id}"
         raise SinkError(message)
-    print(f"{transactional_id}: {'committed' if commit else 'aborted'}")
+    if not named:
+        # Forced, so perhaps in the middle of it: its producer shall not go on.
+        control.fence(transactional_id, info.timeout)
+    print(f"{transactional_id}: committed")

@@ -37,6 +37,8 @@ __all__ = ["ArmedFault", "Fault", "Rendezvous", "cut_connections"]
 
 #: Seconds between two looks for a sign.
 _POLL: Final = 0.003
+#: Seconds that a fault waits for its moment, which need not come.
+_MOMENT: Final = 0.5
 
 
 class Fault(Enum):
@@ -59,6 +61,8 @@ class Fault(Enum):
     STOPPED_DRIVER = "driver stopped"
     #: A file of every local copy of state is damaged, and the step goes on.
     LOCAL_COPY_DAMAGED = "local copy damaged"
+    #: Records take their time to the broker; the step fails, or worse, while some are on the wire.
+    SLOW_PRODUCE = "slow produce"
 
 
 class Rendezvous:
@@ -106,6 +110,7 @@ class ArmedFault:
         patience: seconds that a process which was stopped in the step waits for ``GO``.
         local_root: the directory of the job's local copies of state, for their damage.
         seed: chooses what is damaged, and how.
+        moment: a file for whose being there the fault waits, but not for long.
     """
 
     #: Sign that the point was reached.
@@ -126,6 +131,7 @@ class ArmedFault:
         patience: float = 60.0,
         local_root: Path | None = None,
         seed: int = 0,
+        moment: Path | None = None,
     ) -> None:
         self.signs = Rendezvous(directory)
         #: The workers to kill, set in the driver alone: in a worker it stays None.
@@ -136,6 +142,7 @@ class ArmedFault:
         self._patience = patience
         self._local_root = local_root
         self._seed = seed
+        self._moment = moment
         self._driver = os.getpid()
         os.environ[crash_points.COUNT_VARIABLE] = str(directory)
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
@@ -143,6 +150,7 @@ class ArmedFault:
         crash_points.arm(point, self._meet)
 
     def _meet(self, name: str) -> None:
+        self._wait_for_moment()
         self.signs.give(self.REACHED)
         if self._fault is Fault.KILL_DRIVER:
             crash_points.kill_driver_group()
@@ -161,8 +169,15 @@ class ArmedFault:
             self._cut(name)
         elif self._fault is Fault.LOCAL_COPY_DAMAGED:
             self._damage()
+        elif self._fault is Fault.SLOW_PRODUCE:
+            raise self._failure(name)
         else:
             self._report_failure(name)
+
+    def _wait_for_moment(self) -> None:
+        limit = time.monotonic() + _MOMENT
+        while self._moment is not None and not self._moment.exists() and time.monotonic() < limit:
+            time.sleep(_POLL)
 
     def _kill_worker(self) -> None:
         if self.pool is not None:

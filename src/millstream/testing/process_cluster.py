@@ -196,7 +196,13 @@ def _run(
     if instance is None:
         instance = StageInstance(cloudpickle.loads(request.graph), *key)
         instance.open()
-    made = list(Task(instance, request.plan).run(iter(request.frames.to_batches(16))))
+    try:
+        made = list(Task(instance, request.plan).run(iter(request.frames.to_batches(16))))
+    except Exception:
+        # As on Spark: operators give up what they had begun, while it may still be under way.
+        with contextlib.suppress(Exception):
+            instance.close()
+        raise
     instances[key] = instance
     return made
 

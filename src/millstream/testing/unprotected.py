@@ -13,6 +13,7 @@ Read next: ``tests/matrix/test_teeth.py``.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -57,6 +58,8 @@ class Protection(Enum):
     SESSION_END = "end of older sessions"
     #: Local copies of state are compared with the checkpoint, and dropped if they differ.
     LOCAL_CHECK = "check of local copies"
+    #: A transaction that is given up ends by a new epoch of its producer.
+    FENCING_ABORT = "fencing abort"
 
 
 def remove(protection: Protection) -> None:
@@ -137,6 +140,16 @@ def _remove_local_check() -> None:
     _put(LocalCopies, "drop", lambda *_: None)
 
 
+def _remove_fencing_abort() -> None:
+    def abort(producer: PooledProducer) -> None:
+        """By EndTxn, which overtakes records that are on their way."""
+        with contextlib.suppress(Exception):
+            producer.client.purge()
+            producer.client.abort_transaction(producer.patience)
+
+    _put(PooledProducer, "abort", abort)
+
+
 _REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
     Protection.FENCING: _remove_fencing,
     Protection.PUT_IF_ABSENT: _remove_put_if_absent,
@@ -145,4 +158,5 @@ _REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
     Protection.PRE_COMMIT_FLUSH: _remove_flush,
     Protection.SESSION_END: _remove_session_end,
     Protection.LOCAL_CHECK: _remove_local_check,
+    Protection.FENCING_ABORT: _remove_fencing_abort,
 }

@@ -138,11 +138,8 @@ class KafkaCommitter(Committer):
         outcome = self._control.outcome(prepared, request.epoch, first=not request.retried)
         if outcome is Outcome.OPEN:
             crash_point("kafka.commit.before")
-            done = self._control.end(
-                prepared.transactional_id,
-                prepared.producer_id,
-                prepared.producer_epoch,
-                commit=True,
+            done = self._control.commit(
+                prepared.transactional_id, prepared.producer_id, prepared.producer_epoch
             )
             crash_point("kafka.commit.after")
             outcome = Outcome.COMMITTED if done else self._control.outcome(prepared, request.epoch)

@@ -34,7 +34,7 @@ from millstream.connectors.kafka.transactions import (
     TransactionControl,
 )
 from millstream.connectors.pending_files import uid_hash
-from millstream.errors import ConfigurationError, SinkError
+from millstream.errors import ConfigurationError, MillstreamError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -208,17 +208,26 @@ class PooledProducer:
         return True
 
     def abort(self) -> None:
-        """Abort what was begun, if that is possible now; the producer is of no use any more.
+        """End what was begun, if that is possible now; the producer is of no use any more.
 
-        Records that were dropped before they were sent leave a hole in its sequence numbers.
+        By a new epoch of the producer, and never by EndTxn: a Produce may be on its way, on
+        another connection than EndTxn or in the buffers of one that was cut, where nobody can wait
+        for it.  Landing behind a marker of its own epoch it would begin a transaction that no
+        coordinator knows, and hold readers up for ever.  Behind the marker of a newer epoch the
+        broker refuses it.
         """
         from confluent_kafka import KafkaException
 
+        control = TransactionControl(self.properties, "Kafka sink")
+        control.limit(min(self.patience, _ABORT))
         try:
-            self.client.purge()
-            self.client.abort_transaction(min(self.patience, _ABORT))
-        except (KafkaException, SystemError) as error:
+            self.client.purge()  # less to refuse
+            control.fence(self.transactional_id, int(self.properties["transaction.timeout.ms"]))
+            self.client.poll(0)  # what was purged is reported, and nothing is left at the end
+        except (KafkaException, MillstreamError) as error:
             _LOG.debug("transaction of %s is left to the driver: %s", self.transactional_id, error)
+        finally:
+            control.close()
 
 
 #: (process id, configuration, job and sink, generation) -> producers that no writer has.

@@ -27,12 +27,18 @@ from millstream.connectors.kafka.security import python_client_options
 from millstream.errors import ConfigurationError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import TypeVar
 
     T = TypeVar("T")
 
-__all__ = ["Outcome", "PreparedTransaction", "TransactionControl", "TransactionInfo"]
+__all__ = [
+    "OpenProducer",
+    "Outcome",
+    "PreparedTransaction",
+    "TransactionControl",
+    "TransactionInfo",
+]
 
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Milliseconds that a broker may take to answer, and to finish what it has begun, if the client's
@@ -46,6 +52,8 @@ _END_VERSION: Final = 3
 _TRY_AGAIN: Final = frozenset({51, 14, 7})  # CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD, TIMED_OUT
 _ELSEWHERE: Final = frozenset({15, 16})  # the coordinator is another one
 _TIMEOUT_TOO_LARGE: Final = 50
+#: States of a transactional id in which nothing is open.
+_ENDED: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
 class Outcome(Enum):
@@ -88,6 +96,18 @@ class TransactionInfo:
     partitions: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """A producer with an open transaction, as the leader of a partition sees it."""
+
+    producer_id: int
+    producer_epoch: int
+    #: Of the last marker that the partition has of it; negative if there is none.
+    coordinator_epoch: int
+    #: Offset of the transaction's first record in the partition.
+    start: int
+
+
 class TransactionControl:
     """A connection to the transaction coordinators; opened when it is first used.
 
@@ -119,6 +139,54 @@ class TransactionControl:
             for each in listings
             if each.transactional_id.startswith(prefix)
         )
+
+    def unfinished(self) -> list[TransactionInfo]:
+        """Every transaction that a coordinator knows and that has no end yet, whoever's it is."""
+        listed = self._ask(lambda admin: admin.list_transactions())
+        ids = sorted(
+            each.transactional_id
+            for listings in listed.values()
+            for each in listings
+            if str(each.state.value) not in _ENDED
+        )
+        found = [self.describe(each) for each in ids]
+        return [info for info in found if info is not None and info.state not in _ENDED]
+
+    def producers_with_transactions(
+        self, partitions: Collection[tuple[str, int]]
+    ) -> dict[tuple[str, int], list[OpenProducer]]:
+        """The producers that have a transaction open in partitions, as their leaders see it.
+
+        A partition is missing if its leader does not tell: it knows no DescribeProducers, or the
+        client may not ask.
+        """
+        from kafka import TopicPartition
+        from kafka.errors import BrokerResponseError, UnsupportedVersionError
+
+        found: dict[tuple[str, int], list[OpenProducer]] = {}
+        for place in partitions:
+
+            def ask(admin: Any, asked: tuple[str, int] = place) -> list[Any]:  # noqa: ANN401
+                try:
+                    told = admin.describe_producers([TopicPartition(*asked)])
+                except (BrokerResponseError, UnsupportedVersionError) as error:
+                    _LOG.debug("who writes to %s-%d is not told: %r", *asked, error)
+                    return []
+                return [each for state in told.values() for each in state.active_producers]
+
+            opened = [
+                OpenProducer(
+                    each.producer_id,
+                    each.producer_epoch,
+                    each.coordinator_epoch,
+                    each.current_transaction_start_offset,
+                )
+                for each in self._ask(ask)
+                if each.current_transaction_start_offset >= 0
+            ]
+            if opened:
+                found[place] = opened
+        return found
 
     def describe(self, transactional_id: str) -> TransactionInfo | None:
         """What the broker knows of an id; None if it does not know it."""
@@ -226,8 +294,11 @@ class TransactionControl:
 
     # -- orders --------------------------------------------------------------------------------
 
-    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> bool:
-        """Commit or abort the open transaction of a producer.
+    def commit(self, transactional_id: str, producer_id: int, epoch: int) -> bool:
+        """Commit the open transaction of a producer, all of whose records must have arrived.
+
+        There is no such order to abort: a record that is still on its way would land behind the
+        marker, in a transaction that no coordinator knows.  ``fence`` aborts.
 
         Returns:
             Whether the broker did so; False: it says that there is nothing to end.  Whatever
@@ -240,14 +311,14 @@ class TransactionControl:
                 transactional_id=transactional_id,
                 producer_id=producer_id,
                 producer_epoch=epoch,
-                committed=commit,
+                committed=True,
                 max_version=_END_VERSION,
             )
 
         return self._order(transactional_id, request, self._unanswered) == 0
 
     def may_end_again(self, transactional_id: str) -> bool:
-        """Whether an ``end`` of this id got no answer, and may reach the broker at any time.
+        """Whether a ``commit`` of this id got no answer, and may reach the broker at any time.
 
         Until ``fence`` locks its producer out, it would end whatever transaction is open then.
         """
@@ -255,6 +326,9 @@ class TransactionControl:
 
     def fence(self, transactional_id: str, timeout: int) -> None:
         """Abort the open transaction of an id, and lock out the producer that has it.
+
+        InitProducerId gives the id a new producer epoch, and the abort's markers carry it into the
+        partitions: they refuse what the old epoch still has on its way, whenever it arrives.
 
         Args:
             transactional_id: the id.
