@@ -353,6 +353,26 @@ def _judge_end(target: MatrixTarget, watcher: Watcher, patience: float) -> None:
 def _disturb(
     case: Case, drivers: _Drivers, chance: random.Random, passings: dict[str, int]
 ) -> None:
+    driver = _reach(case, drivers, chance, passings)
+    fault = driver.plan.fault
+    if fault is Fault.KILL_DRIVER:
+        driver.wait()
+    elif fault is Fault.KILL_DRIVER_ALONE:
+        _let_worker_go_on(driver, drivers)
+    elif fault is Fault.SECOND_DRIVER:
+        _start_second(case, driver, drivers, chance)
+    elif fault is Fault.STOPPED_DRIVER:
+        _take_over(driver, drivers)
+    elif code := driver.wait():
+        _fail(f"the driver should have survived, it ended with {code}:\n{driver.output}")
+    elif fault is Fault.LOCAL_COPY_DAMAGED and not driver.signs.given(ArmedFault.DAMAGED):
+        _fail(f"{case.point} was not reached with a local copy to damage:\n{driver.output}")
+
+
+def _reach(
+    case: Case, drivers: _Drivers, chance: random.Random, passings: dict[str, int]
+) -> _Driver:
+    """A driver that has met its fault."""
     number = passings.get(case.point, 0)
     # In the first epoch there are no local copies.
     first = number // 3 + 1 if case.fault is Fault.LOCAL_COPY_DAMAGED else 1
@@ -370,18 +390,7 @@ def _disturb(
     driver = drivers.start(point, fault)
     if not driver.wait_until_reached():
         _fail(f"{point} was not reached:\n{driver.output}")
-    if fault is Fault.KILL_DRIVER:
-        driver.wait()
-    elif fault is Fault.KILL_DRIVER_ALONE:
-        _let_worker_go_on(driver, drivers)
-    elif fault is Fault.SECOND_DRIVER:
-        _start_second(case, driver, drivers, chance)
-    elif fault is Fault.STOPPED_DRIVER:
-        _take_over(driver, drivers)
-    elif code := driver.wait():
-        _fail(f"the driver should have survived, it ended with {code}:\n{driver.output}")
-    elif case.fault is Fault.LOCAL_COPY_DAMAGED and not driver.signs.given(ArmedFault.DAMAGED):
-        _fail(f"{point} was not reached with a local copy to damage:\n{driver.output}")
+    return driver
 
 
 def _let_worker_go_on(first: _Driver, drivers: _Drivers) -> None:

@@ -240,13 +240,23 @@ class KafkaCluster:
 
     def broker_setting(self, name: str) -> str | None:
         """A setting of the first broker; None if the brokers do not tell."""
-        from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource
 
         metadata = self._client.list_topics(timeout=TIMEOUT)
-        broker = str(min(metadata.brokers))
-        resource = ConfigResource(ConfigResource.Type.BROKER, broker)
-        for future in self._client.describe_configs([resource]).values():
+        return self._setting(ConfigResource.Type.BROKER, str(min(metadata.brokers)), name)
+
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """A setting of a topic; None if the brokers do not tell."""
+        from confluent_kafka.admin import ConfigResource
+
+        return self._setting(ConfigResource.Type.TOPIC, topic, name)
+
+    def _setting(self, kind: Any, of: str, name: str) -> str | None:  # noqa: ANN401 - confluent's
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource
+
+        asked = [ConfigResource(kind, of)]
+        for future in self._client.describe_configs(asked, request_timeout=TIMEOUT).values():
             try:
                 entry = future.result().get(name)
             except KafkaException:  # a right that many clients do not have

@@ -27,6 +27,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.kafka.client import client_configuration, require_confluent_kafka
+from millstream.connectors.kafka.refusals import (
+    DeliveryFailures,
+    reason_of,
+    refused,
+    refused_record,
+)
 from millstream.connectors.kafka.security import connection_properties
 from millstream.connectors.kafka.transactions import (
     Outcome,
@@ -80,7 +86,7 @@ class PooledProducer:
     #: The transaction left open at the end of an epoch, and the epoch.
     prepared: PreparedTransaction | None = None
     epoch: int = -1
-    failures: list[str] = field(default_factory=list)
+    failures: DeliveryFailures = field(default_factory=DeliveryFailures)
     #: What librdkafka's queue holds.
     most_messages: int = int(_QUEUE_MESSAGES)
     most_bytes: int = int(_QUEUE_KBYTES) * 1024
@@ -104,22 +110,24 @@ class PooledProducer:
         try:
             for chunk in self._chunks(messages):
                 if any("timestamp" in each or "headers" in each for each in chunk):
-                    # What confluent-kafka cannot produce in batches.
-                    produce = self.client.produce
-                    for message in chunk:
-                        produce(topic, **message)
-                    continue
-                if self.client.produce_batch(topic, chunk) != len(chunk):
+                    self._send_one_by_one(topic, chunk)
+                elif self.client.produce_batch(topic, chunk) != len(chunk):
                     failed = next(each for each in chunk if "_error" in each)
-                    reason = failed.pop("_error")
-                    text = (
-                        f"topic {topic!r} refuses a record: {_text(reason)}; it is {failed!r:.200}"
-                        f"{_advice(reason)}"
-                    )
-                    raise SinkError(text)
+                    raise refused_record(failed["_error"], topic, failed, self.properties)
         except (KafkaException, SystemError, ValueError, BufferError) as error:
-            text = f"cannot write to topic {topic!r}: {_text(error)}"
-            raise SinkError(text) from error
+            doing = f"cannot write to topic {topic!r}"
+            raise refused(doing, error) from error
+
+    def _send_one_by_one(self, topic: str, messages: list[dict[str, Any]]) -> None:
+        """Queue messages with what confluent-kafka cannot produce in batches."""
+        from confluent_kafka import KafkaException
+
+        produce = self.client.produce
+        for message in messages:
+            try:
+                produce(topic, **message)
+            except KafkaException as error:
+                raise refused_record(error.args[0], topic, message, self.properties) from error
 
     def _chunks(self, messages: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         """The messages in parts for which librdkafka's queue has room when they are taken.
@@ -173,19 +181,17 @@ class PooledProducer:
         except (KafkaException, SystemError) as error:
             # A fatal error is raised while delivery reports are pending: Python then complains.
             reason = error.__cause__ or error if isinstance(error, SystemError) else error
-            servers = self.properties.get("bootstrap.servers")
-            message = f"the brokers {servers!r} refuse the producer: {_text(reason)}"
-            raise SinkError(message) from error
+            doing = f"the brokers {self.properties.get('bootstrap.servers')!r} refuse the producer"
+            raise refused(doing, reason) from error
         self._look_at_failures()
         if left:
             raise SinkError(self._not_taken(left))
         self.queued_bytes = 0
 
     def _look_at_failures(self) -> None:
-        if self.failures:
-            failures, self.failures[:] = list(self.failures), []
-            message = f"{len(failures)} messages were not delivered; the first: {failures[0]}"
-            raise SinkError(message)
+        failure = self.failures.take()
+        if failure is not None:
+            raise failure
 
     def is_free(self, epoch: int) -> bool:
         """Whether it can begin a transaction in ``epoch``."""
@@ -324,13 +330,7 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
     require_confluent_kafka()
     from confluent_kafka import KafkaException, Producer
 
-    failures: list[str] = []
-
-    def delivered(error: Any, message: Any) -> None:  # noqa: ANN401 - confluent's
-        if error is not None:
-            place = f"topic {message.topic()!r}, key {message.key()!r:.100}"
-            failures.append(f"{place}, value {message.value()!r:.200}: {error.str()}")
-
+    failures = DeliveryFailures(properties)
     defaults = {
         "enable.idempotence": "true",
         # Java's: the same key goes to the same partition, whoever writes.
@@ -344,14 +344,16 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
         # waits for ever in send_offsets_to_transaction (librdkafka issue 5511).
         "metadata.recovery.strategy": "none",
     }
-    always: dict[str, Any] = {"delivery.report.only.error": True, "logger": _LOG}
-    if "transactional.id" not in forced:  # a transaction remembers failures itself
-        always["on_delivery"] = delivered
+    always: dict[str, Any] = {
+        "delivery.report.only.error": True,
+        "logger": _LOG,
+        "on_delivery": failures.report,
+    }
     configuration = client_configuration(defaults | dict(properties), {**always, **forced})
     try:
         client = Producer(configuration)
     except (KafkaException, ValueError, TypeError) as error:
-        message = f"the properties of the Kafka sink are not accepted: {_text(error)}"
+        message = f"the properties of the Kafka sink are not accepted: {reason_of(error)}"
         raise ConfigurationError(message) from error
     return PooledProducer(
         client,
@@ -372,11 +374,9 @@ def _make_transactional(
     try:
         producer.client.init_transactions(producer.patience)
     except KafkaException as error:
-        message = (
-            f"no transaction at the brokers {properties.get('bootstrap.servers')!r} for"
-            f" {transactional_id}: {_text(error)}"
-        )
-        raise SinkError(message) from error
+        servers = properties.get("bootstrap.servers")
+        doing = f"no transaction at the brokers {servers!r} for {transactional_id}"
+        raise refused(doing, error) from error
     producer.transactional_id = transactional_id
     consumer = Consumer(
         client_configuration(connection_properties(properties), {"group.id": transactional_id})
@@ -392,20 +392,3 @@ def _make_transactional(
 
 def _size(messages: list[dict[str, Any]]) -> int:
     return sum([len(each["value"] or b"") for each in messages])
-
-
-def _advice(error: Any) -> str:  # noqa: ANN401 - confluent's KafkaError
-    """What to do about an error that a setting can help against."""
-    from confluent_kafka import KafkaError
-
-    if getattr(error, "code", None) is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return (
-            ". Make records smaller, or set message.max.bytes of the sink and max.message.bytes of"
-            " the topic higher"
-        )
-    return ""
-
-
-def _text(error: Any) -> str:  # noqa: ANN401 - an exception, or confluent's KafkaError
-    first = error.args[0] if getattr(error, "args", ()) else error
-    return str(first.str()) if hasattr(first, "str") else str(error)

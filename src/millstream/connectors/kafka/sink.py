@@ -26,6 +26,7 @@ from millstream.connectors.kafka.producers import (
     release,
     transactional_producer,
 )
+from millstream.connectors.kafka.refusals import refused
 from millstream.connectors.kafka.security import python_client_options
 from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionControl
 from millstream.connectors.outage import require_outlives
@@ -196,9 +197,8 @@ class _TransactionWriter(SinkWriter):
         try:
             producer.client.send_offsets_to_transaction([place], producer.group, producer.patience)
         except KafkaException as error:
-            reason = error.args[0].str()
-            message = f"the transaction of epoch {context.epoch} cannot be prepared: {reason}"
-            raise SinkError(message) from error
+            doing = f"the transaction of epoch {context.epoch} cannot be prepared"
+            raise refused(doing, error) from error
         info = producer.control.describe(producer.transactional_id)
         if info is None or info.state != "Ongoing":
             state = "unknown" if info is None else info.state

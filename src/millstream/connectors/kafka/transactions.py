@@ -24,7 +24,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.kafka.security import python_client_options
-from millstream.errors import ConfigurationError, SinkError
+from millstream.errors import ConfigurationError, PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -52,6 +52,11 @@ _END_VERSION: Final = 3
 _TRY_AGAIN: Final = frozenset({51, 14, 7})  # CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD, TIMED_OUT
 _ELSEWHERE: Final = frozenset({15, 16})  # the coordinator is another one
 _TIMEOUT_TOO_LARGE: Final = 50
+_FORBIDDEN: Final = frozenset({31, 53})  # AUTHORIZATION_FAILED of cluster and transactional id
+_RIGHTS: Final = (
+    "The client needs WRITE and DESCRIBE on transactional ids with the sink's prefix, READ on"
+    " groups with it, and WRITE, READ and DESCRIBE on the topic"
+)
 #: States of a transactional id in which nothing is open.
 _ENDED: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
@@ -160,8 +165,9 @@ class TransactionControl:
         A partition is missing if its leader does not tell: it knows no DescribeProducers, or the
         client may not ask.
         """
-        from kafka import TopicPartition
         from kafka.errors import BrokerResponseError, UnsupportedVersionError
+
+        from kafka import TopicPartition
 
         found: dict[tuple[str, int], list[OpenProducer]] = {}
         for place in partitions:
@@ -315,7 +321,11 @@ class TransactionControl:
                 max_version=_END_VERSION,
             )
 
-        return self._order(transactional_id, request, self._unanswered) == 0
+        code = self._order(transactional_id, request, self._unanswered)
+        if code in _FORBIDDEN:
+            message = f"{self._who}: may not commit {transactional_id}: error {code}. {_RIGHTS}"
+            raise PermanentSinkError(message)
+        return code == 0
 
     def may_end_again(self, transactional_id: str) -> bool:
         """Whether a ``commit`` of this id got no answer, and may reach the broker at any time.
@@ -336,7 +346,7 @@ class TransactionControl:
 
         Raises:
             ConfigurationError: the timeout is longer than the broker allows.
-            SinkError: the broker refuses.
+            SinkError: the broker refuses; PermanentSinkError: for lack of a right.
         """
         from kafka.protocol.producer.transaction import InitProducerIdRequest
 
@@ -355,6 +365,9 @@ class TransactionControl:
                 " transaction.max.timeout.ms of the brokers"
             )
             raise ConfigurationError(message)
+        if code in _FORBIDDEN:
+            message = f"{self._who}: may not abort {transactional_id}: error {code}. {_RIGHTS}"
+            raise PermanentSinkError(message)
         if code:
             message = f"{self._who}: cannot abort {transactional_id}: error {code} of the broker"
             raise SinkError(message)
@@ -403,12 +416,16 @@ class TransactionControl:
 
         Raises:
             SinkError: there is no answer.
+            PermanentSinkError: the client lacks a right.
         """
-        from kafka.errors import KafkaError
+        from kafka.errors import AuthorizationError, KafkaError
 
         for last in (False, True):
             try:
                 return question(self._connected())
+            except AuthorizationError as error:
+                message = f"{self._who}: the brokers refuse: {error!r}. {_RIGHTS}"
+                raise PermanentSinkError(message) from error
             except (KafkaError, OSError) as error:
                 with contextlib.suppress(Exception):  # what is broken may not close well
                     self.close()
