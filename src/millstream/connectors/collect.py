@@ -22,7 +22,7 @@ from millstream.connectors.pending_files import (
     uid_hash,
 )
 from millstream.connectors.sink import Committer, Sink, SinkWriter, WriterContext
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class _CollectWriter(SinkWriter):
             self._file.stream.write(cloudpickle.dumps(batch.values, protocol=5))
         except (TypeError, AttributeError, ValueError) as error:
             message = f"a result cannot be pickled: {error}"
-            raise SinkError(message) from error
+            raise PermanentSinkError(message) from error
 
     def prepare_commit(self) -> Sequence[Committable]:
         if self._file is None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
 
 from millstream.connectors.sink import Committer
 from millstream.crash_points import crash_point
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +184,7 @@ class NotedEpoch:
                 f" {held} of this job: a newer run has taken over, or the checkpoint directory is"
                 " older than the target. Put back both from one copy."
             )
-            raise SinkError(message)
+            raise PermanentSinkError(message)
         return False
 
 
@@ -196,5 +196,5 @@ def as_part(committable: object) -> NotedPart:
     """
     if not isinstance(committable, dict) or not {"job", "sink", "part"} <= committable.keys():
         message = f"not a committable of a sink with a commit table: {committable!r:.200}"
-        raise SinkError(message)
+        raise PermanentSinkError(message)
     return cast("NotedPart", committable)

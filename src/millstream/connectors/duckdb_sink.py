@@ -91,6 +91,18 @@ class _DuckDatabase(EmbeddedDatabase):
 
         return (duckdb.Error,)
 
+    def refuses(self, error: Exception) -> bool:
+        import duckdb
+
+        transient = (
+            duckdb.IOException,
+            duckdb.ConnectionException,
+            duckdb.OutOfMemoryException,
+            duckdb.TransactionException,
+            duckdb.InterruptException,
+        )
+        return isinstance(error, duckdb.Error) and not isinstance(error, transient)
+
     def open(self) -> EmbeddedSession:
         import duckdb
 

@@ -38,7 +38,7 @@ from millstream.connectors.table_rows import (
     record_text,
     refuse_changes,
 )
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from millstream.connectors.file_writers import BulkWriter
     from millstream.connectors.sink import Committable, Committer, WriterContext
     from millstream.runtime.batch import Batch
+
+#: What to do when the table refuses rows that cannot be changed any more.
+_IN_THE_WAY = "Change the table, or the row in it that is in the way"
 
 __all__ = ["EmbeddedDatabase", "EmbeddedSession", "EmbeddedSink", "database_path"]
 
@@ -93,6 +96,10 @@ class EmbeddedDatabase(ABC):
         """What its driver raises."""
 
     @abstractmethod
+    def refuses(self, error: Exception) -> bool:
+        """Whether the database would raise this error again."""
+
+    @abstractmethod
     def open(self) -> EmbeddedSession:
         """Open the file and begin a transaction, waiting up to ``timeout`` s for other writers."""
 
@@ -106,7 +113,8 @@ class EmbeddedSink(Sink):
         columns: its columns in the order of the records' fields; None: found by name.
         type_info: the type of the records, so that columns are compared at submit already.
         check_rows: try the rows in the tasks.  False saves half of the work; a row that the table
-            refuses then fails the commit, again and again, until the table takes it.
+            refuses then fails the commit; the job ends after three tries, and goes on when the
+            table takes it.
         fsync: False trades survival of a machine crash for speed.
     """
 
@@ -150,6 +158,13 @@ class EmbeddedSink(Sink):
             session.execute(CommitNotes.CREATE)
             session.execute("COMMIT")
 
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Check that the table has the columns of the records; raises SinkError if not."""
+        schema = type_info.arrow_schema
+        if schema is not None:
+            with self.session("at submit") as session:
+                self.matched(session, schema.names)
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer to a pending file."""
         return _StagedFileWriter(self, context)
@@ -181,11 +196,15 @@ class EmbeddedSink(Sink):
             holders = locked_by(self.database.locked_files)
             if holders:
                 message += f". {holders}"
-            raise SinkError(message) from error
+            permanent = self.database.refuses(error)
+            raise (PermanentSinkError if permanent else SinkError)(message) from error
         try:
             yield session
         except self.database.errors as error:
             message = f"{place}: {self.target}: {error}"
+            if self.database.refuses(error):
+                message += f". {_IN_THE_WAY}"
+                raise PermanentSinkError(message) from error
             raise SinkError(message) from error
         finally:
             session.close()
@@ -206,7 +225,8 @@ class EmbeddedSink(Sink):
             f"{place}: {self.target} refuses record {record_text(rows, index)}: {refusal}."
             f" Nothing of the epoch is visible. {REFUSED}"
         )
-        raise SinkError(message) from refusal
+        permanent = self.database.refuses(refusal)
+        raise (PermanentSinkError if permanent else SinkError)(message) from refusal
 
     def _refusal(self, rows: pa.Table, place: str) -> Exception | None:
         with self.session(place) as session:
@@ -273,7 +293,7 @@ class _Transaction:
                 f" {self._sink.target} has no note of it; nothing but this sink may delete files"
                 " there"
             )
-            raise SinkError(message) from None
+            raise PermanentSinkError(message) from None
         self._sink.insert(self._session, rows)
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import errno
+import os
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -33,8 +35,9 @@ from millstream.connectors.pending_files import (
     local_directory,
     uid_hash,
 )
+from millstream.connectors.refusals import directory_refusal
 from millstream.connectors.sink import Committer, Sink, SinkWriter, WriterContext
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -294,6 +297,11 @@ class FileSink(Sink):
         if not existing.is_dir():
             message = f"cannot write to {self.directory}: {existing} is not a directory"
             raise SinkError(message)
+        if not os.access(existing, os.W_OK | os.X_OK):
+            number = errno.EROFS if os.statvfs(existing).f_flag & os.ST_RDONLY else errno.EACCES
+            refused = OSError(number, os.strerror(number))
+            what = "cannot write"
+            raise directory_refusal(what, self.directory, refused)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one epoch of a subtask."""
@@ -353,7 +361,7 @@ class _FileSinkWriter(SinkWriter):
         except Exception as error:
             what = str(error) if isinstance(error, SinkError) else f"the bucket assigner: {error!r}"
             message = f"{self._base}: no bucket for record {value!r:.500}: {what}"
-            raise SinkError(message) from error
+            raise PermanentSinkError(message) from error
 
     def _write_bucket(self, bucket: str, batch: Batch) -> None:
         file = self._open.get(bucket)

@@ -27,7 +27,7 @@ from millstream.common.row import Row
 from millstream.common.serialization import Encoder, SimpleStringEncoder
 from millstream.connectors.json_text import json_column, json_lines, json_text
 from millstream.connectors.text_values import texts_of_batch
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ def table_of_values(values: Sequence[object]) -> pa.Table:
                 f"the values of column {name!r} have no common type: {error}; "
                 "give the operator before the sink an output_type"
             )
-            raise SinkError(message) from error
+            raise PermanentSinkError(message) from error
     return pa.Table.from_arrays(columns, names=names)
 
 
@@ -210,7 +210,7 @@ class _CsvColumnWriter(BulkWriter):
             self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._flat))
         except (pa.ArrowException, ValueError) as error:
             message = f"cannot write the records as CSV: {error}"
-            raise SinkError(message) from error
+            raise PermanentSinkError(message) from error
 
     def _flatten(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if column.type != field.type:
@@ -259,7 +259,7 @@ class _CsvRowWriter(BulkWriter):
                     f"record {value!r:.200} has columns that the file's first record lacks: "
                     f"{unknown}; give the operator before the sink an output_type"
                 )
-                raise SinkError(message)
+                raise PermanentSinkError(message)
             writer.writerow([self._cell(row.get(name)) for name in self._names])
         self._stream.write(text.getvalue().encode())
 

@@ -33,9 +33,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 from urllib.parse import quote
 
+from millstream.connectors.refusals import directory_refusal
 from millstream.connectors.sink import Committer
 from millstream.crash_points import crash_point
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,8 +105,8 @@ class PendingFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.stream: IO[bytes] = self.path.open("xb")
         except OSError as error:
-            message = f"cannot write to {self.path}: {error}; check the path and rights of the sink"
-            raise SinkError(message) from error
+            what = "cannot write"
+            raise directory_refusal(what, base, error) from error
 
     @property
     def size(self) -> int:
@@ -166,10 +167,10 @@ class PendingFileCommitter(Committer):
                         "it away after it was committed, say so by `millstream checkpoints DIR "
                         f"confirm {request.epoch}` (DIR: the checkpoint directory)"
                     )
-                    raise SinkError(message) from None
+                    raise PermanentSinkError(message) from None
             except OSError as error:
-                message = f"cannot rename {pending} to {final}: {error}"
-                raise SinkError(message) from error
+                what = f"cannot rename {pending} to {final}"
+                raise directory_refusal(what, self._base, error) from error
             directories.add(final.parent)
         if self._fsync:
             for directory in self._with_parents(directories):
@@ -195,9 +196,16 @@ class PendingFileCommitter(Committer):
             entries = list(directory.iterdir())
         except FileNotFoundError:
             return
+        except OSError as error:
+            what = f"cannot list {directory}"
+            raise directory_refusal(what, self._base, error) from error
         for entry in entries:
             if entry.name not in kept and _generation(entry.name) <= generation:
-                entry.unlink(missing_ok=True)
+                try:
+                    entry.unlink(missing_ok=True)
+                except OSError as error:
+                    what = f"cannot delete {entry}"
+                    raise directory_refusal(what, self._base, error) from error
         # Leave no traces; a directory that is not empty, or being used, stays.
         with contextlib.suppress(OSError):
             directory.rmdir()
@@ -226,7 +234,7 @@ def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
         " run that this checkpoint directory does not know, so it is older than the output. Put"
         " back both from one copy, or move the output that was written since out of the way"
     )
-    raise SinkError(message)
+    raise PermanentSinkError(message)
 
 
 def _generation(name: str) -> int:

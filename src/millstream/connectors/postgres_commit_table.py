@@ -35,11 +35,12 @@ from millstream.connectors.postgres_table import (
 from millstream.connectors.postgres_upsert import merge_statement, require_key
 from millstream.connectors.sink import Committer, Sink, SinkWriter
 from millstream.connectors.table_rows import columns_of_batch, identifier, quoted
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.postgres_table import Session
     from millstream.connectors.sink import Committable, CommitterContext, WriterContext
     from millstream.runtime.batch import Batch
@@ -85,6 +86,11 @@ class PostgresCommitTableSink(Sink):
             if self.key:
                 require_key(session, self.table, self.key)
             self.make_tables(session)
+
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Check that the table has the columns of the records; raises SinkError if not."""
+        with self.table.session("at submit") as session:
+            self.table.match_type(session, type_info, self.key)
 
     def validate_parallelism(self, parallelism: int) -> None:
         """Check that the server can hold a connection per subtask; raises SinkError."""
@@ -166,10 +172,7 @@ class _StagingWriter(SinkWriter):
     def _begin(self, session: Session, given: Sequence[str]) -> None:
         self._sink.make_tables(session)
         self._columns = self._sink.table.match(session, given)
-        missing = [name for name in self._sink.key if name not in self._columns]
-        if missing:
-            message = f"{self._place}: the records lack {missing} of the key {self._sink.key}"
-            raise SinkError(message)
+        self._sink.table.require_key(self._columns, self._sink.key)
         session.execute("BEGIN")
         session.execute("SELECT set_config('millstream.part', $1, true)", (self._part,))
 
@@ -213,7 +216,7 @@ class _Transaction:
                 f" has no rows of {name}, and there is no note of it; nothing but this sink may"
                 " delete rows there"
             )
-            raise SinkError(message)
+            raise PermanentSinkError(message)
 
 
 class _StagingCommitter(NotedCommitter):

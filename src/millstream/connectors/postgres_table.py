@@ -49,6 +49,9 @@ _ABOUT_RECORDS: Final = frozenset({"22", "23", "P0", "44"})
 #: an index, no such column or table or no right to it, no such schema.
 _ABOUT_TABLES: Final = frozenset({"0A", "54", "42", "3F"})
 
+#: What to do when the table refuses rows that cannot be changed any more.
+_IN_THE_WAY: Final = "Change the table, or the row in it that is in the way"
+
 __all__ = [
     "CommitterConnection",
     "PostgresTable",
@@ -140,19 +143,28 @@ class PostgresTable:
             yield session
 
     @contextlib.contextmanager
-    def errors(self, place: str, rows: pa.Table | None = None) -> Iterator[None]:
+    def errors(
+        self, place: str, rows: pa.Table | None = None, advice: str = REFUSED
+    ) -> Iterator[None]:
         """Turn the server's errors into SinkError.
 
         Args:
             place: who writes.
             rows: those that are copied; the one that is refused is named.
+            advice: what to do about a refused record.
         """
         try:
             yield
         except driver().Error as error:
-            raise self._sink_error(place, error, rows) from error
+            raise self._sink_error(place, error, rows, advice) from error
 
-    def _sink_error(self, place: str, error: Any, rows: pa.Table | None) -> SinkError:  # noqa: ANN401
+    def _sink_error(
+        self,
+        place: str,
+        error: Any,  # noqa: ANN401 - psycopg's
+        rows: pa.Table | None,
+        advice: str,
+    ) -> SinkError:
         psycopg, state = driver(), (error.sqlstate or "")[:2]
         refused = _refused_row(error, rows)
         what = ""
@@ -165,7 +177,7 @@ class PostgresTable:
             message += ". A newer run of this job ends the sessions of older ones; or the server"
             return SinkError(f"{message} is being stopped")
         if state in _ABOUT_RECORDS:
-            return PermanentSinkError(f"{message}. {REFUSED}")
+            return PermanentSinkError(f"{message}. {advice}")
         if state in _ABOUT_TABLES:
             return PermanentSinkError(
                 f"{message}. Check the table and what the user may do with it"
@@ -203,6 +215,30 @@ class PostgresTable:
         names = match_columns(given, list(types), self.columns, self.target)
         return {name: types[name] for name in names}
 
+    def match_type(
+        self, session: Session, type_info: TypeInformation, key: Sequence[str] = ()
+    ) -> None:
+        """Compare the table's columns with the fields of a type; nothing if it does not tell them.
+
+        Args:
+            session: to look with.
+            type_info: of the records.
+            key: columns that the records must have.
+
+        Raises:
+            SinkError: a column is missing, or a part of the key.
+        """
+        schema = type_info.arrow_schema
+        if schema is not None:
+            self.require_key(self.match(session, schema.names), key)
+
+    def require_key(self, columns: Mapping[str, str], key: Sequence[str]) -> None:
+        """Make sure that records with these columns have a key; raises SinkError if not."""
+        missing = [name for name in key if name not in columns]
+        if missing:
+            message = f"{self.target}: the records lack {missing} of the key {list(key)}"
+            raise PermanentSinkError(message)
+
     def require_connections(self, session: Session, parallelism: int) -> None:
         """Check that the server takes a connection of each subtask, and the driver's.
 
@@ -233,10 +269,9 @@ class PostgresTable:
         Raises:
             SinkError: something is missing.
         """
-        schema = None if self.type_info is None else self.type_info.arrow_schema
-        if schema is not None:
-            self.match(session, schema.names)
-        elif not self.column_types(session):
+        if self.type_info is not None:
+            self.match_type(session, self.type_info)
+        if not self.column_types(session):
             self.match(session, [])
 
 
@@ -353,7 +388,7 @@ class CommitterConnection:
         own transaction is rolled back by the server when it stays idle as long.
         """
         end = time.monotonic() + self._timeout
-        with self._table.errors(place):
+        with self._table.errors(place, advice=_IN_THE_WAY):
             try:
                 if self._session is not None:
                     limit_waiting(self._session, self._table.timeout, end)

@@ -48,11 +48,12 @@ from millstream.connectors.postgres_waiting import driver
 from millstream.connectors.sink import Committer, Sink, SinkWriter
 from millstream.connectors.table_rows import columns_of_batch
 from millstream.crash_points import crash_point
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.postgres_table import Session
     from millstream.connectors.sink import (
         CommitRequest,
@@ -85,6 +86,11 @@ class PostgresTwoPhaseSink(Sink):
             self._require_transactions(session, 1)
             self.table.validate(session)
             make_commit_table(session)
+
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Check that the table has the columns of the records; raises SinkError if not."""
+        with self.table.session("at submit") as session:
+            self.table.match_type(session, type_info)
 
     def validate_parallelism(self, parallelism: int) -> None:
         """Check that the server can hold a connection and two prepared transactions per subtask.
@@ -199,7 +205,7 @@ class _TwoPhaseCommitter(Committer):
                 f" transaction {part['part']} is gone and {self._table.target} has no note of it;"
                 " nobody else may roll back transactions of that name"
             )
-            raise SinkError(message) from None
+            raise PermanentSinkError(message) from None
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int

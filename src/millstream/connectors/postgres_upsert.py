@@ -30,11 +30,12 @@ from millstream.connectors.postgres_table import (
 from millstream.connectors.sink import Sink, SinkKind, SinkWriter
 from millstream.connectors.table_rows import columns_of_batch, identifier
 from millstream.crash_points import crash_point
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.postgres_table import Session
     from millstream.connectors.sink import Committable, WriterContext
     from millstream.runtime.batch import Batch
@@ -76,6 +77,11 @@ class PostgresUpsertSink(Sink):
             if self.epoch_column is not None and self.epoch_column not in known:
                 message = f"{self.table.target} has no epoch column {self.epoch_column!r}"
                 raise SinkError(message)
+
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Check that the table has the columns of the records; raises SinkError if not."""
+        with self.table.session("at submit") as session:
+            self.table.match_type(session, type_info, self.key)
 
     def validate_parallelism(self, parallelism: int) -> None:
         """Check that the server can hold a connection per subtask; raises SinkError."""
@@ -165,10 +171,7 @@ class _UpsertWriter(SinkWriter):
         # There is no committer to do it: what an older writer has merged would hold up this one.
         self._run.end_older(session)
         self._columns = table.match(session, given)
-        missing = [name for name in self._sink.key if name not in self._columns]
-        if missing:
-            message = f"{self._place}: the records lack {missing} of the key {self._sink.key}"
-            raise SinkError(message)
+        table.require_key(self._columns, self._sink.key)
         names = ", ".join(map(identifier, self._columns))
         session.execute("BEGIN")
         session.execute(
@@ -213,7 +216,7 @@ class _UpsertWriter(SinkWriter):
                 f" by a later epoch: a newer run has taken over, or the table is of another job."
                 f" For a new job, set the column {self._sink.epoch_column!r} to NULL first"
             )
-            raise SinkError(message)
+            raise PermanentSinkError(message)
 
     def close(self) -> None:
         if self._session is not None:

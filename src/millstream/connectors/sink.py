@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.storage import CheckpointStorage
     from millstream.common.configuration import Configuration
+    from millstream.common.typeinfo import TypeInformation
     from millstream.runtime.batch import Batch
 
 __all__ = [
@@ -233,6 +234,17 @@ class Sink(ABC):
         Raises:
             SinkError: it cannot, saying what to do.
         """
+
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Check, right after ``validate``, that records of a type can be written.
+
+        Args:
+            type_info: of the stream that ends in the sink; called for each, if there are several.
+
+        Raises:
+            SinkError: they cannot, saying what to do.
+        """
+        del type_info
 
     def validate_configuration(self, configuration: Configuration) -> None:
         """Check, in the driver before anything is written, that the job's settings suit the sink.

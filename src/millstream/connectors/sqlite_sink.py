@@ -11,7 +11,7 @@ Read next: ``docs/embedded.md``.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -32,6 +32,21 @@ if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
 
 __all__ = ["SqliteSink"]
+
+
+#: Primary result codes of what may pass by itself.
+_TRANSIENT: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_SCHEMA,
+    }
+)
 
 
 class SqliteSink(EmbeddedSink):
@@ -80,7 +95,13 @@ class _SqliteDatabase(EmbeddedDatabase):
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        return (sqlite3.Error,)
+        return (sqlite3.Error, OverflowError)  # the latter: an integer of more than 64 bits
+
+    def refuses(self, error: Exception) -> bool:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:  # a value that has no type in SQLite, say
+            return not isinstance(error, sqlite3.OperationalError)
+        return code & 0xFF not in _TRANSIENT
 
     @property
     def locked_files(self) -> list[Path]:

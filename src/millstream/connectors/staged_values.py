@@ -21,7 +21,7 @@ from urllib.parse import quote
 from millstream.common.pickling import dumps
 from millstream.connectors.sink import SinkWriter
 from millstream.crash_points import crash_point
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -131,7 +131,7 @@ def read_staged(
                 f" missing in {context.storage.location}; nothing but this job may delete files"
                 " there"
             )
-            raise SinkError(message) from None
+            raise PermanentSinkError(message) from None
         size = content.getbuffer().nbytes
         while content.tell() < size:
             yield from pickle.load(content)
@@ -154,7 +154,7 @@ class StagingWriter(SinkWriter):
             self._chunks.append(dumps(list(batch.values)))
         except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:
             message = f"sink {self._context.sink_uid}: a result cannot be pickled: {error}"
-            raise SinkError(message) from error
+            raise PermanentSinkError(message) from error
         self._records += len(batch)
 
     def prepare_commit(self) -> Sequence[Committable]:

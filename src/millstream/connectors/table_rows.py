@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millstream.common.composite_types import ROW_KIND_COLUMN
 from millstream.connectors.file_writers import table_of_values
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def refuse_changes(batch: Batch) -> None:
             "a row is a deletion or update (its RowKind is not INSERT), which tables do not take;"
             " filter these rows or set their kind"
         )
-        raise SinkError(message)
+        raise PermanentSinkError(message)
 
 
 def match_columns(
@@ -90,7 +90,7 @@ def match_columns(
             f"{target}: columns={names} are {len(names)}, but the records have {len(given)}"
             f" fields: {list(given)}"
         )
-        raise SinkError(message)
+        raise PermanentSinkError(message)
     missing = [name for name in names if name not in table]
     if missing:
         message = (
@@ -98,7 +98,7 @@ def match_columns(
             f" records have {list(given)}. Rename the fields, or give columns=[...], the table's"
             " columns in the order of the fields"
         )
-        raise SinkError(message)
+        raise PermanentSinkError(message)
     return names
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar,
 
 from millstream.common.pickling import dumps, loads
 from millstream.connectors.outage import require_outlives
+from millstream.connectors.refusals import is_permanent
 from millstream.connectors.sink import Committer, CommitterContext, Sink, SinkKind, SinkWriter
 from millstream.connectors.staged_values import (
     attempt_name,
@@ -40,7 +41,7 @@ from millstream.connectors.staged_values import (
     staging_directory,
 )
 from millstream.crash_points import crash_point
-from millstream.errors import SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -336,7 +337,8 @@ class _TransactionCommitter(Committer):
             )
             if len(failed) > 1:
                 message += f" ({len(failed)} of {len(requests)} transactions failed)"
-            raise SinkError(message) from error
+            permanent = all(is_permanent(each) for _, each in failed)
+            raise (PermanentSinkError if permanent else SinkError)(message) from error
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int

@@ -27,6 +27,7 @@ from abc import abstractmethod
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from millstream.connectors.refusals import sink_error
 from millstream.connectors.sink import Committer, CommitterContext, Sink, SinkKind, SinkWriter
 from millstream.connectors.staged_values import (
     StagedPart,
@@ -147,7 +148,7 @@ class _UpsertCommitter(Committer):
                 raise
             except Exception as error:
                 message = f"sink {context.sink_uid}: writing epoch {epoch} failed: {error!r}"
-                raise SinkError(message) from error
+                raise sink_error(message, error) from error
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int

@@ -23,6 +23,7 @@ import copy
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
+from millstream.connectors.refusals import sink_error
 from millstream.connectors.sink import (
     Committer,
     CommitterContext,
@@ -187,7 +188,7 @@ class _WriteAheadCommitter(Committer):
             raise
         except Exception as error:
             message = f"sink {context.sink_uid}: writing epoch {epoch} failed: {error!r}"
-            raise SinkError(message) from error
+            raise sink_error(message, error) from error
 
     def _send(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
         timestamp = max(part["timestamp"] for part in parts)

@@ -35,6 +35,8 @@ def validate_connectors(graph: JobGraph) -> None:
                 node.source.validate()
             if node.sink is not None:
                 node.sink.validate()
+                for edge in graph.inputs(node.id):
+                    node.sink.validate_input(edge.type_info)
                 node.sink.validate_configuration(graph.configuration)
                 node.sink.validate_parallelism(node.parallelism)
 

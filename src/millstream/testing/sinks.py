@@ -22,6 +22,7 @@ from millstream.errors import ConfigurationError, SinkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.sink import CommitRequest, Committable, CommitterContext
     from millstream.runtime.batch import Batch
 
@@ -86,6 +87,10 @@ class FailingSink(Sink):
         """Validate the inner sink."""
         self.reach("validate")
         self.inner.validate()
+
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Validate the inner sink."""
+        self.inner.validate_input(type_info)
 
     def validate_parallelism(self, parallelism: int) -> None:
         """Validate the inner sink."""

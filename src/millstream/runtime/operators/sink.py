@@ -15,6 +15,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from millstream.connectors.refusals import sink_error
 from millstream.connectors.sink import WriterContext
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SinkError, TypeMismatchError
@@ -135,7 +136,7 @@ class SinkOperator(Operator):
             f" epoch {epoch}, subtask {context.subtask}"
         )
         if not isinstance(error, SinkError):
-            return SinkError(f"{place}: {type(error).__name__}: {error}")
+            return sink_error(f"{place}: {type(error).__name__}: {error}", error)
         # Writers say where they are, too.
         told = str(error) if where is None else str(error).removeprefix(f"{where.place}: ")
         return type(error)(f"{place}: {told}")
