@@ -19,6 +19,7 @@
     ├── EngineError                     Spark's JVM does not start, or has ended
     └── CheckpointError                 the checkpoint directory cannot be used
         ├── ForeignCheckpointError      it belongs to another job
+        ├── IncompatibleProgramError    the program would not find what it holds
         ├── UnknownFormatError          it was written by an unknown format version
         ├── CorruptCheckpointError      a checksum does not match or a file is missing
         │   └── SignatureError          a file is not signed with the job's key, or it must not be
@@ -39,6 +40,7 @@ __all__ = [
     "EngineError",
     "FencedError",
     "ForeignCheckpointError",
+    "IncompatibleProgramError",
     "InconsistentEpochError",
     "JobError",
     "LocalCopyError",
@@ -117,6 +119,10 @@ class CheckpointError(MillstreamError):
 
 class ForeignCheckpointError(CheckpointError):
     """The checkpoint directory belongs to another job."""
+
+
+class IncompatibleProgramError(CheckpointError):
+    """The program was changed so that it would not find, or not understand, what is stored."""
 
 
 class UnknownFormatError(CheckpointError):

@@ -25,6 +25,7 @@ from millstream.checkpoint.inspect import (
     list_checkpoints,
     verify_checkpoints,
 )
+from millstream.checkpoint.program import OperatorRecord
 from millstream.checkpoint.publish import EpochFacts
 from millstream.errors import (
     CheckpointError,
@@ -115,7 +116,7 @@ def test_nothing_is_published_without_all_votes(storage: LocalStorage) -> None:
 
 def test_output_of_a_sink_that_is_gone_is_not_lost_silently(storage: LocalStorage) -> None:
     target = coordinator(storage)
-    with pytest.raises(SinkError, match=r"sink u .*not committed yet"):
+    with pytest.raises(SinkError, match=r"sink u .*may not be committed yet"):
         complete(target, 0, committables=1)
     with pytest.raises(SinkError):
         coordinator(storage)
@@ -258,8 +259,8 @@ def test_unnamed_files_go_after_two_sweeps_with_an_epoch_in_between(
 
 
 def test_inspect(storage: LocalStorage, tmp_path: Path) -> None:
-    JobIdentity.claim(storage, "toy", {"u": "reduce"})
-    job_id = JobIdentity.claim(storage, "toy", {"u": "reduce"})
+    JobIdentity.claim(storage, "toy", {"u": OperatorRecord("u", "operator")})
+    job_id = JobIdentity.claim(storage, "toy", {"u": OperatorRecord("u", "operator")})
     with pytest.raises(CheckpointError, match="has no checkpoint; there are: none"):
         inspect_checkpoint(storage)
     target = coordinator(storage, job_id)
@@ -278,7 +279,7 @@ def test_inspect(storage: LocalStorage, tmp_path: Path) -> None:
     details = inspect_checkpoint(storage)
     assert details.summary == content.checkpoints[1]
     (operator,) = details.operators
-    assert (operator.uid, operator.kind, operator.state_size) == ("u", "reduce", 2)
+    assert (operator.uid, operator.kind, operator.state_size) == ("u", "operator", 2)
     assert operator.backends == ["rocksdb"]
     assert inspect_checkpoint(storage, 0).summary.epoch == 0
     with pytest.raises(CheckpointError, match="no checkpoint of epoch 7; there are: 0, 1"):

@@ -322,9 +322,9 @@ def test_unknown_format_version_is_refused_before_anything_is_written(
 ) -> None:
     log = opened(storage)
     log.publish(manifest(0))
-    damage(storage, 1, b'{"format_version":1', b'{"format_version":7')
+    damage(storage, 1, b'{"format_version":2', b'{"format_version":7')
     before = dict(storage.blobs)
-    with pytest.raises(UnknownFormatError, match=r"format version 7.*reads version 1"):
+    with pytest.raises(UnknownFormatError, match=r"format version 7.*reads versions up to 2"):
         opened(storage)
     with pytest.raises(UnknownFormatError):
         log.latest()

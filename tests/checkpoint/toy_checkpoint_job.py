@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.checkpoint import Coordinator, JobIdentity, LocalStorage, OperatorAck, TaskAck
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.digests import difference, digest_of
+from millstream.checkpoint.program import OperatorRecord
 from millstream.checkpoint.publish import EpochFacts
 from millstream.connectors.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 
 RECORDS = 60
 KEYS = 5
-FINGERPRINT = {"numbers": "source", "sums": "reduce", "out": "sink"}
+PROGRAM = {
+    uid: OperatorRecord(uid, kind)
+    for uid, kind in {"numbers": "source", "sums": "operator", "out": "sink"}.items()
+}
 
 
 class Killed(BaseException):
@@ -118,7 +122,7 @@ class ToyJob:
         self.random = random.Random(seed)
         self.seed = seed
         self.committer = FileCommitter(directory, failures)
-        job_id = JobIdentity.claim(self.storage, "toy", FINGERPRINT)
+        job_id = JobIdentity.claim(self.storage, "toy", PROGRAM)
         self.coordinator = Coordinator(
             self.storage,
             job_id,

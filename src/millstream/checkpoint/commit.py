@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.committer_thread import CommitterThread
     from millstream.checkpoint.manifest_log import ManifestLog
     from millstream.checkpoint.model import Manifest
+    from millstream.checkpoint.program import OperatorRecord
     from millstream.checkpoint.storage import CheckpointStorage
     from millstream.connectors.sink import Committer
 
@@ -170,6 +171,8 @@ class ManifestCommit:
         self._mode = CheckpointingMode.EXACTLY_ONCE
         #: Sink uid -> what is not committed; a sink is taken out when it is done.
         self._left: dict[str, list[object]] = {}
+        #: As the manifest has it, for messages.
+        self._program: Mapping[str, OperatorRecord] = {}
         self.pending = PendingCommits()
         #: Whether the file is there; None: not looked yet.
         self._noted: bool | None = None
@@ -194,6 +197,11 @@ class ManifestCommit:
             self._noted = self._storage.exists(PENDING_FILE)
         self._epoch, self._confirmed, self._mode = manifest.epoch, confirmed, mode
         self._left = _committables(manifest)
+        if confirmed:  # nothing is asked of sinks that the program does not have any more
+            self._left = {
+                uid: items for uid, items in self._left.items() if uid in self._committers
+            }
+        self._program = manifest.program
         self._show(manifest.published)
 
     def finish(self, *, retried: bool) -> None:
@@ -259,8 +267,10 @@ class ManifestCommit:
     def _committer(self, uid: str) -> CommitterThread:
         committer = self._committers.get(uid)
         if committer is None:
+            record = self._program.get(uid)
+            sink = f"sink {uid}" if record is None else record.title
             message = (
-                f"epoch {self._epoch} holds output of sink {uid} that is not committed yet, but the"
+                f"epoch {self._epoch} holds output of {sink} that may not be committed yet, but the"
                 " job has no such sink any more. Run the job as it was until it has committed, then"
                 " change it."
             )

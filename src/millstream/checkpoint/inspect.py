@@ -18,6 +18,7 @@ from millstream.checkpoint.commit import PendingCommits, read_pending
 from millstream.checkpoint.digests import difference
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
+from millstream.checkpoint.program import OperatorRecord
 from millstream.common.time import MIN_TIMESTAMP
 from millstream.errors import CheckpointError, DirectoryError
 
@@ -84,8 +85,12 @@ class OperatorDetails:
     """One operator in a checkpoint, over all its subtasks."""
 
     uid: str
-    #: From the job's fingerprint; empty if it is not known.
+    #: "source", "operator" or "sink"; empty if it is not known.
     kind: str
+    #: As in the program; empty if it is not known (format 1).
+    name: str
+    #: "job.py:12".
+    location: str
     subtasks: int
     #: The lowest of its subtasks, in milliseconds.
     watermark: int
@@ -101,6 +106,8 @@ class OperatorDetails:
     held_back_by: str
     #: Since the job began.
     late_records_dropped: int
+    #: What it keeps, a line each: sections of state and the states of the user's function.
+    keeps: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +206,12 @@ def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> 
     """
     identity = JobIdentity.load(storage)
     entries = [entry for entry in ManifestLog(storage).entries() if entry.manifest is not None]
-    fingerprint = identity.fingerprint if identity is not None else {}
+    first = identity.program if identity is not None else {}
     summaries = _summaries(entries)
     for entry, summary in zip(reversed(entries), reversed(summaries), strict=True):
         if entry.manifest is not None and epoch in (None, summary.epoch):
             operators = [
-                _operator(uid, fingerprint.get(uid, ""), acks, entry.manifest)
+                _operator(entry.manifest.program.get(uid) or first.get(uid), acks, entry.manifest)
                 for uid, acks in entry.manifest.operators.items()
             ]
             return CheckpointDetails(summary, operators, entry.manifest)
@@ -305,7 +312,11 @@ def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
     return summaries
 
 
-def _operator(uid: str, kind: str, acks: list[OperatorAck], manifest: Manifest) -> OperatorDetails:
+def _operator(
+    record: OperatorRecord | None, acks: list[OperatorAck], manifest: Manifest
+) -> OperatorDetails:
+    uid = acks[0].uid
+    record = record or OperatorRecord(uid, "")
     watermark = min(ack.watermark for ack in acks)
     holding = sorted(
         f"{source}/{split.split_id}"
@@ -317,7 +328,9 @@ def _operator(uid: str, kind: str, acks: list[OperatorAck], manifest: Manifest) 
     sizes = {file["remote"]: file["size"] for handle in handles for file in handle["files"]}
     return OperatorDetails(
         uid=uid,
-        kind=kind,
+        kind=record.kind,
+        name=record.name,
+        location=record.location,
         subtasks=len(acks),
         watermark=watermark,
         backends=sorted({handle["backend"] for handle in handles}),
@@ -327,4 +340,8 @@ def _operator(uid: str, kind: str, acks: list[OperatorAck], manifest: Manifest) 
         committables=sum(len(ack.committables) for ack in acks),
         held_back_by=holding[0] if holding else "",
         late_records_dropped=manifest.totals.get(f"{uid}.numLateRecordsDropped", 0),
+        keeps=[
+            *(f"{section.name}: {section}" for section in record.sections),
+            *(f"{name!r}: {state}" for name, state in record.states.items()),
+        ],
     )

@@ -1,9 +1,10 @@
 """Whose checkpoint directory it is: ``job.json``, written once by the first run.
 
-What it is: the job's id, its name and its fingerprint (operator uid -> kind).  A run of another
-job, or of a changed one, is refused before anything is written.
+What it is: the job's id, its name and the operators of its first run.  A run of another job is
+refused before anything is written.
 
-What it is not: fencing between runs of the same job; that is the manifest log.
+What it is not: fencing between runs of the same job; that is the manifest log.  Nor a check of a
+program that was changed: manifests say what they are of (``checkpoint/program_changes.py``).
 
 Read next: ``checkpoint/manifest_log.py``.
 """
@@ -18,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.model import FORMAT_VERSION
+from millstream.checkpoint.model import FORMAT_VERSION, READABLE_VERSIONS
+from millstream.checkpoint.program import OperatorRecord, record_from_json, record_to_json
 from millstream.checkpoint.signature import IDENTITY
 from millstream.common.directories import CHECKPOINTS, directory_error
 from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
@@ -39,29 +41,29 @@ class JobIdentity:
 
     job_id: str
     job_name: str
-    #: Operator uid -> kind of operator.
-    fingerprint: dict[str, str] = field(default_factory=dict)
+    #: Operator uid -> its record, in the first run; in format 1 it has only the kind.
+    program: dict[str, OperatorRecord] = field(default_factory=dict)
 
     @classmethod
     def claim(
-        cls, storage: CheckpointStorage, job_name: str, fingerprint: Mapping[str, str]
+        cls, storage: CheckpointStorage, job_name: str, program: Mapping[str, OperatorRecord]
     ) -> str:
         """Take an unused checkpoint directory for this job, or check that it is this job's.
 
         Args:
             storage: the checkpoint directory.
             job_name: the name given to ``execute``.
-            fingerprint: operator uid -> kind of operator, of the job as it is now.
+            program: operator uid -> its record, of the job as it is now.
 
         Returns:
             The job's id: new for an unused directory, else the one given by the first run.
 
         Raises:
-            ForeignCheckpointError: it belongs to another job, or this job's operators changed.
+            ForeignCheckpointError: it belongs to another job.
             UnknownFormatError: it was written in another format version.
             CorruptCheckpointError: ``job.json`` is damaged, or missing beside a manifest log.
         """
-        wanted = cls(uuid.uuid4().hex, job_name, dict(fingerprint))
+        wanted = cls(uuid.uuid4().hex, job_name, dict(program))
         found = cls.load(storage)
         if found is None:
             if next(iter(storage.list_names("log")), None) is not None:
@@ -77,7 +79,7 @@ class JobIdentity:
         if found is None:  # somebody deletes the directory while we start
             message = f"{_NAME} in {storage.location} vanished while the job was starting"
             raise CorruptCheckpointError(message)
-        found.require_same(wanted, storage.location)
+        found.require_name(job_name, storage.location)
         return found.job_id
 
     @classmethod
@@ -96,16 +98,25 @@ class JobIdentity:
         try:
             value: dict[str, Any] = json.loads(content)
             found = value["format_version"]
-            if found != FORMAT_VERSION:
+            if found not in READABLE_VERSIONS:
                 message = (
                     f"{place} has format version {found!r}; this release of Millstream reads"
-                    f" version {FORMAT_VERSION}. Run the job with the release that wrote it, or"
-                    " start with an empty checkpoint directory."
+                    f" versions up to {FORMAT_VERSION}. Run the job with the release that wrote"
+                    " it, or start with an empty checkpoint directory."
                 )
                 raise UnknownFormatError(message)
             storage.bind(str(value["job_id"]))
-            return cls(str(value["job_id"]), str(value["job_name"]), dict(value["fingerprint"]))
-        except (ValueError, TypeError, KeyError) as error:
+            if found == 1:
+                program = {
+                    uid: OperatorRecord(uid, str(kind))
+                    for uid, kind in value["fingerprint"].items()
+                }
+            else:
+                program = {
+                    uid: record_from_json(uid, record) for uid, record in value["program"].items()
+                }
+            return cls(str(value["job_id"]), str(value["job_name"]), program)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             message = f"{place} is damaged ({error!r}). Put the file back from a copy."
             raise CorruptCheckpointError(message) from error
 
@@ -127,32 +138,17 @@ class JobIdentity:
             "format_version": FORMAT_VERSION,
             "job_id": self.job_id,
             "job_name": self.job_name,
-            "fingerprint": self.fingerprint,
+            "program": {uid: record_to_json(record) for uid, record in self.program.items()},
         }
         return (json.dumps(value, indent=2) + "\n").encode()
 
-    def require_same(self, wanted: JobIdentity, location: str) -> None:
-        """Raise ForeignCheckpointError, with the differences, if ``wanted`` is another job."""
-        if self.job_name == wanted.job_name and self.fingerprint == wanted.fingerprint:
+    def require_name(self, job_name: str, location: str) -> None:
+        """Raise ForeignCheckpointError if the job is not called ``job_name``."""
+        if self.job_name == job_name:
             return
-        lines = [f"the checkpoint directory {location} belongs to another job:"]
-        if self.job_name != wanted.job_name:
-            lines.append(f"  its job is called {self.job_name!r}, this one {wanted.job_name!r}")
-        lines += _differences(self.fingerprint, wanted.fingerprint)
-        lines.append(
-            "Use another directory for this job. If it is the same job, put back its name and"
-            " operators, and give operators a uid so that edits elsewhere do not change theirs."
+        message = (
+            f"the checkpoint directory {location} belongs to another job: its job is called"
+            f" {self.job_name!r}, this one {job_name!r}. Use another directory for this job; if it"
+            f" is the same one, run it under its name, with execute({self.job_name!r})."
         )
-        raise ForeignCheckpointError("\n".join(lines))
-
-
-def _differences(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    lines = []
-    for uid in sorted(there.keys() | here.keys()):
-        if uid not in here:
-            lines.append(f"  - {uid} ({there[uid]}): in the checkpoint, not in this job")
-        elif uid not in there:
-            lines.append(f"  + {uid} ({here[uid]}): in this job, not in the checkpoint")
-        elif there[uid] != here[uid]:
-            lines.append(f"  ~ {uid}: {there[uid]} in the checkpoint, {here[uid]} in this job")
-    return lines
+        raise ForeignCheckpointError(message)

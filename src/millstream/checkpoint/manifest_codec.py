@@ -15,6 +15,7 @@ from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
+from millstream.checkpoint.program import record_from_json, record_to_json
 
 if TYPE_CHECKING:
     from millstream.state.store import StateHandle
@@ -46,6 +47,7 @@ def manifest_to_json(manifest: Manifest) -> JsonObject:
         "max_parallelism": manifest.max_parallelism,
         "final": manifest.final,
         "totals": manifest.totals,
+        "program": {uid: record_to_json(record) for uid, record in manifest.program.items()},
         "committed": manifest.committed,
         "format_version": manifest.format_version,
     }
@@ -76,6 +78,9 @@ def manifest_from_json(value: JsonObject) -> Manifest:
         max_parallelism=int(value["max_parallelism"]),
         final=bool(value["final"]),
         totals={name: int(total) for name, total in value["totals"].items()},
+        program={
+            uid: record_from_json(uid, record) for uid, record in value.get("program", {}).items()
+        },
         committed=bool(value.get("committed", False)),
         format_version=int(value["format_version"]),
     )

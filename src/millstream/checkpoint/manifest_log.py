@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to_json
-from millstream.checkpoint.model import FORMAT_VERSION
+from millstream.checkpoint.model import FORMAT_VERSION, READABLE_VERSIONS
 from millstream.errors import CorruptCheckpointError, FencedError, UnknownFormatError
 
 if TYPE_CHECKING:
@@ -273,9 +273,9 @@ def _decode(content: bytes, version: int, place: str) -> LogVersion:
         found = value["format_version"]
     except (ValueError, TypeError, KeyError) as error:
         raise _corrupt(place, "it is not a JSON object of a manifest log") from error
-    if found != FORMAT_VERSION:
+    if found not in READABLE_VERSIONS:
         message = (
-            f"{place} has format version {found!r}; this release of Millstream reads version"
+            f"{place} has format version {found!r}; this release of Millstream reads versions up to"
             f" {FORMAT_VERSION}. Run the job with the release that wrote it, or start with an"
             " empty checkpoint directory."
         )

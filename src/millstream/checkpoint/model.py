@@ -13,12 +13,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from millstream.checkpoint.program import OperatorRecord
     from millstream.state.store import StateHandle
 
-__all__ = ["FORMAT_VERSION", "Manifest", "OperatorAck", "SplitState", "TaskAck"]
+__all__ = [
+    "FORMAT_VERSION",
+    "READABLE_VERSIONS",
+    "Manifest",
+    "OperatorAck",
+    "SplitState",
+    "TaskAck",
+]
 
-#: Version of the checkpoint format.  Readers refuse any other.
-FORMAT_VERSION = 1
+#: Version of the checkpoint format, as it is written.
+FORMAT_VERSION = 2
+#: Readers refuse any other.  1 says of the program only the kind of each operator.
+READABLE_VERSIONS = frozenset({1, 2})
 
 
 @dataclass(slots=True)
@@ -37,6 +47,8 @@ class OperatorAck:
     #: Each pickled.
     committables: list[bytes] = field(default_factory=list)
     metrics: dict[str, int] = field(default_factory=dict)
+    #: The user's keyed states: name -> kind and type; the manifest has them once per operator.
+    states: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -103,6 +115,8 @@ class Manifest:
     final: bool = False
     #: Sums over all epochs so far: "numRecordsIn" of sources and the like, "uid.metric" -> value.
     totals: dict[str, int] = field(default_factory=dict)
+    #: Operator uid -> what it was and what it keeps; empty in format 1.
+    program: dict[str, OperatorRecord] = field(default_factory=dict)
     #: Its output was committed before it was published: mode AT_LEAST_ONCE.
     committed: bool = False
     format_version: int = FORMAT_VERSION

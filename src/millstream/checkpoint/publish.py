@@ -11,7 +11,7 @@ Read next: ``checkpoint/commit.py``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.checkpoint.model import TaskAck
+    from millstream.checkpoint.program import OperatorRecord
 
 __all__ = ["EpochFacts", "make_manifest"]
 
@@ -42,6 +43,9 @@ class EpochFacts:
     max_parallelism: int
     #: The bounded job is over.
     final: bool = False
+    #: Operator uid -> its record; what the last manifest has of other operators is dropped.
+    #: Empty: nothing is known of the program, and all is carried forward.
+    program: Mapping[str, OperatorRecord] = field(default_factory=dict)
     #: Filled in by the coordinator.
     generation: int = 0
     job_id: str = ""
@@ -59,6 +63,7 @@ def make_manifest(facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | 
     Raises:
         InconsistentEpochError: two tasks voted for the same operator subtask or split.
     """
+    last = _of_program(facts, last)
     splits, read = _splits(facts, votes, last)
     return Manifest(
         epoch=facts.epoch,
@@ -74,7 +79,36 @@ def make_manifest(facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | 
         max_parallelism=facts.max_parallelism,
         final=facts.final,
         totals=_totals(votes, read, last),
+        program=_program(facts, votes, last),
     )
+
+
+def _of_program(facts: EpochFacts, last: Manifest | None) -> Manifest | None:
+    """The last manifest without what belongs to operators that the program does not have."""
+    if last is None or not facts.program:
+        return last
+    known = facts.program.keys()
+    return replace(
+        last,
+        operators={uid: acks for uid, acks in last.operators.items() if uid in known},
+        splits={uid: splits for uid, splits in last.splits.items() if uid in known},
+        program={uid: record for uid, record in last.program.items() if uid in known},
+    )
+
+
+def _program(
+    facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None
+) -> dict[str, OperatorRecord]:
+    """What is known of the program, with the states that its functions have met."""
+    states: dict[str, dict[str, str]] = {}
+    if last is not None:
+        states = {uid: dict(record.states) for uid, record in last.program.items()}
+    for vote in votes:
+        for ack in vote.operators:
+            states.setdefault(ack.uid, {}).update(ack.states)
+    return {
+        uid: replace(record, states=states.get(uid, {})) for uid, record in facts.program.items()
+    }
 
 
 def _operators(

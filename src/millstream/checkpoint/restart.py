@@ -23,6 +23,7 @@ from millstream.errors import (
     EngineError,
     FencedError,
     ForeignCheckpointError,
+    IncompatibleProgramError,
     MalformedRecordError,
     PermanentSinkError,
     ProgramError,
@@ -59,6 +60,7 @@ _FINAL: Final = (
     EngineError,
     FencedError,
     ForeignCheckpointError,
+    IncompatibleProgramError,
     ProgramError,
     UnknownFormatError,
 )

@@ -26,7 +26,11 @@ from millstream.errors import CheckpointError
 from millstream.metrics.progress import format_bytes, format_watermark
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.checkpoint.commit import PendingCommits
+    from millstream.checkpoint.inspect import OperatorDetails
+    from millstream.checkpoint.model import SplitState
     from millstream.checkpoint.storage import CheckpointStorage
 
 __all__ = ["show_checkpoints"]
@@ -134,6 +138,8 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     )
     table = _Table(
         ("operator", False),
+        ("made at", False),
+        ("uid", False),
         ("kind", False),
         ("subtasks", True),
         ("watermark", False),
@@ -146,6 +152,8 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     )
     for operator in details.operators:
         table.add(
+            operator.name or operator.uid,
+            operator.location,
             operator.uid,
             operator.kind,
             str(operator.subtasks),
@@ -158,9 +166,12 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
             str(operator.committables),
         )
     table.print()
-    _print_splits(manifest.splits)
-    for name, value in sorted(manifest.totals.items()):
-        print(f"{name}: {value:,}")
+    _print_state(details.operators)
+    names = {operator.uid: operator.name or operator.uid for operator in details.operators}
+    _print_splits(manifest.splits, names)
+    for total, value in sorted(manifest.totals.items()):
+        uid, _, metric = total.rpartition(".")
+        print(f"{names.get(uid, uid)}.{metric}: {value:,}")
 
 
 def _confirm(storage: CheckpointStorage, epoch: int) -> None:
@@ -173,8 +184,15 @@ def _confirm(storage: CheckpointStorage, epoch: int) -> None:
     )
 
 
-def _print_splits(splits: object) -> None:
-    if not isinstance(splits, dict) or not any(splits.values()):
+def _print_state(operators: list[OperatorDetails]) -> None:
+    for operator in operators:
+        if operator.keeps:
+            print(f"State of {operator.name or operator.uid}:")
+            print(*(f"  {line}" for line in operator.keeps), sep="\n")
+
+
+def _print_splits(splits: Mapping[str, Mapping[str, SplitState]], names: dict[str, str]) -> None:
+    if not any(splits.values()):
         return
     table = _Table(
         ("source", False),
@@ -185,7 +203,7 @@ def _print_splits(splits: object) -> None:
     )
     rows = [
         (
-            uid,
+            names.get(uid, uid),
             split.split_id,
             str(split.position),
             format_watermark(split.watermark),

@@ -143,7 +143,8 @@ class Owners:
             checkpoints = read_checkpoints(log, identity.job_id)
             last = checkpoints[-1][1] if checkpoints else None
             job_id = identity.job_id
-            uids = {_hash(job_id, uid): uid for uid in identity.fingerprint}
+            known = {*identity.program, *(last.program if last is not None else ())}
+            uids = {_hash(job_id, uid): uid for uid in known}
             newest = max((entry.generation for entry in log.entries()), default=0)
             job = _Job(identity.job_name, newest, -1 if last is None else last.epoch, uids)
             if last is not None:

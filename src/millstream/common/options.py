@@ -272,6 +272,13 @@ MAX_PARALLELISM: Final = ConfigOption(
     "number of key groups; fixed for the life of a job's state",
     minimum=1,
 )
+IGNORE_UNCLAIMED_STATE: Final = ConfigOption(
+    "execution.state-recovery.ignore-unclaimed-state",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "drop what the checkpoint holds of operators that the program does not have any more",
+    aliases=("execution.savepoint.ignore-unclaimed-state",),
+)
 JOB_NAME: Final = ConfigOption(
     "pipeline.name", parse_string, "", "name of the job; that given to execute() wins"
 )

@@ -76,6 +76,9 @@ class StreamNode:
     sink: Sink | None = None
     #: Whether the graph needs ticks of processing time for this node.
     needs_processing_time: bool = False
+    #: Whether the program gives the uid, and the max parallelism, or leaves them to us.
+    has_own_uid: bool = True
+    max_parallelism_is_set: bool = False
 
 
 @dataclass(slots=True)

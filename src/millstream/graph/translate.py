@@ -22,6 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from millstream.common import options
 from millstream.connectors.source import Boundedness
 from millstream.errors import ProgramError
 from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
@@ -104,6 +105,9 @@ def translate(
         nodes[number] = _node(number, each, uids[each.id], parallelism, max_parallelism)
         if batch_mode:
             _without_time(nodes[number])
+        nodes[number].max_parallelism_is_set = (
+            each.max_parallelism is not None or configuration.contains(options.MAX_PARALLELISM)
+        )
     edges: list[StreamEdge] = []
     for each in physical:
         target = nodes[number_of[each.id]]
@@ -239,6 +243,7 @@ def _node(
         max_parallelism=max_parallelism,
         output_type=each.output_type,
         side_types=dict(each.side_types),
+        has_own_uid=each.uid is not None,
     )
     if isinstance(each, SourceTransformation):
         node.source = each.source

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.common.configuration import Configuration
     from millstream.common.typeinfo import TypeInformation
     from millstream.runtime.batch import Batch
+    from millstream.state.sections import StateSection
     from millstream.state.store import KeyValueStore
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "OperatorFactory",
     "OperatorSnapshot",
     "Output",
+    "sections_of",
 ]
 
 
@@ -119,6 +121,8 @@ class OperatorSnapshot:
     #: Milliseconds of processing time at which the operator has something to do though no record
     #: comes; None: never.
     next_due: int | None = None
+    #: The user's keyed states: name -> kind and type, for people.
+    states: dict[str, str] = field(default_factory=dict)
 
 
 class Operator(ABC):
@@ -176,7 +180,11 @@ class Operator(ABC):
 
 
 class OperatorFactory(Protocol):
-    """What the graph holds for an operator: picklable, makes one instance per subtask."""
+    """What the graph holds for an operator: picklable, makes one instance per subtask.
+
+    One whose instances keep keyed state also has ``state_sections() -> list[StateSection]``, which
+    says what they keep without making one; see ``sections_of``.
+    """
 
     @property
     def keyed(self) -> bool:
@@ -184,3 +192,10 @@ class OperatorFactory(Protocol):
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
+
+
+def sections_of(factory: OperatorFactory | None) -> list[StateSection]:
+    """What instances of ``factory`` keep; nothing if it does not say."""
+    tell = getattr(factory, "state_sections", None)
+    sections: list[StateSection] = [] if tell is None else tell()
+    return sections

@@ -445,6 +445,7 @@ class Task:
                     operator_state=None if state is None else dumps(state),
                     committables=[dumps(item) for item in snapshot.committables],
                     metrics=self._metrics(node, snapshot),
+                    states=snapshot.states,
                 )
             )
         return acks

@@ -44,6 +44,7 @@ from millstream.errors import (
 )
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.restored_program import claim_directory, fit
 from millstream.graph.validation import validate_connectors
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
@@ -137,8 +138,7 @@ class _Job:
         self.temporary = directories.temporary
         self.fsync = graph.configuration.get(options.CHECKPOINT_FSYNC) and not self.temporary
         self.storage = directories.storage
-        fingerprint = {node.uid: node.kind for node in graph.nodes.values()}
-        self.job_id = JobIdentity.claim(self.storage, graph.job_name, fingerprint)
+        self.job_id = claim_directory(self.storage, graph)
         self.local_root = directories.local / self.job_id
         self.event_time = EventTimeReader(graph)
         #: The last checkpoint, for whoever asks.
@@ -346,6 +346,7 @@ class _Run:
             JobIdentity.require(job.storage, job.job_id)
             coordinator.open()
             last = coordinator.recover()
+            fit(job.graph, job.storage, last)
             if last is not None:
                 self._count(last)
                 job.last = last

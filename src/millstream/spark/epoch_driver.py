@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.publish import EpochFacts
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, JobError
+from millstream.graph.restored_program import program_of
 from millstream.runtime.epoch import make_plan
 from millstream.runtime.offsets import initial_offset
 from millstream.spark.errors import original_error
@@ -81,6 +82,7 @@ class EpochDriver:
         on_epoch: Callable[[Manifest, list[TaskAck], float], None],
     ) -> None:
         self._graph = graph
+        self._program = program_of(graph)
         self._job = job
         self._coordinator = coordinator
         self._planner = planner
@@ -161,6 +163,7 @@ class EpochDriver:
             stages={stage.level: stage.parallelism for stage in self._graph.stages},
             max_parallelism=max(node.max_parallelism for node in self._graph.nodes.values()),
             final=plan.final,
+            program=self._program,
         )
         self._coordinator.begin_epoch(facts)
         with EpochTimeout(epoch, self._settings.timeout, self._give_up):

@@ -28,6 +28,7 @@ from millstream.state.key_codec import INT, INT_TAG, cache_key, decode_key, enco
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 from millstream.state.list_state import KeyedListState
 from millstream.state.map_state import KeyedMapState
+from millstream.state.sections import describe_type
 from millstream.state.timers import InternalTimers
 from millstream.state.ttl import (
     TtlAggregatingState,
@@ -78,6 +79,22 @@ _HEAD: Final = struct.Struct(">BHHI")
 _INT_KEY: Final = struct.Struct(">BHHIBq")
 _GROUP_AND_LENGTH: Final = struct.Struct(">HI")
 _TAG: Final = 0x4B  # "K"
+#: What the names of states begin with that operators keep for themselves.
+_OWN: Final = "\0"
+
+
+def _declared(descriptor: StateDescriptor) -> str | None:
+    """The declared types of a state; of a map, those of its keys and values."""
+    found = [describe_type(getattr(descriptor, "key_type_info", None))]
+    found.append(describe_type(descriptor.type_info))
+    told = [each for each in found if each is not None]
+    return " -> ".join(told) if told else None
+
+
+def _description(fact: dict[str, object]) -> str:
+    kind = f"{fact['kind']} state"
+    declared = f" of {fact['type']}" if fact.get("type") else ""
+    return f"{kind}{declared}{', expires' if fact['ttl'] else ''}"
 
 
 class _Stored(Protocol):
@@ -312,15 +329,23 @@ class KeyedState:
 
     # States.
 
-    def assign_index(self, name: str, kind: str, *, ttl: bool = False) -> int:
+    def assign_index(
+        self, name: str, kind: str, *, ttl: bool = False, declared: str | None = None
+    ) -> int:
         """The number of the state called ``name``; a new one if the store does not know it.
 
+        Args:
+            name: of the state.
+            kind: of the state.
+            ttl: whether its values expire.
+            declared: the type of its values, None if the program does not say.
+
         Raises:
-            StateError: the store has this name for another kind of state.
+            StateError: the store has this name for another kind or type of state.
         """
         fact = self._facts.get(name)
         if fact is None:
-            fact = {"index": self._next_index, "kind": kind, "ttl": ttl}
+            fact = {"index": self._next_index, "kind": kind, "ttl": ttl, "type": declared}
             self._next_index += 1
             self._facts[name] = self._new_facts[name] = fact
         elif (fact["kind"], fact["ttl"]) != (kind, ttl):
@@ -331,12 +356,33 @@ class KeyedState:
                 " give the new state another name"
             )
             raise StateError(message)
+        elif declared is not None and fact.get("type") != declared:
+            if fact.get("type") is not None:
+                message = (
+                    f"state {name!r} was kept with values of type {fact['type']} and is now"
+                    f" declared with {declared}; what is stored would come back as the old type."
+                    " Declare the old type, or give the new state another name"
+                )
+                raise StateError(message)
+            fact["type"] = declared  # the first declaration counts from now on
+            self._new_facts[name] = fact
         return cast("int", fact["index"])
+
+    def described(self) -> dict[str, str]:
+        """Kind and type of each state of the user that the store has, by name, for people."""
+        return {
+            name: _description(fact)
+            for name, fact in sorted(self._facts.items())
+            if not name.startswith(_OWN)
+        }
 
     def _bind(self, state: _Stored) -> None:
         descriptor = state.descriptor
         state.index = self.assign_index(
-            descriptor.name, descriptor.kind, ttl=descriptor.ttl_config is not None
+            descriptor.name,
+            descriptor.kind,
+            ttl=descriptor.ttl_config is not None,
+            declared=_declared(descriptor),
         )
 
     def _register(self, state: _S) -> _S:

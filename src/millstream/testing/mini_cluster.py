@@ -25,7 +25,6 @@ import pyarrow as pa
 
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.coordinator import Coordinator
-from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.publish import EpochFacts
 from millstream.checkpoint.signature import seal_of
@@ -33,6 +32,7 @@ from millstream.common import options
 from millstream.common.checkpointing_mode import CheckpointingMode
 from millstream.common.pickling import loads
 from millstream.crash_points import crash_point
+from millstream.graph.restored_program import claim_directory, fit, program_of
 from millstream.runtime.epoch import make_plan
 from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 from millstream.runtime.offsets import initial_offset
@@ -81,15 +81,13 @@ class MiniCluster:
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="millstream-mini-"))
         self._graph = graph
-        self._graph_bytes = cloudpickle.dumps(graph)
         self._limits = iter(limits)
         self._random = random.Random(seed)  # noqa: S311 - a seeded test
         self._state_backend = state_backend
         self._instances: dict[tuple[int, int], StageInstance] = {}
         seal = seal_of(graph.configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
         self.storage = LocalStorage(self.directory, fsync=False, seal=seal)
-        fingerprint = {node.uid: node.kind for node in graph.nodes.values()}
-        self.job_id = JobIdentity.claim(self.storage, graph.job_name, fingerprint)
+        self.job_id = claim_directory(self.storage, graph)
         committers = {}
         for node in graph.nodes.values():
             committer = None if node.sink is None else node.sink.create_committer()
@@ -104,7 +102,9 @@ class MiniCluster:
             retry=CommitRetry((0.0, 0.0)),
         )
         self.coordinator.open()
-        self.coordinator.recover()
+        fit(graph, self.storage, self.coordinator.recover())
+        self._graph_bytes = cloudpickle.dumps(graph)
+        self._program = program_of(graph)
         self.planner = SourcePlanner(
             plan_sources(graph),
             SplitLog(self.storage),
@@ -163,6 +163,7 @@ class MiniCluster:
             stages={stage.level: stage.parallelism for stage in self._graph.stages},
             max_parallelism=max(node.max_parallelism for node in self._graph.nodes.values()),
             final=plan.final,
+            program=self._program,
         )
         self.coordinator.begin_epoch(facts)
         acks = self._run_tasks(plan)

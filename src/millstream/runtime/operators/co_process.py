@@ -18,10 +18,12 @@ from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.keyed_process import KeyedProcessOperator
 from millstream.runtime.operators.process import ProcessOperator
 from millstream.runtime.user_code import bound_method
+from millstream.state.sections import FUNCTION_STATES
 
 if TYPE_CHECKING:
     from millstream.runtime.batch import Batch
     from millstream.runtime.operator import Operator
+    from millstream.state.sections import StateSection
 
 __all__ = [
     "CoProcessFactory",
@@ -87,6 +89,10 @@ class KeyedCoProcessFactory:
     key_selector1: Any
     key_selector2: Any
     keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [FUNCTION_STATES]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from itertools import islice, repeat
 from operator import is_not
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -64,6 +64,9 @@ _MOST_REWRITTEN: Final = 10_000
 
 class GeneralWindowOperator(KeyedOperator):
     """Windows of any kind with a user-written function."""
+
+    #: Whether a session that grows gets a timer of its new end; what is stored depends on it.
+    moves_timers: ClassVar[bool] = True
 
     def __init__(
         self,

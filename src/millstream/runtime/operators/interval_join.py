@@ -31,6 +31,7 @@ from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, K
 from millstream.runtime.user_code import bound_method, user_error
 from millstream.state.descriptors import MapStateDescriptor
 from millstream.state.key_codec import cache_key
+from millstream.state.sections import FUNCTION_STATES, StateSection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,7 +107,7 @@ class IntervalJoinOperator(KeyedOperator):
             _Side("left", key_selectors[_LEFT], lower, upper, late_tags[_LEFT]),
             _Side("right", key_selectors[_RIGHT], -upper, -lower, late_tags[_RIGHT]),
         )
-        self._slice = max(1, (upper - lower + 1) // _SLICES_PER_INTERVAL)
+        self._slice = _slice_of(bounds)
         self._process = bound_method(self.function, "process_element")
         self._context = _Context()
         self._collector = Collector(self, self.emit)
@@ -268,6 +269,12 @@ class IntervalJoinOperator(KeyedOperator):
             collector.flush()
 
 
+def _slice_of(bounds: tuple[int, int]) -> int:
+    """How many milliseconds of one side are kept together; decides where a record is looked for."""
+    lower, upper = bounds
+    return max(1, (upper - lower + 1) // _SLICES_PER_INTERVAL)
+
+
 @dataclass
 class IntervalJoinFactory:
     """Makes interval join operators."""
@@ -280,6 +287,12 @@ class IntervalJoinFactory:
     #: Tags of the side outputs for late records of the left and of the right side.
     late_tags: tuple[str | None, str | None] = (None, None)
     keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {"slices of": f"{_slice_of(self.bounds)} ms"}
+        joined = StateSection("records to be joined", "by key, then slice of time", details=details)
+        return [joined, FUNCTION_STATES]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

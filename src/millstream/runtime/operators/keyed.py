@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.common.field_access import column_of, field_of
+from millstream.errors import StateError
 from millstream.runtime.batch import MAX_TIMESTAMP
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, index_reached, private_copy, user_error
@@ -97,7 +98,11 @@ class KeyedOperator(FunctionOperator):
 
     def begin_epoch(self, epoch: EpochContext) -> None:
         """Take the restored state."""
-        self.keyed_state.begin_epoch(store_of(epoch), epoch.processing_time)
+        try:
+            self.keyed_state.begin_epoch(store_of(epoch), epoch.processing_time)
+        except StateError as error:
+            message = f"operator {self.context.name!r} ({self.context.location}): {error}"
+            raise StateError(message) from error
 
     def is_end_of_keys(self, watermark: int) -> bool:
         """Whether ``watermark`` ends every key: the one watermark that there is in BATCH mode.
@@ -115,4 +120,5 @@ class KeyedOperator(FunctionOperator):
         self.keyed_state.flush()
         snapshot = super().end_epoch()
         snapshot.next_due = due
+        snapshot.states = self.keyed_state.described()
         return snapshot

@@ -21,6 +21,7 @@ from millstream.runtime.function_context import KeyedTimerService
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
 from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
+from millstream.state.sections import FUNCTION_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.runtime.batch import Batch
     from millstream.runtime.operator import EpochContext, Operator
     from millstream.state.keyed import KeyedState
+    from millstream.state.sections import StateSection
 
 __all__ = ["KeyedProcessFactory", "KeyedProcessOperator"]
 
@@ -161,6 +163,10 @@ class KeyedProcessFactory:
     function: Any
     key_selector: Any
     keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [FUNCTION_STATES]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -21,6 +21,7 @@ from millstream.runtime.operators.field_aggregation import FieldAggregation
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator
 from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
 from millstream.state.descriptors import ValueStateDescriptor
+from millstream.state.sections import StateSection
 
 if TYPE_CHECKING:
     from millstream.runtime.operator import Operator
@@ -101,6 +102,10 @@ def _copy(value: Any) -> Any:  # noqa: ANN401 - the user's record
     return copy.copy(value)
 
 
+def _section(content: str) -> StateSection:
+    return StateSection("running value", "by key", details={"content": content})
+
+
 @dataclass
 class KeyedReduceFactory:
     """Makes keyed reduce operators."""
@@ -108,6 +113,10 @@ class KeyedReduceFactory:
     function: Any
     key_selector: Any
     keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [_section("reduced values")]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
@@ -124,6 +133,10 @@ class KeyedAggregateFactory:
     field: str | int
     key_selector: Any
     keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [_section(f"{self.kind} of field {self.field!r}")]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

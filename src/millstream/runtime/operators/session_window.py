@@ -15,7 +15,7 @@ Read next: ``runtime/operators/session_sets.py``.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.common.time import MAX_TIMESTAMP
 from millstream.runtime.built_in_triggers import EventTimeTrigger
@@ -50,6 +50,8 @@ _MOST_PREFETCHED = 64
 
 class SessionWindowOperator(GeneralWindowOperator):
     """Event-time sessions that end with the watermark."""
+
+    moves_timers: ClassVar[bool] = False
 
     def make_sets(self) -> MergingSets | None:
         """Keep sessions that grow in place instead."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.common.tagged_union import TaggedUnion
 from millstream.common.types import Types
 from millstream.runtime.batch import Batch
-from millstream.runtime.operator import Operator
+from millstream.runtime.operator import Operator, sections_of
 from millstream.runtime.user_code import bound_method
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         OperatorSnapshot,
         Output,
     )
+    from millstream.state.sections import StateSection
 
 __all__ = ["TaggedInputsFactory", "TaggedInputsOperator", "TaggedKeySelector"]
 
@@ -108,6 +109,10 @@ class TaggedInputsFactory:
     def keyed(self) -> bool:
         """Whether the operator wants a store."""
         return self.inner.keyed
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what the inner operator keeps."""
+        return sections_of(self.inner)
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

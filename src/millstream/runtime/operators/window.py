@@ -30,12 +30,19 @@ from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, s
 from millstream.runtime.operators.window_accumulators import MISSING, WindowAccumulators
 from millstream.runtime.operators.window_clock import WindowClock
 from millstream.runtime.operators.window_logic import make_logic
+from millstream.runtime.operators.window_sections import (
+    aligned_section,
+    fragments_section,
+    keyed_section,
+    panes_section,
+)
 from millstream.runtime.operators.window_specs import BuiltInSpec, WindowSpec
 from millstream.runtime.operators.window_state import WindowStateStore
 from millstream.runtime.user_code import user_error
 from millstream.runtime.window_assigners import EventTimeSessionWindows
 from millstream.runtime.windows import FixedEventTimeWindows
 from millstream.state.key_codec import cache_key, uncache_key
+from millstream.state.sections import FUNCTION_STATES
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from millstream.runtime.operator import EpochContext, Operator, OperatorSnapshot
     from millstream.runtime.windows import TimeWindow
     from millstream.state.key_codec import CacheKey
+    from millstream.state.sections import StateSection
 
 __all__ = ["WindowFactory", "WindowOperator", "check_timestamps", "drop_late"]
 
@@ -346,6 +354,26 @@ class WindowFactory:
             self.allowed_lateness,
             late_tag,
         )
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what the operator that ``create`` chooses keeps."""
+        if self.is_general:
+            from millstream.runtime.operators.session_window import general_operator
+
+            made = general_operator(self.assigner, self.trigger, self.allowed_lateness)
+            section = keyed_section(
+                self.assigner,
+                self.spec,
+                self.trigger or self.assigner.get_default_trigger(None),
+                has_evictor=self.evictor is not None,
+                moves_timers=made.moves_timers,
+            )
+            return [section, FUNCTION_STATES]
+        if not isinstance(self.spec, BuiltInSpec):
+            return [aligned_section(self.assigner, self.spec), FUNCTION_STATES]
+        if type(self.assigner) is EventTimeSessionWindows:
+            return [fragments_section(self.spec)]
+        return [panes_section(self.assigner, self.spec)]
 
     @property
     def is_general(self) -> bool:

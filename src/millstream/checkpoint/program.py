@@ -1,0 +1,156 @@
+"""The program as a checkpoint records it, and how one is compared with another.
+
+What it is: a record per operator, in every manifest; ``compare`` says what a program would lose of
+a checkpoint, as lines for people, or what it has to take over from it.
+
+What it is not: a check of the states of user functions within an operator.  The operator makes it
+when it opens them (``state/keyed.py``): their names are not known before.  A state that the
+function no longer names is kept, as in Flink.
+
+Read next: ``checkpoint/program_changes.py``, ``graph/restored_program.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from millstream.state.sections import StateSection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.checkpoint.model import Manifest
+
+__all__ = [
+    "OperatorRecord",
+    "holdings",
+    "record_from_json",
+    "record_to_json",
+    "stored_max_parallelism",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecord:
+    """One operator of the program that wrote a checkpoint, or of the one that is to go on."""
+
+    uid: str
+    #: "source", "operator" or "sink".
+    kind: str
+    #: Empty in checkpoints of format 1.
+    name: str = ""
+    #: "job.py:12".
+    location: str = ""
+    #: Whether the uid is the program's, not made from the operator's place in it.
+    has_own_uid: bool = True
+    #: Class of the source or sink.
+    connector: str = ""
+    #: A sink whose output may wait for its commit.
+    commits: bool = False
+    #: Uids of the operators that it reads.
+    inputs: tuple[str, ...] = ()
+    sections: tuple[StateSection, ...] = ()
+    #: States of the user's function -> kind and type; known once it has run.
+    states: dict[str, str] = field(default_factory=dict)
+    #: Key groups, and whether the program says how many; only of a program that is to run.
+    max_parallelism: int = 0
+    max_parallelism_is_set: bool = False
+    parallelism: int = 0
+
+    @property
+    def title(self) -> str:
+        """``operator 'count' (job.py:14)``; the uid stands for a name that is not known."""
+        if not self.name:
+            return f"{self.kind} with uid {self.uid!r}"
+        uid = f", uid {self.uid!r}" if self.has_own_uid else ""
+        return f"{self.kind} {self.name!r} ({self.location}{uid})"
+
+
+def holdings(manifest: Manifest, stored: Mapping[str, OperatorRecord]) -> dict[str, str]:
+    """What would be lost with each operator of a checkpoint, by uid; "keyed state, 3 committables".
+
+    Left out are operators that keep nothing.
+    """
+    found: dict[str, list[str]] = {}
+    for uid, acks in manifest.operators.items():
+        if any(ack.state is not None for ack in acks):
+            found.setdefault(uid, []).append("keyed state")
+        if any(ack.operator_state is not None for ack in acks):
+            found.setdefault(uid, []).append("state of its own")
+    for uid, splits in manifest.splits.items():
+        if splits:
+            found.setdefault(uid, []).append(f"the positions of {len(splits)} splits")
+    for uid, count in manifest.committable_counts().items():
+        found.setdefault(uid, []).append(f"{count} committables")
+    for uid, record in stored.items():
+        if record.kind == "source" and uid not in found:
+            found[uid] = ["how far it was read"]
+        elif record.commits and uid not in found:
+            found[uid] = ["output that may wait for its commit"]
+    return {uid: ", ".join(what) for uid, what in found.items()}
+
+
+def stored_max_parallelism(manifest: Manifest, uid: str) -> int | None:
+    """How many key groups the keyed state of an operator has; None if it has no such state."""
+    acks = manifest.operators.get(uid, [])
+    # The key groups of all subtasks together are all there are.
+    return max((ack.state["key_groups"][1] for ack in acks if ack.state is not None), default=None)
+
+
+def record_to_json(record: OperatorRecord) -> dict[str, object]:
+    """What a manifest or ``job.json`` says of an operator; what is not said is left out."""
+    value: dict[str, object] = {"kind": record.kind, "name": record.name}
+    if record.location:
+        value["location"] = record.location
+    if not record.has_own_uid:
+        value["generated"] = True
+    if record.connector:
+        value["connector"] = record.connector
+    if record.commits:
+        value["commits"] = True
+    if record.inputs:
+        value["inputs"] = list(record.inputs)
+    if record.sections:
+        value["sections"] = [_section_to_json(section) for section in record.sections]
+    if record.states:
+        value["states"] = record.states
+    return value
+
+
+def record_from_json(uid: str, value: Mapping[str, Any]) -> OperatorRecord:
+    """The record that ``value`` says.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it does not have the form of one.
+    """
+    return OperatorRecord(
+        uid=uid,
+        kind=str(value["kind"]),
+        name=str(value["name"]),
+        location=str(value.get("location", "")),
+        has_own_uid=not value.get("generated", False),
+        connector=str(value.get("connector", "")),
+        commits=bool(value.get("commits", False)),
+        inputs=tuple(map(str, value.get("inputs", ()))),
+        sections=tuple(map(_section_from_json, value.get("sections", ()))),
+        states={str(name): str(kind) for name, kind in value.get("states", {}).items()},
+    )
+
+
+def _section_to_json(section: StateSection) -> dict[str, object]:
+    return {
+        "name": section.name,
+        "layout": section.layout,
+        "version": section.version,
+        "details": section.details,
+    }
+
+
+def _section_from_json(value: Mapping[str, Any]) -> StateSection:
+    return StateSection(
+        name=str(value["name"]),
+        layout=str(value["layout"]),
+        version=int(value["version"]),
+        details={str(key): str(text) for key, text in value["details"].items()},
+    )

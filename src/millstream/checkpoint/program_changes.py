@@ -1,0 +1,243 @@
+"""Whether a program can go on from a checkpoint, and what it says if not.
+
+What it is: ``require_fit``, from the records of both programs and what the checkpoint holds to
+nothing or to an error that names every operator concerned, its place in the program, what is
+stored, what the program would look for, and what to do.
+
+Rules, as Flink's: operators are matched by uid.  One that is new begins without state.  One that is
+gone must have kept nothing, unless ``execution.state-recovery.ignore-unclaimed-state`` is set.  One
+that is there must find what is stored of it: the same connector, key groups and sections of state.
+
+What it is not: a reader or writer of anything.
+
+Read next: ``graph/restored_program.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from millstream.checkpoint.program import holdings, stored_max_parallelism
+from millstream.errors import IncompatibleProgramError
+from millstream.state.sections import FUNCTION_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.checkpoint.model import Manifest
+    from millstream.checkpoint.program import OperatorRecord
+    from millstream.state.sections import StateSection
+
+    Records = Mapping[str, OperatorRecord]
+
+__all__ = ["require_fit"]
+
+_IGNORE: Final = "execution.state-recovery.ignore-unclaimed-state"
+_BEGIN_ANEW: Final = (
+    f"give it a new uid and set {_IGNORE} to true, and it begins without what is stored"
+)
+
+
+def require_fit(
+    where: str,
+    manifest: Manifest,
+    stored: Records,
+    program: Records,
+    *,
+    ignore_unclaimed: bool = False,
+) -> None:
+    """Check that ``program`` finds everything that the checkpoint holds.
+
+    Args:
+        where: the checkpoint directory, for messages.
+        manifest: the checkpoint.
+        stored: the operators of the program that wrote it, by uid.
+        program: those of the one that is to go on.
+        ignore_unclaimed: what belongs to operators that are gone may be dropped.
+
+    Raises:
+        IncompatibleProgramError: it does not.
+    """
+    held = holdings(manifest, stored)
+    lost = [uid for uid in held if uid not in program] if not ignore_unclaimed else []
+    changes = _Changes(stored, program)
+    lines: list[str] = []
+    if lost:
+        lines += changes.describe(held)
+    for uid in sorted(stored.keys() & program.keys()):
+        lines += _changed(manifest, stored[uid], program[uid], held.get(uid))
+    lines += _foreign_frames(stored, program)
+    if not lines:
+        return
+    head = f"the program does not fit checkpoint {manifest.epoch} in {where}:"
+    advice = [_UID_ADVICE] if lost else []
+    raise IncompatibleProgramError("\n".join([head, *lines, *advice, _UNTOUCHED]))
+
+
+_UID_ADVICE: Final = (
+    "State, positions of sources and output of sinks are found by uid. Without a uid of its own,"
+    " that of an operator is made of its place in the program and changes with what it reads: give"
+    " every source, sink and operator with state a uid, with .uid('a-name'). To drop what belongs"
+    f" to operators that are gone, set {_IGNORE} to true; to keep nothing, use an empty directory."
+)
+_UNTOUCHED: Final = "Nothing in the directory was changed."
+
+
+# -- operators that are in both ------------------------------------------------------------------
+
+
+def _changed(
+    manifest: Manifest, old: OperatorRecord, new: OperatorRecord, held: str | None
+) -> list[str]:
+    """What an operator that is still there would not find."""
+    if held is None:
+        return []
+    if old.kind != new.kind:
+        line = (
+            f"  ~ {new.title} was {_article(old.kind)} when the checkpoint was made, which has"
+            f" {held} of it; give it another uid, or put the {old.kind} back"
+        )
+        return [line]
+    lines = []
+    if old.connector and old.connector != new.connector:
+        lines.append(
+            f"  ~ {new.title} is {_article(new.connector)} and was {_article(old.connector)} when"
+            f" the checkpoint was made, which holds {held} of it, for that connector to understand;"
+            f" put it back, or {_BEGIN_ANEW}"
+        )
+    lines += _key_groups(manifest, new)
+    for section in old.sections:
+        lines += _section(old, new, section)
+    return lines
+
+
+def _key_groups(manifest: Manifest, new: OperatorRecord) -> list[str]:
+    stored = stored_max_parallelism(manifest, new.uid)
+    if stored is None:
+        return []
+    if new.max_parallelism_is_set and new.max_parallelism != stored:
+        line = (
+            f"  ~ {new.title} has max parallelism {new.max_parallelism}, but its state in the"
+            f" checkpoint is cut into {stored} key groups, in which most keys lie elsewhere; set it"
+            f" to {stored}, or leave it out: then it is taken from the checkpoint"
+        )
+        return [line]
+    if new.parallelism > stored:
+        line = (
+            f"  ~ {new.title} has parallelism {new.parallelism}, but its state in the checkpoint is"
+            f" cut into {stored} key groups (its max parallelism), and a subtask needs one at"
+            f" least; set its parallelism to {stored} or less"
+        )
+        return [line]
+    return []
+
+
+def _section(old: OperatorRecord, new: OperatorRecord, stored: StateSection) -> list[str]:
+    """Whether the program looks where ``stored`` is; if not, what is to be said of it."""
+    if stored == FUNCTION_STATES and not old.states:
+        return []
+    wanted = next((each for each in new.sections if each.name == stored.name), None)
+    if wanted == stored:
+        return []
+    names = f" {', '.join(map(repr, sorted(old.states)))}" if stored == FUNCTION_STATES else ""
+    head = f"  ~ {new.title} would not find its {stored.name}{names}"
+    if wanted is None:
+        looked_for = "; ".join(each.name for each in new.sections) or "no state at all"
+    else:
+        looked_for = str(wanted)
+    return [
+        head,
+        f"      stored:      {stored}",
+        f"      looked for:  {looked_for}",
+        f"      put it back as it was (it was made at {old.location}), or {_BEGIN_ANEW}",
+    ]
+
+
+def _foreign_frames(stored: Records, program: Records) -> list[str]:
+    """DataFrames of Spark that are new: Spark's own log has a fixed number of sources."""
+    return [
+        f"  + {new.title} is new, but Spark's log in the checkpoint is of a query without it; use"
+        " an empty directory"
+        for uid, new in program.items()
+        if new.connector == "DataFrame"
+        and uid not in stored
+        and any(r.name for r in stored.values())
+    ]
+
+
+# -- operators that are in one of them -------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Which operators of two programs are the same, though their generated uids differ."""
+
+    stored: Records
+    program: Records
+    #: Uid there -> uid here.
+    moved: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        gone = [old for uid, old in self.stored.items() if uid not in self.program]
+        fresh = [new for uid, new in self.program.items() if uid not in self.stored]
+        # The nearest of the same name: operators keep their order in a program that is edited.
+        for old in gone:
+            for new in fresh:
+                if _alike(old, new) and new.uid not in self.moved.values():
+                    self.moved[old.uid] = new.uid
+                    break
+
+    def describe(self, held: Mapping[str, str]) -> list[str]:
+        """A line or two per operator that is gone, new, or known by another uid."""
+        lines: list[str] = []
+        for uid, old in self.stored.items():
+            if uid in self.moved:
+                lines += self._moved(old, self.program[self.moved[uid]], held.get(uid))
+            elif uid not in self.program:
+                lines.append(f"  - {old.title} is gone{_with(held.get(uid))}")
+        known = {*self.stored, *self.moved.values()}
+        lines += [
+            f"  + {new.title} is new" for uid, new in self.program.items() if uid not in known
+        ]
+        return lines
+
+    def _moved(self, old: OperatorRecord, new: OperatorRecord, held: str | None) -> list[str]:
+        if old.has_own_uid or new.has_own_uid:
+            why = f"had the uid {old.uid!r}{'' if old.has_own_uid else ', a generated one'}"
+        else:
+            why = f"{self._reads(old, new)}, so its generated uid is another"
+        line = f"  ~ {new.title}, made at {old.location} then, {why}"
+        if held is None:
+            return [line]
+        return [
+            f"{line}; the checkpoint has {held} of it",
+            f"      to keep that, give it its old uid: .uid({old.uid!r})",
+        ]
+
+    def _reads(self, old: OperatorRecord, new: OperatorRecord) -> str:
+        before = [self._names(self.stored, uid) for uid in old.inputs]
+        after = [self._names(self.program, uid) for uid in new.inputs]
+        if before == after or not before:
+            return "stands behind a change"
+        return f"reads {', '.join(after)} and not {', '.join(before)} any more"
+
+    @staticmethod
+    def _names(records: Records, uid: str) -> str:
+        return repr(records[uid].name if uid in records else uid)
+
+
+def _alike(old: OperatorRecord, new: OperatorRecord) -> bool:
+    return (
+        bool(old.name)
+        and (old.kind, old.name, old.connector) == (new.kind, new.name, new.connector)
+        and not (old.has_own_uid and new.has_own_uid)
+    )
+
+
+def _with(held: str | None) -> str:
+    return f"; the checkpoint has {held} of it" if held else ""
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,271 @@
+"""Programs whose windows were changed between two runs: nothing is lost without a word.
+
+What it is: a matrix of window programs.  Each is stopped with open windows, and every other one,
+with the same uids, goes on from its checkpoint.  Either it is refused by name, or from there on
+its results are those that it would have had if it had run from the beginning.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.job_runs import SplitsSource, collect, environment, event_time
+
+from millstream.common import Types
+from millstream.connectors.collect import collected_files, read_collected_file
+from millstream.datastream import (
+    AggregateFunction,
+    ContinuousEventTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
+    PurgingTrigger,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from millstream.datastream.aggregates import Max, Sum
+from millstream.errors import IncompatibleProgramError
+from millstream.testing.mini_cluster import MiniCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from millstream.datastream import DataStream, WindowedStream
+    from millstream.graph.model import JobGraph
+
+#: Records per epoch, and after how many epochs the program is changed.
+CUT, EPOCHS = 15, 3
+TUMBLING = TumblingEventTimeWindows.of(100)
+SESSIONS = EventTimeSessionWindows.with_gap(25)
+ON_TIME = EventTimeTrigger.create()
+
+
+def _events() -> list[tuple[str, int, int]]:
+    """(key, value, timestamp), up to 30 ms out of order, a few of them later than that."""
+    chance = random.Random(9)
+    events = []
+    for number in range(75):
+        late = chance.choice([0, 0, 10, 30, 60])
+        events.append((chance.choice("aaabc"), number, number * 6 - late))
+    return events
+
+
+EVENTS = _events()
+
+
+class Total(AggregateFunction):
+    """The values in order, so that a lost or doubled one shows."""
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: Any, accumulator: list[int]) -> list[int]:
+        return [*accumulator, value[1]]
+
+    def get_result(self, accumulator: list[int]) -> tuple[int, ...]:
+        return tuple(sorted(accumulator))
+
+    def merge(self, one: list[int], other: list[int]) -> list[int]:
+        return [*one, *other]
+
+
+class Tell(ProcessWindowFunction[Any, Any, str, Any]):
+    def process(self, key: str, context: Any, elements: Any) -> Iterator[Any]:
+        window = context.window()
+        yield key, window.start, window.end, tuple(sorted(each[1] for each in elements))
+
+
+class Pair(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Iterator[Any]:
+        yield left[1], right[1]
+
+
+def _reduce(windows: WindowedStream) -> DataStream:
+    return windows.reduce(lambda one, other: (one[0], one[1] + other[1], max(one[2], other[2])))
+
+
+def _aggregate(windows: WindowedStream) -> DataStream:
+    return windows.aggregate(Total())
+
+
+def _process(windows: WindowedStream) -> DataStream:
+    return windows.process(Tell())
+
+
+def _apply(windows: WindowedStream) -> DataStream:
+    return windows.apply(lambda key, _window, elements: [(key, sorted(e[1] for e in elements))])
+
+
+def _sum(windows: WindowedStream) -> DataStream:
+    return windows.aggregate([Sum(1)])
+
+
+def _max(windows: WindowedStream) -> DataStream:
+    return windows.aggregate([Max(1)])
+
+
+ASSIGNERS: dict[str, Any] = {
+    "tumbling": TUMBLING,
+    "larger": TumblingEventTimeWindows.of(200),
+    "sliding": SlidingEventTimeWindows.of(100, 50),
+    "sessions": SESSIONS,
+}
+FUNCTIONS: dict[str, Callable[[WindowedStream], DataStream]] = {
+    "reduce": _reduce,
+    "aggregate": _aggregate,
+    "process": _process,
+    "apply": _apply,
+    "sum": _sum,
+    "max": _max,
+}
+CHANGES: dict[str, Callable[[WindowedStream], WindowedStream]] = {
+    "": lambda windows: windows,
+    "late": lambda windows: windows.allowed_lateness(40),
+    "purging": lambda windows: windows.trigger(PurgingTrigger.of(ON_TIME)),
+    "counting": lambda windows: windows.trigger(PurgingTrigger.of(CountTrigger.of(3))),
+    "continuous": lambda windows: windows.trigger(ContinuousEventTimeTrigger.of(30)),
+    "evictor": lambda windows: windows.evictor(CountEvictor.of(4)),
+}
+PROGRAMS = [
+    *(f"tumbling {function}" for function in FUNCTIONS),
+    *(f"tumbling {function} late" for function in ("reduce", "process", "sum")),
+    *(f"tumbling {function} purging" for function in ("reduce", "process", "sum")),
+    *(f"tumbling {function} evictor" for function in ("reduce", "process", "sum")),
+    "tumbling reduce counting",
+    "tumbling reduce continuous",
+    *(f"larger {function}" for function in ("reduce", "sum")),
+    *(f"sliding {function}" for function in ("reduce", "process", "sum")),
+    "sliding reduce purging",
+    *(f"sessions {function}" for function in ("reduce", "process", "sum")),
+    *(f"sessions {function} late" for function in ("reduce", "sum")),
+    *(f"sessions {function} purging" for function in ("reduce", "sum")),
+    "sessions process evictor",
+]
+#: Pairs that must go on, beside each program with itself: what is stored is the same.
+HARMLESS = {
+    frozenset({"tumbling process", "tumbling apply"}),
+    frozenset({"tumbling process", "tumbling process late"}),
+    frozenset({"tumbling apply", "tumbling process late"}),
+    frozenset({"tumbling reduce", "tumbling reduce late"}),
+    frozenset({"tumbling sum", "tumbling sum late"}),
+    frozenset({"tumbling process evictor", "tumbling reduce evictor"}),
+    frozenset({"sessions sum", "sessions sum late"}),
+}
+
+
+REFUSED = re.compile(
+    r"operator 'totals' \(test_changed_windows\.py:\d+, uid 'windows'\) would not find its windows"
+    r"\n +stored: .*\n +looked for: "
+)
+
+
+def _graph(program: str, directory: Path) -> JobGraph:
+    assigner, function, *changes = program.split()
+    env = environment(1)
+    kind = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
+    events = env.from_source(SplitsSource([EVENTS], kind), event_time(20), "events").uid("events")
+    windows = events.key_by(lambda event: event[0]).window(ASSIGNERS[assigner])
+    for change in changes:
+        windows = CHANGES[change](windows)
+    results = FUNCTIONS[function](windows).name("totals").uid("windows")
+    collect(results, directory)
+    return env.get_job_graph("changed windows")
+
+
+def _cluster(program: str, directory: Path) -> MiniCluster:
+    graph = _graph(program, directory)
+    return MiniCluster(graph, directory / "checkpoint", limits=[CUT] * 100)
+
+
+def _results(directory: Path, *, since: int = 0) -> Counter[str]:
+    """What the epochs from ``since`` on have committed."""
+    return Counter(
+        repr(value)
+        for path in collected_files(directory / "out")
+        if int(path.stem.rpartition("-")[2]) >= since
+        for value in read_collected_file(path)
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each program stopped in the middle (``stopped``), and run to its end (``whole``)."""
+    base = tmp_path_factory.mktemp("programs")
+    for program in PROGRAMS:
+        stopped = _cluster(program, base / "stopped" / program)
+        stopped.run(EPOCHS)
+        stopped.coordinator.close()
+        _cluster(program, base / "whole" / program).run()
+    return base
+
+
+@pytest.mark.parametrize("before", PROGRAMS)
+def test_every_change_is_harmless_or_refused_by_name(
+    runs: Path, tmp_path: Path, before: str
+) -> None:
+    for after in PROGRAMS:
+        directory = tmp_path / after
+        shutil.copytree(runs / "stopped" / before / "checkpoint", directory / "checkpoint")
+        goes_on = before == after or frozenset({before, after}) in HARMLESS
+        refusal = ""
+        try:
+            cluster = _cluster(after, directory)
+        except IncompatibleProgramError as error:
+            refusal = str(error)
+        else:
+            cluster.run()
+        if refusal:
+            assert not goes_on, f"{before} -> {after} is refused: {refusal}"
+            assert REFUSED.search(refusal), refusal
+            continue
+        wanted = _results(runs / "whole" / after, since=EPOCHS)
+        assert wanted, after
+        assert _results(directory) == wanted, f"{before} -> {after}"
+
+
+def test_windows_of_another_time_are_refused(tmp_path: Path) -> None:
+    """Their timers are not those that the program's trigger waits for."""
+
+    def build(assigner: Any, trigger: Any) -> MiniCluster:
+        env = environment(1)
+        events = env.from_source(SplitsSource([EVENTS]), event_time(20), "events").uid("events")
+        windows = events.key_by(lambda event: event[0]).window(assigner).trigger(trigger)
+        collect(_reduce(windows).uid("windows"), tmp_path)
+        graph = env.get_job_graph("changed time")
+        return MiniCluster(graph, tmp_path / "checkpoint", limits=[CUT] * 100)
+
+    build(TUMBLING, CountTrigger.of(50)).run(EPOCHS)
+    with pytest.raises(IncompatibleProgramError, match="event time"):
+        build(TumblingProcessingTimeWindows.of(100), CountTrigger.of(50))
+    with pytest.raises(IncompatibleProgramError, match="trigger: CountTrigger"):
+        build(TUMBLING, PurgingTrigger.of(EventTimeTrigger.create()))
+    build(TUMBLING, PurgingTrigger.of(CountTrigger.of(50))).run()
+
+
+def test_bounds_of_an_interval_join(tmp_path: Path) -> None:
+    """Records are kept by slices of time whose length follows from the bounds."""
+
+    def build(lower: int, upper: int) -> MiniCluster:
+        env = environment(1)
+        events = env.from_source(SplitsSource([EVENTS]), event_time(20), "events").uid("events")
+        one = events.key_by(lambda event: event[0])
+        joined = one.interval_join(events.key_by(lambda event: event[0])).between(lower, upper)
+        pairs = joined.process(Pair())
+        collect(pairs.name("pairs").uid("pairs"), tmp_path)
+        graph = env.get_job_graph("changed bounds")
+        return MiniCluster(graph, tmp_path / "checkpoint", limits=[CUT] * 100)
+
+    build(-100, 100).run(EPOCHS)
+    with pytest.raises(IncompatibleProgramError, match=r"'pairs' .*\n.*slices of: 100 ms"):
+        build(-20, 20)
+    build(-99, 100).run()
