@@ -16,6 +16,7 @@ from tests.checkpoint import older_program
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
 from millstream.checkpoint.inspect import inspect_checkpoint
+from millstream.checkpoint.program import labelled, labels
 from millstream.cli.main import main
 from millstream.common import Types
 from millstream.connectors.blackhole import BlackholeSink
@@ -26,6 +27,7 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.errors import IncompatibleProgramError, StateError
+from millstream.graph.restored_program import program_of
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -353,3 +355,25 @@ def test_inspect_names_operators(job: Job, capsys: pytest.CaptureFixture[str]) -
     line = next(line for line in shown.splitlines() if line.startswith("counts "))
     assert "test_changed_programs.py:" in line
     assert "'count': value state of Long" in shown
+
+
+def test_names_stand_for_generated_uids() -> None:
+    """In accumulators, the lag, and what is pending."""
+    env = environment(1)
+    for name in ("one", "two", "two"):
+        env.from_source(SplitsSource([EVENTS]), event_time(0), name).sink_to(BlackholeSink())
+    named = env.from_source(SplitsSource([EVENTS]), event_time(0), "three").uid("my.uid")
+    named.sink_to(BlackholeSink()).uid("nothing").name("out")
+    program = program_of(env.get_job_graph("names"))
+    names = labels(program)
+    found = {record.name: names[uid] for uid, record in program.items() if "two" not in record.name}
+    assert found["Source: one"] == "Source: one"
+    assert found["Source: three"] == "my.uid"
+    assert found["out"] == "nothing"
+    twice = sorted(names[uid] for uid, record in program.items() if "two" in record.name)
+    assert all(re.fullmatch(r"Source: two \([0-9a-f]{8}\)", name) for name in twice)
+    assert len(set(twice)) == 2
+    one = next(uid for uid, record in program.items() if record.name == "Source: one")
+    totals = {f"{one}.numRecordsIn": 1, "my.uid.a.b": 2, "gone.numRecordsIn": 3}
+    wanted = {"Source: one.numRecordsIn": 1, "my.uid.a.b": 2, "gone.numRecordsIn": 3}
+    assert labelled(totals, names) == wanted

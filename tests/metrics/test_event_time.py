@@ -56,7 +56,7 @@ def test_slowest_split_is_named_with_lag_and_late_records(tmp_path: Path) -> Non
     assert windows.held_back_by == ("one", "split-1")
     assert times["two"].held_back_by == ("two", "split-0")
     assert windows.late_records_dropped == 1
-    line = describe(list(times.values()))
+    line = describe(list(times.values()), {})
     assert line == "lag 1.0 s by one/split-1 | 1 late"
     details = inspect_checkpoint(LocalStorage(tmp_path / "checkpoint"))
     (found,) = (each for each in details.operators if each.uid == "windows")
@@ -69,7 +69,7 @@ def test_idle_splits_are_named_and_hold_nothing_back(tmp_path: Path) -> None:
     windows = named(reader, manifest)["windows"]
     assert windows.held_back_by == ("two", "split-0")
     assert windows.idle_splits == [("one", "split-1")]
-    assert "idle one/split-1" in describe([windows])
+    assert "idle orders/split-1" in describe([windows], {"one": "orders"})
 
 
 def test_time_made_in_mid_stream_is_held_back_by_a_subtask(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_nothing_holds_an_input_back_that_is_over(tmp_path: Path) -> None:
     assert manifest is not None
     times = EventTimeReader(graph).read(manifest)
     assert [(time.lag, time.held_back_by) for time in times] == [(None, None)] * len(times)
-    assert describe(times) == ""
+    assert describe(times, {}) == ""
 
 
 def test_lengths_of_time() -> None:

@@ -76,7 +76,7 @@ class PendingCommits:
     epoch: int = -1
     #: Milliseconds since 1970, when its manifest was published.
     published: int = 0
-    #: Sink uid -> number of committables.
+    #: Sink (its uid, or its name if the program gives none) -> number of committables.
     sinks: Mapping[str, int] = field(default_factory=dict)
     #: Why the last try failed; kept in the file only.
     error: str = ""
@@ -277,6 +277,11 @@ class ManifestCommit:
             raise SinkError(message)
         return committer
 
+    def _label(self, uid: str) -> str:
+        """What messages call a sink."""
+        committer = self._committers.get(uid)
+        return uid if committer is None else committer.label
+
     def _try(self, uid: str, committer: CommitterThread, *, retried: bool) -> SinkError | None:
         """Commit the output of one sink; the error, if it failed."""
         committer.waiting = self._report
@@ -298,7 +303,7 @@ class ManifestCommit:
             "try %d of sink %s to commit epoch %d failed, the next is in %.1f s; pending for %.1f"
             " s: %s; %s",
             failure.tries,
-            failure.uid,
+            self._label(failure.uid),
             self._epoch,
             delay,
             self.pending.age(self._clock()) / 1000,
@@ -308,8 +313,8 @@ class ManifestCommit:
 
     def _given_up(self, failures: Sequence[_Failure]) -> SinkError:
         told = "; ".join(
-            f"{each.error} (sink {each.uid} could not commit epoch {self._epoch} to {each.target}"
-            f" in {each.tries} {'try' if each.tries == 1 else 'tries'})"
+            f"{each.error} (sink {self._label(each.uid)} could not commit epoch {self._epoch} to"
+            f" {each.target} in {each.tries} {'try' if each.tries == 1 else 'tries'})"
             for each in failures
         )
         message = f"{told}. Pending: {self.pending}. {_OUTLOOK[self._mode]}"
@@ -328,7 +333,7 @@ class ManifestCommit:
             "epoch": self._epoch,
             "published": self.pending.published,
             "sinks": dict(self.pending.sinks),
-            "error": f"sink {uid}: {error}",
+            "error": f"sink {self._label(uid)}: {error}",
         }
         try:
             self._storage.write(PENDING_FILE, json.dumps(note).encode())
@@ -338,7 +343,7 @@ class ManifestCommit:
             self._noted = True
 
     def _show(self, published: int) -> None:
-        sinks = {uid: len(items) for uid, items in self._left.items()}
+        sinks = {self._label(uid): len(items) for uid, items in self._left.items()}
         self.pending = PendingCommits(self._epoch, published, sinks)
 
 

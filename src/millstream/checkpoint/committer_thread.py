@@ -77,7 +77,13 @@ class CommitterThread(Committer):
       2. No method waits longer than the limit and a tenth of it (a second at least).
     """
 
-    def __init__(self, uid: str, committer: Committer, timeout: float = COMMIT_TIMEOUT) -> None:
+    def __init__(
+        self,
+        uid: str,
+        committer: Committer,
+        timeout: float = COMMIT_TIMEOUT,
+        label: str | None = None,
+    ) -> None:
         """Guard ``committer`` of sink ``uid``.
 
         Args:
@@ -85,8 +91,10 @@ class CommitterThread(Committer):
             committer: nothing was called yet.
             timeout: seconds that a call may take.  The committer is told, so that its client gives
                 up first; the tenth is for that.
+            label: what to call the sink in messages; its uid if None.
         """
-        self._uid = uid
+        #: What messages call the sink.
+        self.label = label or uid
         self._committer = committer
         self.target = committer.target or type(committer).__name__
         self._timeout = timeout
@@ -134,12 +142,12 @@ class CommitterThread(Committer):
     def _call(self, what: str, function: Callable[[], None], limit: float | None = None) -> None:
         if self.left:
             message = (
-                f"sink {self._uid}: {self.target} still has not answered: {self.left} was given up"
+                f"sink {self.label}: {self.target} still has not answered: {self.left} was given up"
                 f" and may still be under way, so {what} is left to the next run"
             )
             raise SinkError(message)
         if self._thread is None:
-            name = f"millstream-committer-{self._uid}"
+            name = f"millstream-committer-{self.label}"
             self._thread = threading.Thread(
                 target=_run, args=(self._calls,), name=name, daemon=True
             )
@@ -156,9 +164,9 @@ class CommitterThread(Committer):
             if time.monotonic() >= end:
                 self.left = what
                 message = (
-                    f"sink {self._uid}: {self.target} gives no answer: {what} has taken longer than"
-                    f" {limit:.1f} s and is left alone (millstream.commit.timeout); the next run"
-                    " does it first of all. Look whether the target is well, or, if it is only"
+                    f"sink {self.label}: {self.target} gives no answer: {what} has taken longer"
+                    f" than {limit:.1f} s and is left alone (millstream.commit.timeout); the next"
+                    " run does it first of all. Look whether the target is well, or, if it is only"
                     " slow, raise the option"
                 )
                 raise SinkError(message)

@@ -86,6 +86,7 @@ class Coordinator:
         mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
         retry: CommitRetry | None = None,
         commit_timeout: float = COMMIT_TIMEOUT,
+        labels: Mapping[str, str] | None = None,
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
         clock: Callable[[], int] = _wall_clock,
         sweep_interval: int = SWEEP_INTERVAL,
@@ -100,6 +101,7 @@ class Coordinator:
             mode: the order of the steps.
             retry: how a failed commit is tried again before the job fails.
             commit_timeout: seconds that a call of a committer may take.
+            labels: what messages call sinks, by uid; the uid of those that are not there.
             on_pending: told what is pending while a commit fails or takes more than a second.
             clock: milliseconds since 1970, for the time stamps in manifests.
             sweep_interval: epochs between two searches for files that nothing names.
@@ -113,7 +115,7 @@ class Coordinator:
         self._job_id = job_id
         self._storage = storage
         self._committers = {
-            uid: CommitterThread(uid, committer, commit_timeout)
+            uid: CommitterThread(uid, committer, commit_timeout, (labels or {}).get(uid))
             for uid, committer in committers.items()
         }
         self._mode = mode

@@ -12,8 +12,9 @@ Read next: ``checkpoint/program_changes.py``, ``graph/restored_program.py``.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.state.sections import StateSection
 
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 __all__ = [
     "OperatorRecord",
     "holdings",
+    "labelled",
+    "labels",
     "record_from_json",
     "record_to_json",
     "stored_max_parallelism",
 ]
+
+#: Characters of a generated uid that tell operators of one name apart.
+_SHORT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,39 @@ def stored_max_parallelism(manifest: Manifest, uid: str) -> int | None:
     acks = manifest.operators.get(uid, [])
     # The key groups of all subtasks together are all there are.
     return max((ack.state["key_groups"][1] for ack in acks if ack.state is not None), default=None)
+
+
+def labels(program: Mapping[str, OperatorRecord]) -> dict[str, str]:
+    """What to call each operator by where one word must do: by uid.
+
+    A uid that the program gives is a name already; for others their name, with the beginning of
+    the uid where operators share it.
+    """
+    names = Counter(record.name for record in program.values())
+    found = {}
+    for uid, record in program.items():
+        if record.has_own_uid or not record.name:
+            found[uid] = uid
+        elif names[record.name] == 1:
+            found[uid] = record.name
+        else:
+            found[uid] = f"{record.name} ({uid[:_SHORT]})"
+    return found
+
+
+def labelled(totals: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
+    """Totals of a manifest, "uid.metric", with the operator's label in the place of its uid."""
+    found = {}
+    for total, value in totals.items():
+        parts = total.split(".")
+        for length in range(len(parts) - 1, 0, -1):  # a uid, or a metric, may have dots
+            uid = ".".join(parts[:length])
+            if uid in names:
+                found[".".join([names[uid], *parts[length:]])] = value
+                break
+        else:
+            found[total] = value
+    return found
 
 
 def record_to_json(record: OperatorRecord) -> dict[str, object]:

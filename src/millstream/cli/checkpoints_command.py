@@ -20,6 +20,7 @@ from millstream.checkpoint.inspect import (
     verify_checkpoints,
 )
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.program import labelled, labels
 from millstream.checkpoint.signature import seal_of
 from millstream.checkpoint.signing import sign_directory
 from millstream.errors import CheckpointError
@@ -167,11 +168,10 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
         )
     table.print()
     _print_state(details.operators)
-    names = {operator.uid: operator.name or operator.uid for operator in details.operators}
+    names = labels(manifest.program)
     _print_splits(manifest.splits, names)
-    for total, value in sorted(manifest.totals.items()):
-        uid, _, metric = total.rpartition(".")
-        print(f"{names.get(uid, uid)}.{metric}: {value:,}")
+    for name, value in sorted(labelled(manifest.totals, names).items()):
+        print(f"{name}: {value:,}")
 
 
 def _confirm(storage: CheckpointStorage, epoch: int) -> None:

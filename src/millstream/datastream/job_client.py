@@ -51,7 +51,7 @@ class JobExecutionResult:
     job_name: str
     #: Milliseconds from submission to the end.
     net_runtime: int
-    #: Totals such as "uid.numRecordsIn".
+    #: Totals such as "counts.numRecordsIn": by the uid that the program gives, else by name.
     accumulators: dict[str, object] = field(default_factory=dict)
 
     def get_job_id(self) -> str:

@@ -42,8 +42,9 @@ def validate_connectors(graph: JobGraph) -> None:
 
 
 def connector_place(node: StreamNode) -> str:
-    """The name of a source or sink, and where in the program it was made."""
-    return f"{node.kind} {node.name!r} ({node.location}, uid {node.uid})"
+    """The name of a source or sink, and where in the program it was made; its uid if it has one."""
+    uid = f", uid {node.uid}" if node.has_own_uid else ""
+    return f"{node.kind} {node.name!r} ({node.location}{uid})"
 
 
 @contextlib.contextmanager

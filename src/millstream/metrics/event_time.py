@@ -18,6 +18,8 @@ from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.time_origin import is_per_channel, time_origins
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.checkpoint.model import Manifest
     from millstream.graph.model import JobGraph, StreamNode
 
@@ -130,8 +132,17 @@ class EventTimeReader:
         )
 
 
-def describe(times: list[OperatorTime]) -> str:
-    """The slowest operator's lag and who holds it back, idle splits and late records, in a line."""
+def describe(times: list[OperatorTime], labels: Mapping[str, str]) -> str:
+    """The slowest operator's lag and who holds it back, idle splits and late records, in a line.
+
+    Args:
+        times: of all operators.
+        labels: what to call them, by uid.
+    """
+
+    def called(split: tuple[str, str]) -> str:
+        return f"{labels.get(split[0], split[0])}/{split[1]}"
+
     parts = []
     late = sum(time.late_records_dropped for time in times)
     known = [time for time in times if time.lag is not None]
@@ -139,9 +150,9 @@ def describe(times: list[OperatorTime]) -> str:
     if behind is not None and behind.lag is not None:
         text = f"lag {format_lag(behind.lag)}"
         if behind.held_back_by is not None:
-            text += " by " + "/".join(behind.held_back_by)
+            text += f" by {called(behind.held_back_by)}"
         parts.append(text)
-    idle = sorted({"/".join(split) for time in times for split in time.idle_splits})
+    idle = sorted({called(split) for time in times for split in time.idle_splits})
     if idle:
         more = f" and {len(idle) - _SHOWN_IDLE} more" if len(idle) > _SHOWN_IDLE else ""
         parts.append(f"idle {', '.join(idle[:_SHOWN_IDLE])}{more}")

@@ -72,6 +72,8 @@ class OperatorContext:
     #: BATCH runtime mode: the only watermark is the maximum at the end of the input; timers fire
     #: and keyed reductions emit their final values then.
     batch_mode: bool = False
+    #: Whether the uid is the program's: only then it says something to people.
+    has_own_uid: bool = True
 
 
 @dataclass(slots=True)

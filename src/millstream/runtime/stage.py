@@ -190,6 +190,7 @@ class StageInstance:
             side_types=side_types,
             read_tags=frozenset(tags),
             batch_mode=self.graph.batch_mode,
+            has_own_uid=node.has_own_uid,
         )
 
     def open(self) -> None:

@@ -27,6 +27,7 @@ from millstream.checkpoint.commit import CommitRetry, PendingCommits
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_directories import JobDirectories, check_directories
 from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.program import labelled, labels
 from millstream.checkpoint.restart import restart_strategy
 from millstream.common import options
 from millstream.common.checkpointing_mode import CheckpointingMode
@@ -44,7 +45,7 @@ from millstream.errors import (
 )
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
-from millstream.graph.restored_program import claim_directory, fit
+from millstream.graph.restored_program import claim_directory, fit, program_of
 from millstream.graph.validation import validate_connectors
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
@@ -139,6 +140,8 @@ class _Job:
         self.fsync = graph.configuration.get(options.CHECKPOINT_FSYNC) and not self.temporary
         self.storage = directories.storage
         self.job_id = claim_directory(self.storage, graph)
+        #: What people are shown of operators, by uid.
+        self.labels = labels(program_of(graph))
         self.local_root = directories.local / self.job_id
         self.event_time = EventTimeReader(graph)
         #: The last checkpoint, for whoever asks.
@@ -168,6 +171,7 @@ class _Job:
                 configuration.get(options.COMMIT_RETRY_ATTEMPTS),
             ),
             commit_timeout=configuration.get(options.COMMIT_TIMEOUT) / 1000,
+            labels=self.labels,
             on_pending=on_pending,
         )
 
@@ -225,7 +229,7 @@ class SparkJobClient:
         return self._status
 
     def get_accumulators(self) -> dict[str, object]:
-        """Totals so far, by "uid.metric"."""
+        """Totals so far, by "operator.metric": the uid that the program gives, else the name."""
         return dict(self._totals)
 
     def get_watermarks(self) -> dict[str, OperatorTime]:
@@ -463,7 +467,7 @@ class _Run:
 
     def _count(self, manifest: Manifest) -> None:
         self._totals.clear()
-        self._totals.update(manifest.totals)
+        self._totals.update(labelled(manifest.totals, self._job.labels))
         self._records = sum(
             manifest.totals.get(f"{node.uid}.numRecordsIn", 0)
             for node in self._job.graph.nodes.values()
@@ -482,7 +486,7 @@ class _Run:
             self._watermark(manifest),
             sum(_uploaded(ack.state) for task in acks for ack in task.operators),
             seconds,
-            describe(self._job.event_time.read(manifest)),
+            describe(self._job.event_time.read(manifest), self._job.labels),
         )
 
     def _pending(self, pending: PendingCommits) -> None:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.program import labels
 from millstream.checkpoint.publish import EpochFacts
 from millstream.checkpoint.signature import seal_of
 from millstream.common import options
@@ -94,17 +95,18 @@ class MiniCluster:
             if committer is not None:
                 committers[node.uid] = committer
         mode = CheckpointingMode[graph.configuration.get(options.CHECKPOINTING_MODE)]
+        self._program = program_of(graph)
         self.coordinator = Coordinator(
             self.storage,
             self.job_id,
             committers,
             mode=mode,
             retry=CommitRetry((0.0, 0.0)),
+            labels=labels(self._program),
         )
         self.coordinator.open()
         fit(graph, self.storage, self.coordinator.recover())
         self._graph_bytes = cloudpickle.dumps(graph)
-        self._program = program_of(graph)
         self.planner = SourcePlanner(
             plan_sources(graph),
             SplitLog(self.storage),

@@ -131,8 +131,9 @@ class SinkOperator(Operator):
             return error
         epoch = self._epoch.epoch if self._epoch is not None else "?"
         context, where = self.context, self._where
+        uid = f", uid {context.uid}" if context.has_own_uid else ""
         place = (
-            f"sink {context.name!r} ({context.location}, uid {context.uid}) failed while {doing} in"
+            f"sink {context.name!r} ({context.location}{uid}) failed while {doing} in"
             f" epoch {epoch}, subtask {context.subtask}"
         )
         if not isinstance(error, SinkError):
