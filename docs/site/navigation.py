@@ -16,7 +16,7 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 
 #: Pages of docs/ by group, in reading order, without their ``.md``.
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
-    "First steps": ("getting-started", "time", "windows", "aggregates", "joins"),
+    "First steps": ("getting-started", "tutorial", "time", "windows", "aggregates", "joins"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }
@@ -65,6 +65,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.testing.sink_conformance": "Conformance of sinks",
         "millstream.testing.sink_processes": "Writers that are killed",
         "millstream.testing.crash": "Kills",
+        "millstream.testing.damage": "Damaged files",
         "millstream.testing.faults": "Other faults",
         "millstream.testing.unprotected": "Protections taken away",
         "millstream.testing.memory_store": "State in memory",

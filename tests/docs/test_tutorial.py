@@ -1,0 +1,40 @@
+"""The tutorial's program is that of its page, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+PROGRAM = ROOT / "examples" / "tutorial.py"
+
+
+def words(text: str) -> str:
+    """Without the empty lines, of which a page has fewer between its pieces."""
+    return "\n".join(line for line in text.splitlines() if line.strip())
+
+
+def test_the_page_shows_the_whole_program() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    _, _, program = PROGRAM.read_text().partition('"""\n\n')
+    assert words("".join(blocks)) == words(program)
+
+
+@pytest.mark.timeout(600)
+def test_the_program_prints_what_the_page_says(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It starts its own servers; the session is there already."""
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+    assert main(["run", str(PROGRAM)]) == 0
+    (output,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert capsys.readouterr().out == output
