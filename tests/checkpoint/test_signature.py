@@ -16,7 +16,7 @@ import pytest
 
 from millstream.checkpoint import JobIdentity, LocalStorage, ManifestLog
 from millstream.checkpoint.digests import digest_of
-from millstream.checkpoint.signature import HmacSeal
+from millstream.checkpoint.signature import HmacSeal, is_sealed
 from millstream.cli.main import main
 from millstream.common import Configuration, Types, WatermarkStrategy
 from millstream.common.watermark_strategy import TimestampAssigner
@@ -134,6 +134,13 @@ class Job:
             for path in self.output.glob("[!.]*")
             for line in path.read_text().splitlines()
         )
+
+    def require_all_signed(self) -> None:
+        """State files are named in manifests, local copies are not part of the checkpoint."""
+        for path in self.checkpoints.rglob("*"):
+            name = path.relative_to(self.checkpoints).as_posix()
+            if path.is_file() and not name.startswith(("state/", "local/")):
+                assert is_sealed(path.read_bytes()), name
 
     def newest(self) -> Path:
         return max((self.checkpoints / "log").iterdir())
@@ -314,9 +321,11 @@ def test_with_and_without_a_key(job: Job, capsys: pytest.CaptureFixture[str]) ->
     assert command.startswith("millstream checkpoints ")
     assert main(command.split()[1:]) == 0
     assert main(command.split()[1:]) == 0, "it may be done again"
+    job.require_all_signed()
     with pytest.raises(SignatureError, match=r"is signed\. Give the key.*hmac-key-file"):
         job.run(1, key=False)
     job.run(100, key=True)
+    job.require_all_signed()
     assert job.lines() == [*range(LAST), *range(1020, 1020 + LAST)]
     capsys.readouterr()
     place = str(job.checkpoints)

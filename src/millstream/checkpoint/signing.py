@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.inspect import verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.checkpoint.signature import IDENTITY, HmacSeal, is_sealed
+from millstream.checkpoint.signature import HmacSeal, is_sealed
 from millstream.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ __all__ = ["sign_directory"]
 
 #: Where blobs lie that are signed; state files are named in manifests with their digests.
 _SIGNED: Final = ("log/", "sources/", "sinks/")
-_AT_TOP: Final = (IDENTITY, "committed.json", "pending-commit.json")
 
 
 class _UnsignedToo(HmacSeal):
@@ -66,7 +65,7 @@ def sign_directory(directory: str, key_file: str) -> int:
 
 def _signed_names(storage: LocalStorage) -> Iterator[str]:
     for name in storage.list_names(""):
-        if name in _AT_TOP or name.startswith(_SIGNED):
+        if name.startswith(_SIGNED) or ("/" not in name and name.endswith(".json")):
             yield name
 
 
