@@ -17,8 +17,10 @@ import cloudpickle
 import pytest
 from tests.small_disk import SmallDisk, may_mount
 
+from millstream.checkpoint.inspect import list_checkpoints, verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.signature import seal_of
 from millstream.common import Types
 from millstream.datastream import MapFunction, RestartStrategies
 from millstream.errors import (
@@ -26,6 +28,7 @@ from millstream.errors import (
     FencedError,
     JobError,
     MillstreamError,
+    SignatureError,
     UserFunctionError,
 )
 from millstream.metrics.progress import SilentProgressReporter
@@ -74,8 +77,17 @@ def test_killed_worker(make: Make, job: Any, tmp_path: Path, place: str) -> None
 
 
 def test_killed_worker_without_restart(make: Make, job: Any, tmp_path: Path) -> None:
-    """The job fails with a readable error; a second start finishes it."""
-    settings = {"execution.checkpointing.dir": str(tmp_path / "checkpoints")}
+    """The job fails with a readable error; a second start finishes it.
+
+    Its checkpoints are signed: driver and workers read the key.
+    """
+    key = tmp_path / "key"
+    key.touch(0o600)
+    key.write_bytes(os.urandom(32))
+    settings = {
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "millstream.checkpoint.hmac-key-file": str(key),
+    }
     for attempt in range(2):
         env = make(2, settings)
         job.add_job(env, tmp_path / "output", second=job.KillWorker(33, tmp_path / "flag"))
@@ -87,6 +99,11 @@ def test_killed_worker_without_restart(make: Make, job: Any, tmp_path: Path) -> 
         else:
             env.execute("counting")
     assert job.problem(tmp_path / "output") is None
+    with pytest.raises(SignatureError):
+        list_checkpoints(LocalStorage(tmp_path / "checkpoints"))
+    signed = LocalStorage(tmp_path / "checkpoints", seal=seal_of(str(key)))
+    assert list_checkpoints(signed).runs == 2
+    assert verify_checkpoints(signed).ok
 
 
 @pytest.mark.usefixtures("spark")  # which sets PYTHONPATH
