@@ -56,7 +56,13 @@ __all__ = [
     "UnknownFormatError",
     "UnpicklableFunctionError",
     "UserFunctionError",
+    "with_article",
 ]
+
+
+def with_article(noun: str) -> str:
+    """Put "a" or "an" before the name of a type, by its first letter."""
+    return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"
 
 
 class MillstreamError(Exception):

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millstream.common.columns import ColumnMismatchError, null_positions
 from millstream.common.row import Row, RowKind, row_class
-from millstream.common.type_information import TypeInformation, as_type
+from millstream.common.type_information import TypeInformation, as_type, check_type_argument
 from millstream.errors import ProgramError, TypeMismatchError
 
 if TYPE_CHECKING:
@@ -33,11 +33,17 @@ ROW_KIND_COLUMN: Final = "$row_kind"
 _KINDS: Final = tuple(RowKind)
 
 
+def _fields(count: int) -> str:
+    return f"{count} field{'' if count == 1 else 's'}"
+
+
 class CompositeTypeInfo(TypeInformation):
     """What types of several named fields share."""
 
     def __init__(self, names: Sequence[str], types: Sequence[TypeInformation]) -> None:
         self.types = list(types)
+        for kind in self.types:
+            check_type_argument(kind, f"the type of a field of {type(self).__name__}")
         self._names = tuple(names)
         if not self._names or len(self._names) != len(self.types):
             message = (
@@ -155,13 +161,17 @@ class CompositeTypeInfo(TypeInformation):
                 values[position] = None
         return values
 
-    def _check_lengths(self, values: Sequence[Any]) -> None:
-        if set(map(len, values)) <= {len(self._names)}:
-            return
-        for index, value in enumerate(values):
-            if len(value) != len(self._names):
-                reason = f"it has {len(value)} fields instead of {len(self._names)}"
-                raise ColumnMismatchError(index, value, str(self), reason)
+    def _transposed(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
+        """The fields of records that are sequences, all of the right length."""
+        try:
+            columns = list(zip(*values, strict=True))
+        except ValueError:
+            columns = []
+        if len(columns) == len(self._names):
+            return columns
+        index = next(i for i, value in enumerate(values) if len(value) != len(self._names))
+        reason = f"it has {_fields(len(values[index]))} instead of {len(self._names)}"
+        raise ColumnMismatchError(index, values[index], str(self), reason)
 
     def _fields_text(self) -> str:
         pairs = zip(self._names, self.types, strict=True)
@@ -193,8 +203,7 @@ class RowTypeInfo(CompositeTypeInfo):
     def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
         if any(self._needs_care(kind) for kind in set(map(type, values))):
             values = [self._in_order(index, value) for index, value in enumerate(values)]
-        self._check_lengths(values)
-        return list(zip(*values, strict=True))
+        return self._transposed(values)
 
     def _needs_care(self, kind: type) -> bool:
         """Whether values of that class are not simply sequences in the right order."""
@@ -260,8 +269,7 @@ class TupleTypeInfo(CompositeTypeInfo):
             for index, value in enumerate(values):
                 if not isinstance(value, tuple | list):
                     raise ColumnMismatchError(index, value, str(self))
-        self._check_lengths(values)
-        return list(zip(*values, strict=True))
+        return self._transposed(values)
 
     def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
         return list(zip(*columns, strict=True))

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.common.type_information import check_type_argument
+
 if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
 
@@ -32,11 +34,13 @@ class OutputTag:
 
         Raises:
             ValueError: the name is empty or not a string.
+            ProgramError: ``type_info`` is no type.
         """
         if not isinstance(tag_id, str) or not tag_id:
             message = f"the id of an OutputTag must be a string that is not empty, got {tag_id!r}"
             raise ValueError(message)
         self.tag_id = tag_id
+        check_type_argument(type_info, f"the type of OutputTag {tag_id!r}")
         self.type_info = type_info
 
     def __eq__(self, other: object) -> bool:

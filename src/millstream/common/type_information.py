@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millstream.common import pickling
 from millstream.common.columns import ColumnMismatchError, offsets_of, slices_of, values_of
-from millstream.errors import ProgramError, TypeMismatchError
+from millstream.errors import ProgramError, TypeMismatchError, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,8 @@ __all__ = [
     "PickledBytesTypeInfo",
     "PrimitiveArrayTypeInfo",
     "TypeInformation",
+    "check_type_argument",
+    "mismatch_text",
 ]
 
 _LONGEST_REPR: Final = 200
@@ -44,8 +46,9 @@ class TypeInformation(ABC):
 
     Contract:
       1. ``from_arrow(to_arrow(values))`` gives equal values.  (tests)
-      2. ``to_arrow`` raises rather than change a value silently; an ``int`` for a FLOAT or DOUBLE
-         and numpy scalars are the exceptions.  (tests)
+      2. ``to_arrow`` raises rather than change a value silently; an ``int`` for a FLOAT or DOUBLE,
+         a ``bool`` for an integer, 0 and 1 for a BOOLEAN and numpy scalars are the exceptions:
+         they are what PyFlink takes, and equal to what they become.  (tests)
       3. Two types are equal if their ``str`` and their Arrow types are.  (this class)
     """
 
@@ -80,7 +83,7 @@ class TypeInformation(ABC):
         try:
             return self._batch_of(values)
         except ColumnMismatchError as mismatch:
-            raise TypeMismatchError(_message(mismatch, self)) from mismatch.__cause__
+            raise TypeMismatchError(mismatch_text(mismatch, self, values)) from mismatch.__cause__
 
     def from_arrow(self, batch: pa.RecordBatch) -> list[Any]:
         """The records of a batch that ``to_arrow`` made, or one that ``conform`` accepts."""
@@ -135,17 +138,47 @@ class TypeInformation(ABC):
         return str(self)
 
 
-def _message(mismatch: ColumnMismatchError, declared: TypeInformation) -> str:
-    shown = repr(mismatch.value)
-    if len(shown) > _LONGEST_REPR:
-        shown = shown[:_LONGEST_REPR] + "..."
+#: What a mismatch in a stream ends with.
+_ADVICE: Final = "return such a value or declare another output_type"
+
+
+def mismatch_text(
+    mismatch: ColumnMismatchError,
+    declared: TypeInformation,
+    values: Sequence[object],
+    advice: str = _ADVICE,
+) -> str:
+    """What to tell a user: which of ``values``, which field of it, what it is and should be."""
     where = f"value {mismatch.index}" + "".join(f", {field}" for field in mismatch.path)
     reason = f" ({mismatch.reason})" if mismatch.reason else ""
-    whole = f" of the declared type {declared}" if mismatch.path else ""
+    whole = ""
+    if mismatch.path:
+        whole = f" of the declared type {declared}, in record {_shown(values[mismatch.index])}"
     return (
-        f"{where}: {shown} is a {type(mismatch.value).__name__} and does not fit "
-        f"{mismatch.expected}{whole}{reason}; return such a value or declare another output_type"
+        f"{where}: {_shown(mismatch.value)} is {with_article(type(mismatch.value).__name__)} and "
+        f"does not fit {mismatch.expected}{whole}{reason}; {advice}"
     )
+
+
+def check_type_argument(given: object, what: str) -> None:
+    """Refuse what was given for a type and is none; None stands for no type.
+
+    Raises:
+        ProgramError: it is not a TypeInformation.
+    """
+    if given is None or isinstance(given, TypeInformation):
+        return
+    shown = getattr(given, "__qualname__", repr(given))
+    hint = ""
+    if callable(given) and shown.startswith("Types."):
+        hint = f"; write {shown}() with parentheses"
+    message = f"{what} must be a type such as Types.LONG(), not {shown}{hint}"
+    raise ProgramError(message)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_REPR else text[:_LONGEST_REPR] + "..."
 
 
 def as_type(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
@@ -240,6 +273,7 @@ class _SequenceTypeInfo(TypeInformation):
     _nullable_elements: bool = True
 
     def __init__(self, element_type: TypeInformation) -> None:
+        check_type_argument(element_type, "the type of the elements")
         self.elem_type = element_type
 
     @property
@@ -338,6 +372,8 @@ class MapTypeInfo(TypeInformation):
     """A dict whose keys have one type and whose values have one type.  Keys are never None."""
 
     def __init__(self, key_type: TypeInformation, value_type: TypeInformation) -> None:
+        check_type_argument(key_type, "the type of the keys of a map")
+        check_type_argument(value_type, "the type of the values of a map")
         self._key_type = key_type
         self._value_type = value_type
 

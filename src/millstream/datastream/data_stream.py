@@ -21,6 +21,7 @@ from millstream.common.functions import (
     Partitioner,
     ProcessFunction,
 )
+from millstream.common.type_information import check_type_argument
 from millstream.common.types import Types
 from millstream.connectors.sink import Sink
 from millstream.datastream.closeable_iterator import CloseableIterator
@@ -189,6 +190,7 @@ class DataStream(NamedOperator):
             ProgramError: one of the types has no Arrow columns.
         """
         require(func, (), "map_batches")
+        check_type_argument(output_type, "the output_type of map_batches()")
         chosen = self.get_type() if output_type is None else output_type
         for what, type_info in (("the stream", self.get_type()), ("output_type", chosen)):
             if type_info.arrow_schema is None:
@@ -238,6 +240,7 @@ class DataStream(NamedOperator):
         """
         from millstream.datastream.keyed_stream import KeyedStream
 
+        check_type_argument(key_type, "the key_type of key_by()")
         selector = as_key_selector(key_selector, self.get_type())
         partition = self._partition(Partitioning.HASH, key_selector=selector)
         return KeyedStream(self._environment, partition, selector, key_type)
@@ -440,6 +443,7 @@ class DataStream(NamedOperator):
         side_types: dict[str, TypeInformation] | None = None,
     ) -> DataStream:
         """A new operator behind this stream."""
+        check_type_argument(output_type, f"the output_type of {name}")
         transformation = OneInputTransformation(
             id=self._environment.next_id(),
             location=caller_location(),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from millstream.common import options
 from millstream.common.configuration import Configuration
+from millstream.common.type_information import check_type_argument
 from millstream.common.types import Types
 from millstream.connectors.source import Source
 from millstream.datastream.checkpoint_config import CheckpointConfig
@@ -214,6 +215,7 @@ class StreamExecutionEnvironment:
         """
         from millstream.connectors.collection import CollectionSource
 
+        check_type_argument(type_info, "the type_info of from_collection()")
         kind = type_info or Types.PICKLED_BYTE_ARRAY()
         source = CollectionSource(list(collection), kind)
         return self._read("Source: Collection Source", kind, source=source, non_parallel=True)
@@ -288,6 +290,7 @@ class StreamExecutionEnvironment:
         watermark_strategy: WatermarkStrategy | None = None,
         non_parallel: bool = False,
     ) -> DataStream:
+        check_type_argument(output_type, f"the type_info of '{name}'")
         text = Types.STRING()
         dead_letters = Types.ROW_NAMED(["place", "raw", "error"], [text, text, text])
         transformation = SourceTransformation(

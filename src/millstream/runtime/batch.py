@@ -11,6 +11,7 @@ Read next: ``runtime/operator.py``.
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -38,10 +39,11 @@ class Batch:
 
     Invariant: ``_values`` or ``_arrow`` is set, and where both are they say the same.
     Invariant: ``_timestamps`` is None (no record has a timestamp) or as long as the batch.
+    Invariant: ``_given`` is set where ``_values`` came from a program, not from the columns.
     A batch is never changed once emitted: an operator makes a new one.
     """
 
-    __slots__ = ("_arrow", "_timestamps", "_values", "type_info")
+    __slots__ = ("_arrow", "_given", "_timestamps", "_values", "type_info")
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Batch:
         self._values = values
         self._arrow = arrow
         self._timestamps = timestamps
+        self._given = values is not None
 
     def __len__(self) -> int:
         if self._values is not None:
@@ -88,6 +91,24 @@ class Batch:
             self._arrow = self.type_info.to_arrow(self._values or [])
         return self._arrow
 
+    def check(self) -> None:
+        """Hold the values against the declared type, if it has columns: these are made.
+
+        It costs next to nothing, as an exchange or a sink behind finds them made.
+
+        Raises:
+            TypeMismatchError: a value does not fit the declared type.
+        """
+        if self._arrow is None and self.type_info.arrow_schema is not None:
+            self._arrow = self.type_info.to_arrow(self._values or [])
+
+    @property
+    def conformed(self) -> Batch:
+        """The records as a reader behind an exchange sees them, where 1 for a DOUBLE is 1.0."""
+        if not self._given or self.type_info.arrow_schema is None:
+            return self
+        return Batch(self.type_info, arrow=self.arrow, timestamps=self._timestamps)
+
     @property
     def timestamp_list(self) -> list[int]:
         """The timestamps as Python integers, in milliseconds."""
@@ -114,7 +135,29 @@ class Batch:
 
     def with_timestamps(self, timestamps: list[int] | NDArray[np.int64] | None) -> Batch:
         """The same records with other timestamps."""
-        return Batch(self.type_info, values=self._values, arrow=self._arrow, timestamps=timestamps)
+        return self._like(self._values, self._arrow, timestamps)
+
+    def filter(self, mask: list[bool]) -> Batch:
+        """The records for which ``mask`` is true, in order."""
+        timestamps = self._timestamps
+        if isinstance(timestamps, np.ndarray):
+            timestamps = timestamps[np.array(mask)]
+        elif timestamps is not None:
+            timestamps = list(compress(timestamps, mask))
+        values = None if self._values is None else list(compress(self._values, mask))
+        arrow = None if self._arrow is None else self._arrow.filter(pa.array(mask, pa.bool_()))
+        return self._like(values, arrow, timestamps)
+
+    def _like(
+        self,
+        values: list[object] | None,
+        arrow: pa.RecordBatch | None,
+        timestamps: list[int] | NDArray[np.int64] | None,
+    ) -> Batch:
+        """Records out of this batch, which are checked if these are."""
+        made = Batch(self.type_info, values=values, arrow=arrow, timestamps=timestamps)
+        made._given = self._given and values is not None
+        return made
 
     def slice(self, start: int, stop: int) -> Batch:
         """The records ``[start, stop)``; itself if these are all."""
@@ -122,11 +165,9 @@ class Batch:
             return self
         stamps = self._timestamps
         timestamps = None if stamps is None else stamps[start:stop]
-        if self._arrow is not None:
-            values = None if self._values is None else self._values[start:stop]
-            part = self._arrow.slice(start, stop - start)
-            return Batch(self.type_info, values=values, arrow=part, timestamps=timestamps)
-        return Batch(self.type_info, values=self.values[start:stop], timestamps=timestamps)
+        values = None if self._values is None else self._values[start:stop]
+        part = None if self._arrow is None else self._arrow.slice(start, stop - start)
+        return self._like(values, part, timestamps)
 
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Batch:
         """The records at ``indices``, in that order."""
@@ -139,4 +180,4 @@ class Batch:
             return Batch(self.type_info, arrow=taken, timestamps=timestamps)
         values = self.values
         picked = [values[i] for i in positions.tolist()]
-        return Batch(self.type_info, values=picked, timestamps=timestamps)
+        return self._like(picked, None, timestamps)

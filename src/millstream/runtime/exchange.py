@@ -101,7 +101,7 @@ class ExchangeWriter:
         if len(batch) == 0:
             return
         if self._combiner is not None:
-            self._combiner.process_batch(batch)
+            self._combiner.process_batch(batch.conformed)
         else:
             self.route(batch)
 

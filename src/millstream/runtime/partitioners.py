@@ -79,7 +79,9 @@ class _HashPartitioner:
                 groups = key_groups_of_array(column, self._max_parallelism).astype(np.int64)
                 return groups * self._parallelism // self._max_parallelism
         known = self._known.get
-        keys = list(map(self._selector, batch.values))
+        # Keys are those of the record as its reader will see it, where 1 for a DOUBLE is 1.0: both
+        # sides must agree to which key group it belongs.
+        keys = list(map(self._selector, batch.conformed.values))
         chosen = [known(key, -1) if type(key) is int or type(key) is str else -1 for key in keys]
         if -1 in chosen:
             self._fill(keys, chosen)
@@ -157,7 +159,9 @@ class _Custom:
 
     def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
         count = self._parallelism
-        chosen = [self._partitioner(self._selector(value), count) for value in batch.values]
+        chosen = [
+            self._partitioner(self._selector(value), count) for value in batch.conformed.values
+        ]
         for subtask in chosen:
             if not 0 <= subtask < count:
                 message = f"the partitioner chose subtask {subtask} of {count}"

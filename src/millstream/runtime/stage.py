@@ -20,6 +20,7 @@ from millstream.runtime.operator import OperatorContext
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.partitioners import create_partitioner
 from millstream.runtime.time_origin import time_origins
+from millstream.runtime.user_code import check_output
 
 if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
@@ -65,7 +66,8 @@ class ChainedInput:
 class NodeOutput:
     """The ``Output`` of one operator: all its edges, main and side."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: OperatorContext | None = None) -> None:
+        self._context = context
         self.main: list[ChainedInput | ExchangeWriter] = []
         self.side: dict[str, list[ChainedInput | ExchangeWriter]] = {}
         #: What receivers know: the last watermark and status sent (or restored).
@@ -79,12 +81,16 @@ class NodeOutput:
         return [*self.main, *(receiver for many in self.side.values() for receiver in many)]
 
     def emit(self, batch: Batch) -> None:
-        """Send records on the main output."""
+        """Send records on the main output, if they are of the declared type."""
+        if self._context is not None:
+            check_output(self._context, batch)
         for receiver in self.main:
             receiver.emit(batch)
 
     def emit_side(self, tag: str, batch: Batch) -> None:
-        """Send records on a side output."""
+        """Send records on a side output, if they are of its declared type."""
+        if self._context is not None:
+            check_output(self._context, batch, tag)
         receivers = self.side.get(tag, ())
         if not receivers:
             self.unread += len(batch)
@@ -129,7 +135,7 @@ class StageInstance:
         self.watermarks: dict[int, int] = {}
         for node in self.nodes:
             self.operators[node.id] = self._create(node)
-            self.outputs[node.id] = NodeOutput()
+            self.outputs[node.id] = NodeOutput(self._context(node))
         for node in self.nodes:
             self._wire(node)
 

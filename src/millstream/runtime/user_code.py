@@ -20,20 +20,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.common.functions import Function
-from millstream.errors import MillstreamError, ProgramError, UserFunctionError
+from millstream.errors import (
+    MillstreamError,
+    ProgramError,
+    TypeMismatchError,
+    UserFunctionError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from millstream.runtime.batch import Batch
     from millstream.runtime.operator import OperatorContext
 
-__all__ = ["NO_RECORD", "bound_method", "index_reached", "private_copy", "short_repr", "user_error"]
+__all__ = [
+    "NO_RECORD",
+    "bound_method",
+    "check_output",
+    "index_reached",
+    "located",
+    "private_copy",
+    "short_repr",
+    "user_error",
+]
 
 #: Stands for "there was no record" (None may be a record).
 NO_RECORD: Final = object()
 
 _PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parent.parent)
 _LONGEST_RECORD: Final = 200
+_LOCATED: Final = "_located"
 
 
 def private_copy(function: Any) -> Any:  # noqa: ANN401 - whatever the user gave
@@ -90,18 +106,45 @@ def user_error(
         doing: What was going on: "processing", "the timer for 1000 of".
         key: The key at hand, if there was one.
     """
-    if isinstance(error, MillstreamError):
-        return error  # ours already, with its own message (a nested call, a type mismatch)
+    if isinstance(error, UserFunctionError) or getattr(error, _LOCATED, False):
+        return error  # type: ignore[return-value] # of an operator behind, or a nested call
+    own = isinstance(error, MillstreamError)  # what a function asked of us was refused
     parts = [f"operator {context.name!r} ({context.location}) failed while {doing}"]
     if record is not NO_RECORD:
         parts.append(f" record {short_repr(record)}")
     if key is not NO_RECORD:
         parts.append(f" (key {short_repr(key)})")
-    parts.append(f": {type(error).__name__}: {error}")
+    parts.append(f": {error}" if own else f": {type(error).__name__}: {error}")
     place = _user_frame(error)
     if place is not None:
         parts.append(f"\n  at {place}")
-    return UserFunctionError("".join(parts))
+    kind = type(error) if isinstance(error, MillstreamError) else UserFunctionError
+    return located(kind("".join(parts)))
+
+
+def located(error: MillstreamError) -> MillstreamError:
+    """Mark an error whose message says where in the program it comes from; returns it."""
+    setattr(error, _LOCATED, True)
+    return error
+
+
+def check_output(context: OperatorContext, batch: Batch, tag: str | None = None) -> None:
+    """Hold what an operator emits against the type declared for it.
+
+    Args:
+        context: Names the operator.
+        batch: What it emits.
+        tag: The side output that it goes to; None: the main output.
+
+    Raises:
+        TypeMismatchError: a record does not fit; names operator, record, field and type.
+    """
+    try:
+        batch.check()
+    except TypeMismatchError as error:
+        output = "" if tag is None else f"side output {tag!r} of "
+        message = f"{output}operator {context.name!r} ({context.location}): {error}"
+        raise located(TypeMismatchError(message)) from error
 
 
 def short_repr(value: object) -> str:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, cast
 
+from millstream.common.type_information import check_type_argument
 from millstream.errors import ProgramError
+from millstream.state.typed_state import CheckedAggregate, checked_reduce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,6 +231,7 @@ class StateDescriptor:
         if not isinstance(name, str) or not name:
             message = f"the name of a state must be a string of some length, not {name!r}"
             raise ProgramError(message)
+        check_type_argument(type_info, f"the type of state {name!r}")
         self.name = name
         self.type_info = type_info
         self._ttl_config: StateTtlConfig | None = None
@@ -281,6 +284,7 @@ class MapStateDescriptor(StateDescriptor):
     ) -> None:
         """Name the state; the types of map keys and values may be left out."""
         super().__init__(name, value_type_info)
+        check_type_argument(key_type_info, f"the type of the map keys of state {name!r}")
         self.key_type_info = key_type_info
 
 
@@ -315,9 +319,10 @@ class ReducingStateDescriptor(StateDescriptor):
 
     @property
     def reduce(self) -> Callable[[object, object], object]:
-        """The function as a plain callable."""
+        """The function as a plain callable, its results held to the declared type."""
         function = getattr(self._reduce_function, "reduce", self._reduce_function)
-        return cast("Callable[[object, object], object]", function)
+        reduce = cast("Callable[[object, object], object]", function)
+        return checked_reduce(reduce, self.type_info, self.name)
 
 
 class AggregatingStateDescriptor(StateDescriptor):
@@ -351,3 +356,10 @@ class AggregatingStateDescriptor(StateDescriptor):
     def get_agg_function(self) -> AggregateFunctionLike:
         """The function as it was given."""
         return self._agg_function
+
+    @property
+    def aggregate(self) -> AggregateFunctionLike:
+        """The function, its accumulators held to the declared type."""
+        if self.type_info is None:
+            return self._agg_function
+        return CheckedAggregate(self._agg_function, self.type_info, self.name)

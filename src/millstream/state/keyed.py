@@ -37,6 +37,7 @@ from millstream.state.ttl import (
     TtlReducingState,
     TtlValueState,
 )
+from millstream.state.typed_state import hold_to_types
 from millstream.state.value_state import (
     KeyedAggregatingState,
     KeyedReducingState,
@@ -412,8 +413,9 @@ class KeyedState:
             raise ProgramError(message)
         return self._handles[descriptor.name]
 
-    def _keep(self, descriptor: StateDescriptor, handle: State) -> None:
-        self._handles[descriptor.name] = handle
+    def _keep(self, descriptor: StateDescriptor, handle: State) -> State:
+        held = self._handles[descriptor.name] = hold_to_types(handle, descriptor)
+        return held
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
         """The handle of a value state; the same one for the same name."""
@@ -422,7 +424,7 @@ class KeyedState:
             plain = self._register(KeyedValueState(self, descriptor))
             ttl = descriptor.ttl_config
             known = plain if ttl is None else TtlValueState(self, plain, ttl)
-            self._keep(descriptor, known)
+            known = self._keep(descriptor, known)
         return cast("ValueState", known)
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
@@ -432,7 +434,7 @@ class KeyedState:
             plain = self._register(KeyedListState(self, descriptor))
             ttl = descriptor.ttl_config
             known = plain if ttl is None else TtlListState(self, plain, ttl)
-            self._keep(descriptor, known)
+            known = self._keep(descriptor, known)
         return cast("ListState", known)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
@@ -442,7 +444,7 @@ class KeyedState:
             plain = self._register(KeyedMapState(self, descriptor))
             ttl = descriptor.ttl_config
             known = plain if ttl is None else TtlMapState(self, plain, ttl)
-            self._keep(descriptor, known)
+            known = self._keep(descriptor, known)
         return cast("MapState", known)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
@@ -455,7 +457,7 @@ class KeyedState:
             else:
                 inner = self._register(KeyedValueState(self, descriptor))
                 known = TtlReducingState(self, inner, ttl, descriptor.reduce)
-            self._keep(descriptor, known)
+            known = self._keep(descriptor, known)
         return cast("ReducingState", known)
 
     def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
@@ -467,6 +469,6 @@ class KeyedState:
                 known = self._register(KeyedAggregatingState(self, descriptor))
             else:
                 inner = self._register(KeyedValueState(self, descriptor))
-                known = TtlAggregatingState(self, inner, ttl, descriptor.get_agg_function())
-            self._keep(descriptor, known)
+                known = TtlAggregatingState(self, inner, ttl, descriptor.aggregate)
+            known = self._keep(descriptor, known)
         return cast("AggregatingState", known)

@@ -17,7 +17,7 @@ from millstream.state.handles import AggregatingState, ReducingState, ValueState
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from millstream.state.descriptors import (
         AggregatingStateDescriptor,
@@ -123,6 +123,26 @@ class KeyedValueState(SingleValue, ValueState[Any]):
         self.cache[key] = value
         self.dirty.add(key)
 
+    def checked_update(
+        self, fits: Callable[[Any], bool], refuse: Callable[[Any], None]
+    ) -> Callable[[Any], None]:
+        """``update`` for values that are checked first, in one call: it is in the hot loop.
+
+        Args:
+            fits: whether a value may be written.
+            refuse: raises for one that does not fit, if it really does not.
+        """
+        keyed, cache, add = self.keyed, self.cache, self.dirty.add  # which stay the same objects
+
+        def update(value: Any) -> None:  # noqa: ANN401
+            if not fits(value):
+                refuse(value)
+            key = keyed.cache_key
+            cache[key] = value
+            add(key)
+
+        return update
+
     def clear(self) -> None:
         """Remove the value of the current key."""
         self.put(None)
@@ -166,7 +186,7 @@ class KeyedAggregatingState(SingleValue, AggregatingState[Any, Any]):
 
     def __init__(self, keyed: KeyedState, descriptor: AggregatingStateDescriptor) -> None:
         super().__init__(keyed, descriptor)
-        self._function = descriptor.get_agg_function()
+        self._function = descriptor.aggregate
 
     def accumulator(self) -> Any:  # noqa: ANN401
         """Return the accumulator of the current key, None if nothing was added."""

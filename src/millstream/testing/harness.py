@@ -24,6 +24,7 @@ from millstream.common.configuration import Configuration
 from millstream.common.types import Types
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.operator import EpochContext, OperatorContext
+from millstream.runtime.user_code import check_output
 from millstream.testing.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ class _Recorder:
         self._harness = harness
 
     def emit(self, batch: Batch) -> None:
+        check_output(self._harness.context, batch)
         records = list(zip(batch.values, batch.timestamp_list, strict=True))
         self._harness.batches.append(batch)
         self._harness.records.extend(records)
         self._harness.events.extend(("record", *record) for record in records)
 
     def emit_side(self, tag: str, batch: Batch) -> None:
+        check_output(self._harness.context, batch, tag)
         records = list(zip(batch.values, batch.timestamp_list, strict=True))
         self._harness.side_records.setdefault(tag, []).extend(records)
 

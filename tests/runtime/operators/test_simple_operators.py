@@ -106,7 +106,7 @@ def test_filter(columnar: bool) -> None:
     harness.process_all([1, 3], [9, 9], columnar=columnar)
     harness.process_all([6, 8], columnar=columnar)
     assert harness.records == [(2, 6), (4, 8), (6, MIN_TIMESTAMP), (8, MIN_TIMESTAMP)]
-    assert all(batch.is_columnar is columnar for batch in harness.batches)
+    assert all(batch.is_columnar for batch in harness.batches)
     assert harness.batches[0].arrow.column(0).to_pylist() == [2, 4]
 
 

@@ -11,17 +11,13 @@ Read next: ``runtime/operators/process.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import pyarrow as pa
-
-from millstream.runtime.batch import Batch
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, index_reached, user_error
 
 if TYPE_CHECKING:
+    from millstream.runtime.batch import Batch
     from millstream.runtime.operator import Operator
 
 __all__ = ["FilterFactory", "FilterOperator"]
@@ -46,21 +42,10 @@ class FilterOperator(FunctionOperator):
         except Exception as error:
             record = values[index_reached(iterator, values)]
             raise user_error(self.context, error, record) from error
-        kept = list(compress(values, mask))
-        if len(kept) == len(values):
+        if all(mask):
             self.emit(batch)
-        elif kept:
-            self.emit(self._shortened(batch, kept, mask))
-
-    @staticmethod
-    def _shortened(batch: Batch, kept: list[object], mask: list[bool]) -> Batch:
-        timestamps = batch.raw_timestamps
-        if isinstance(timestamps, np.ndarray):
-            timestamps = timestamps[np.array(mask)]
-        elif timestamps is not None:
-            timestamps = list(compress(timestamps, mask))
-        arrow = batch.arrow.filter(pa.array(mask, pa.bool_())) if batch.is_columnar else None
-        return Batch(batch.type_info, values=kept, arrow=arrow, timestamps=timestamps)
+        elif any(mask):
+            self.emit(batch.filter(mask))
 
 
 @dataclass

@@ -20,6 +20,7 @@ from millstream.runtime.operators.window_state import handle_of
 from millstream.state.descriptors import StateDescriptor
 from millstream.state.key_codec import CacheKey
 from millstream.state.serializers import dumps, loads
+from millstream.state.typed_state import hold_to_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -172,7 +173,8 @@ class NamespacedStates(KeyedStateStore):
         name = f"\0{self._prefix}:{descriptor.kind}:{descriptor.name}"
         values = NamespacedValues(self._keyed, name)
         self._keyed.add_state(values)
-        known = (descriptor, handle_of(_Entry(self, values), descriptor), values)
+        handle = hold_to_types(handle_of(_Entry(self, values), descriptor), descriptor)
+        known = (descriptor, handle, values)
         self._handles[descriptor.name] = known
         return known
 

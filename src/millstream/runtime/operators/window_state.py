@@ -29,6 +29,7 @@ from millstream.state.handles import (
     State,
     ValueState,
 )
+from millstream.state.typed_state import hold_to_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +66,7 @@ def handle_of(entry: Entry, descriptor: StateDescriptor) -> State:
     if isinstance(descriptor, ReducingStateDescriptor):
         return _Reducing(entry, descriptor.reduce)
     if isinstance(descriptor, AggregatingStateDescriptor):
-        return _Aggregating(entry, descriptor.get_agg_function())
+        return _Aggregating(entry, descriptor.aggregate)
     message = f"{descriptor!r} is not a state descriptor"
     raise ProgramError(message)
 
@@ -85,25 +86,27 @@ class WindowStateStore(KeyedStateStore):
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """Return the handle of a single value."""
-        return _Value(self._entry(state_descriptor))
+        return hold_to_types(_Value(self._entry(state_descriptor)), state_descriptor)
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """Return the handle of a list."""
-        return _List(self._entry(state_descriptor))
+        return hold_to_types(_List(self._entry(state_descriptor)), state_descriptor)
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
         """Return the handle of a map."""
-        return _Map(self._entry(state_descriptor))
+        return hold_to_types(_Map(self._entry(state_descriptor)), state_descriptor)
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         """Return the handle of a reduced value."""
-        return _Reducing(self._entry(state_descriptor), state_descriptor.reduce)
+        return hold_to_types(
+            _Reducing(self._entry(state_descriptor), state_descriptor.reduce), state_descriptor
+        )
 
     def get_aggregating_state(
         self, state_descriptor: AggregatingStateDescriptor
     ) -> AggregatingState[Any, Any]:
         """Return the handle of an accumulator."""
-        return _Aggregating(self._entry(state_descriptor), state_descriptor.get_agg_function())
+        return _Aggregating(self._entry(state_descriptor), state_descriptor.aggregate)
 
 
 class _Entry:
