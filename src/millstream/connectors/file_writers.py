@@ -27,7 +27,7 @@ from millstream.common.row import Row
 from millstream.common.serialization import Encoder, SimpleStringEncoder
 from millstream.connectors.json_text import json_column, json_lines, json_text
 from millstream.connectors.text_values import texts_of_batch
-from millstream.errors import PermanentSinkError
+from millstream.errors import MillstreamError, PermanentSinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -378,8 +378,16 @@ class _EncoderWriter(BulkWriter):
 
     def write(self, batch: Batch) -> None:
         plain = isinstance(self._encoder, SimpleStringEncoder)
-        for value in texts_of_batch(batch) if plain else batch.values:
-            self._encoder.encode(value, self._stream)
+        values = texts_of_batch(batch) if plain else batch.values
+        value: object = None
+        try:
+            for value in values:
+                self._encoder.encode(value, self._stream)
+        except (OSError, MillstreamError):
+            raise  # of the file, not of the encoder
+        except Exception as error:
+            message = f"record {value!r:.200} cannot be encoded: {type(error).__name__}: {error}"
+            raise PermanentSinkError(message) from error
 
     def finish(self) -> None:
         pass

@@ -358,8 +358,23 @@ class DataStream(NamedOperator):
         """Send each record to a random subtask."""
         return self._partitioned(Partitioning.SHUFFLE)
 
-    def broadcast(self) -> DataStream:
-        """Send every record to every subtask."""
+    def broadcast(self, *broadcast_state_descriptors: object) -> DataStream:
+        """Send every record to every subtask.
+
+        Args:
+            broadcast_state_descriptors: of broadcast state, which is not there yet.
+
+        Raises:
+            ProgramError: a descriptor was given.
+        """
+        if any(descriptor is not None for descriptor in broadcast_state_descriptors):
+            message = (
+                "broadcast(descriptor): broadcast state is not there yet. Where the records that "
+                "are to be shared have a key in common with the others, key both streams by it, "
+                "connect() them and keep the shared ones in the state of a KeyedCoProcessFunction. "
+                "broadcast() without a descriptor sends every record to every subtask"
+            )
+            raise ProgramError(message)
         return self._partitioned(Partitioning.BROADCAST)
 
     def global_(self) -> DataStream:

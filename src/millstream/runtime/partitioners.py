@@ -16,6 +16,7 @@ from millstream.common.field_access import field_of
 from millstream.errors import ProgramError
 from millstream.graph.model import Partitioning
 from millstream.runtime.operators.window_partials import is_partial, key_groups_of_partials
+from millstream.runtime.user_code import keys_of, user_error
 from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from millstream.graph.model import StreamEdge
     from millstream.runtime.batch import Batch
+    from millstream.runtime.operator import OperatorContext
 
 __all__ = ["Partitioner", "create_partitioner", "key_column"]
 
@@ -55,9 +57,14 @@ class _HashPartitioner:
     """By key group, as Flink: stable over processes, machines and parallelisms."""
 
     def __init__(
-        self, selector: Callable[[object], object], parallelism: int, max_parallelism: int
+        self,
+        selector: Callable[[object], object],
+        parallelism: int,
+        max_parallelism: int,
+        reader: OperatorContext,
     ) -> None:
         self._selector = selector
+        self._reader = reader
         self._field = field_of(selector)
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
@@ -81,7 +88,7 @@ class _HashPartitioner:
         known = self._known.get
         # Keys are those of the record as its reader will see it, where 1 for a DOUBLE is 1.0: both
         # sides must agree to which key group it belongs.
-        keys = list(map(self._selector, batch.conformed.values))
+        keys = keys_of(batch.conformed.values, self._selector, self._reader)
         chosen = [known(key, -1) if type(key) is int or type(key) is str else -1 for key in keys]
         if -1 in chosen:
             self._fill(keys, chosen)
@@ -149,38 +156,57 @@ class _Broadcast:
 class _Custom:
     """CUSTOM: the user's partitioner on the user's key."""
 
-    def __init__(self, edge: StreamEdge, parallelism: int) -> None:
+    def __init__(self, edge: StreamEdge, parallelism: int, reader: OperatorContext) -> None:
         if edge.partitioner is None:
             message = "a custom partitioning needs a partitioner"
             raise ProgramError(message)
         self._partitioner = edge.partitioner
         self._selector = edge.key_selector or (lambda value: value)
         self._parallelism = parallelism
+        self._reader = reader
 
     def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
-        count = self._parallelism
-        chosen = [
-            self._partitioner(self._selector(value), count) for value in batch.conformed.values
-        ]
-        for subtask in chosen:
-            if not 0 <= subtask < count:
-                message = f"the partitioner chose subtask {subtask} of {count}"
-                raise ProgramError(message)
+        values = batch.conformed.values
+        keys = keys_of(values, self._selector, self._reader, "partition_custom")
+        chosen: list[int] = []
+        try:
+            for key in keys:  # one by one: how many were chosen tells which record it was
+                subtask = self._checked(self._partitioner(key, self._parallelism))
+                chosen.append(subtask)
+        except Exception as error:
+            record = values[len(chosen)]
+            doing = "choosing the subtask (partition_custom) of"
+            raise user_error(self._reader, error, record, doing=doing) from error
         return np.asarray(chosen, dtype=np.int64)
+
+    def _checked(self, subtask: object) -> int:
+        if isinstance(subtask, int | np.integer) and 0 <= subtask < self._parallelism:
+            return int(subtask)
+        last = self._parallelism - 1
+        message = f"the partitioner returned {subtask!r}, not a number from 0 to {last}"
+        raise ProgramError(message)
 
 
 def create_partitioner(
-    edge: StreamEdge, subtask: int, source_parallelism: int, parallelism: int, max_parallelism: int
+    edge: StreamEdge, subtask: int, source_parallelism: int, reader: OperatorContext
 ) -> Partitioner:
-    """The partitioner of ``edge`` as seen from one producing subtask."""
+    """The partitioner of ``edge`` as seen from one producing subtask.
+
+    Args:
+        edge: Says how to partition, and has the user's functions.
+        subtask: The producing subtask.
+        source_parallelism: How many of them there are.
+        reader: The operator that the edge leads to; messages name it.
+    """
+    parallelism, max_parallelism = reader.parallelism, reader.max_parallelism
     kind = edge.partitioning
     if kind is Partitioning.HASH:
         if edge.key_selector is None:
             message = "a keyed edge needs a key selector"
             raise ProgramError(message)
-        return _HashPartitioner(edge.key_selector, parallelism, max_parallelism)
+        return _HashPartitioner(edge.key_selector, parallelism, max_parallelism, reader)
     if kind is Partitioning.CUSTOM:
-        return _Custom(edge, parallelism)
+        return _Custom(edge, parallelism, reader)
     others: dict[Partitioning, Callable[[], Partitioner]] = {
         Partitioning.FORWARD: lambda: _SameSubtask(subtask % parallelism),
         Partitioning.GLOBAL: lambda: _SameSubtask(0),

@@ -166,13 +166,12 @@ class StageInstance:
 
     def _exchange(self, node: StreamNode, edge: StreamEdge) -> ExchangeWriter:
         target = self.graph.nodes[edge.target]
-        partitioner = create_partitioner(
-            edge, self.subtask, node.parallelism, target.parallelism, target.max_parallelism
-        )
+        reader = self._context(target)
+        partitioner = create_partitioner(edge, self.subtask, node.parallelism, reader)
         combiner: CombinerOperator | None = None
         if edge.combiner is not None:
             combiner = cast("CombinerOperator", edge.combiner.create())
-            combiner.setup(self._context(target), NodeOutput())
+            combiner.setup(reader, NodeOutput())
         level = self._levels[edge.target]
         writer = ExchangeWriter(edge, level, target.parallelism, partitioner, self.outbox, combiner)
         source = self.graph.nodes[edge.source]

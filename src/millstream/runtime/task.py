@@ -33,7 +33,7 @@ from millstream.common import options
 from millstream.common.pickling import dumps, loads
 from millstream.common.watermark_strategy import TimeOrigin
 from millstream.crash_points import crash_point
-from millstream.errors import SourceError
+from millstream.errors import MillstreamError, SourceError
 from millstream.graph.validation import connector_place, naming
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.exchange import WatermarkValve
@@ -49,6 +49,7 @@ from millstream.runtime.frames import (
 )
 from millstream.runtime.operator import EpochContext, OperatorSnapshot
 from millstream.runtime.time_origin import is_per_channel
+from millstream.runtime.user_code import cause_of
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
 
@@ -330,8 +331,15 @@ class Task:
             batches = node.source.read(assignment.split, assignment.start, assignment.stop)
             place = connector_place(node)
             while True:
-                with naming(place):
-                    found = next(batches, None)
+                try:
+                    with naming(place):
+                        found = next(batches, None)
+                except MillstreamError:
+                    raise
+                except Exception as error:
+                    message = f"{place} failed while reading split {assignment.split.id!r}"
+                    msg = f"{message}: {cause_of(error)}"
+                    raise SourceError(msg) from error
                 if found is None:
                     return
                 yield from found.cut(self._batch_size)

@@ -36,12 +36,15 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_RECORD",
     "bound_method",
+    "cause_of",
     "check_output",
     "index_reached",
+    "keys_of",
     "located",
     "private_copy",
     "short_repr",
     "user_error",
+    "user_line",
 ]
 
 #: Stands for "there was no record" (None may be a record).
@@ -89,6 +92,31 @@ def index_reached(iterator: Iterator[object], values: Sequence[object]) -> int:
     return max(0, len(values) - length_hint(iterator) - 1)
 
 
+def keys_of(
+    values: Sequence[Any],
+    selector: Callable[[Any], Any],
+    context: OperatorContext,
+    method: str = "key_by",
+) -> list[Any]:
+    """Take the key of each record.
+
+    Args:
+        values: The records.
+        selector: The user's function.
+        context: Names the operator that is behind the key.
+        method: What the program called to have keys taken.
+
+    Raises:
+        UserFunctionError: The selector raised; names the record.
+    """
+    iterator = iter(values)
+    try:
+        return list(map(selector, iterator))
+    except Exception as error:
+        record = values[index_reached(iterator, values)]
+        raise user_error(context, error, record, doing=f"taking the key ({method}) of") from error
+
+
 def user_error(
     context: OperatorContext,
     error: BaseException,
@@ -115,7 +143,7 @@ def user_error(
     if key is not NO_RECORD:
         parts.append(f" (key {short_repr(key)})")
     parts.append(f": {error}" if own else f": {type(error).__name__}: {error}")
-    place = _user_frame(error)
+    place = user_line(error)
     if place is not None:
         parts.append(f"\n  at {place}")
     kind = type(error) if isinstance(error, MillstreamError) else UserFunctionError
@@ -158,8 +186,18 @@ def short_repr(value: object) -> str:
     return text
 
 
-def _user_frame(error: BaseException) -> str | None:
-    """Where user code raised: the last frame that lies outside this package and libraries."""
+def cause_of(error: BaseException) -> str:
+    """An exception of the user's code in words: its type, its text, the line that raised it."""
+    line = user_line(error)
+    return f"{type(error).__name__}: {error}" + ("" if line is None else f"\n  at {line}")
+
+
+def user_line(error: BaseException) -> str | None:
+    """Where user code raised: the last frame that lies outside this package and libraries.
+
+    Returns:
+        "/path/job.py:12 in function: the line"; None if no such frame is there.
+    """
     frames = traceback.extract_tb(error.__traceback__, limit=-50)
     outside = [f for f in frames if not f.filename.startswith(_PACKAGE_DIRECTORY)]
     own = [f for f in outside if "site-packages" not in f.filename] or outside

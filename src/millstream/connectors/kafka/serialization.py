@@ -79,7 +79,8 @@ class KafkaRecordSerializationSchema:
         if self._key is not None:
             fields["key"] = self._serialized(self._key, batch, records, "key")
         if self._headers is not None:
-            fields["headers"] = [list(self._headers(value)) for value in records()]
+            provide = self._headers
+            fields["headers"] = self._each(lambda v: list(provide(v)), records(), "headers")
         times = batch.timestamp_list
         have_time = [at for at, time in enumerate(times) if time > 0]
         if len(have_time) == len(batch):
@@ -91,8 +92,9 @@ class KafkaRecordSerializationSchema:
         if self._selector is None:
             return {str(self.topic): made}
         by_topic: dict[str, list[dict[str, Any]]] = {}
-        for message, value in zip(made, records(), strict=True):
-            by_topic.setdefault(self._selector(value), []).append(message)
+        topics = self._each(self._selector, records(), "topic")
+        for message, topic in zip(made, topics, strict=True):
+            by_topic.setdefault(topic, []).append(message)
         return by_topic
 
     def _serialized(
@@ -110,12 +112,21 @@ class KafkaRecordSerializationSchema:
             function: Callable[[Any], bytes | None] = schema.serialize
         else:
             function = schema
+        return self._each(function, records(), what)
+
+    def _each(
+        self, function: Callable[[Any], Any], records: Sequence[object], what: str
+    ) -> list[Any]:
+        """Call a function of the user's for each record."""
         value: object = None
         try:
-            return [function(value := each) for each in records()]
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            return [function(value := each) for each in records]
+        except Exception as error:
             where = f" for topic {self.topic!r}" if self.topic is not None else ""
-            message = f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: {error}"
+            message = (
+                f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: "
+                f"{type(error).__name__}: {error}"
+            )
             raise SinkError(message) from error
 
 

@@ -17,7 +17,7 @@ from millstream.common.field_access import column_of, field_of
 from millstream.errors import StateError
 from millstream.runtime.batch import MAX_TIMESTAMP
 from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.user_code import bound_method, index_reached, private_copy, user_error
+from millstream.runtime.user_code import bound_method, keys_of, private_copy
 from millstream.state.key_groups import key_group_range
 from millstream.state.keyed import KeyedState
 
@@ -61,13 +61,7 @@ class KeyExtractor:
         if column is not None and pa.types.is_integer(column.type) and not column.null_count:
             keys: list[Any] = column.to_numpy().tolist()
             return keys
-        values = batch.values
-        iterator = iter(values)
-        try:
-            return list(map(self._select, iterator))
-        except Exception as error:
-            record = values[index_reached(iterator, values)]
-            raise user_error(context, error, record, doing="taking the key (key_by) of") from error
+        return keys_of(batch.values, self._select, context)
 
 
 def store_of(epoch: EpochContext) -> KeyValueStore:

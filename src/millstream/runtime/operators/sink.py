@@ -20,7 +20,7 @@ from millstream.connectors.sink import WriterContext
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SinkError, TypeMismatchError
 from millstream.runtime.operator import Operator, OperatorSnapshot
-from millstream.runtime.user_code import private_copy
+from millstream.runtime.user_code import private_copy, user_line
 
 if TYPE_CHECKING:
     from millstream.connectors.sink import Sink, SinkWriter
@@ -136,11 +136,14 @@ class SinkOperator(Operator):
             f"sink {context.name!r} ({context.location}{uid}) failed while {doing} in"
             f" epoch {epoch}, subtask {context.subtask}"
         )
+        # What a serializer, an assigner of buckets or another function of the user's raised.
+        line = user_line(error.__cause__ or error)
+        at = "" if line is None else f"\n  at {line}"
         if not isinstance(error, SinkError):
-            return sink_error(f"{place}: {type(error).__name__}: {error}", error)
+            return sink_error(f"{place}: {type(error).__name__}: {error}{at}", error)
         # Writers say where they are, too.
         told = str(error) if where is None else str(error).removeprefix(f"{where.place}: ")
-        return type(error)(f"{place}: {told}")
+        return type(error)(f"{place}: {told}{at}")
 
 
 @dataclass

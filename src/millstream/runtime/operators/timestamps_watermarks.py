@@ -111,7 +111,11 @@ class TimestampsWatermarksOperator(Operator):
 
     def begin_epoch(self, epoch: EpochContext) -> None:
         """Restore the generator."""
-        self._generator: WatermarkGenerator = self._strategy.create_generator()
+        try:
+            self._generator: WatermarkGenerator = self._strategy.create_generator()
+        except Exception as error:
+            doing = "making the watermark generator"
+            raise user_error(self.context, error, doing=doing) from error
         self._now = epoch.processing_time
         self._source_idle = epoch.source_idle
         self._records = 0
