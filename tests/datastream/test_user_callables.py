@@ -5,7 +5,8 @@ callable and, where there is one, the record or key: one table of all kinds of c
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -22,7 +23,7 @@ from millstream.common.watermark_strategy import (
 from millstream.connectors.blackhole import BlackholeSink
 from millstream.connectors.data_generator import DataGeneratorSource
 from millstream.connectors.file_sink import BucketAssigner, FileSink
-from millstream.connectors.source import Boundedness, Source, Split
+from millstream.connectors.source import Boundedness, KnownSplits, Source, Split
 from millstream.datastream import (
     AggregateFunction,
     CoFlatMapFunction,
@@ -91,6 +92,10 @@ def windowed(stream: DataStream) -> Any:
     return by_word(stream).window(TumblingEventTimeWindows.of(Time.milliseconds(100)))
 
 
+def aggregated(method: str, stream: DataStream) -> Any:
+    return windowed(stream).aggregate(aggregate(method))
+
+
 class Raising:
     """Makes an instance of a class one of whose methods raises."""
 
@@ -131,8 +136,8 @@ def fire(method: str, **others: Any) -> Any:
     def keep(self: Any, *_: Any) -> Any:
         return TriggerResult.CONTINUE
 
-    body = {"on_element": on_element, "on_event_time": keep, "on_processing_time": keep}
-    body |= {"clear": lambda *_: None, "on_merge": lambda *_: None, "can_merge": lambda _: True}
+    body: dict[str, Any] = {"on_element": on_element, "on_event_time": keep}
+    body |= {"on_processing_time": keep, "clear": keep, "on_merge": keep, "can_merge": keep}
     body |= others | {method: boom}
     return type("RaisingTrigger", (Trigger,), body)()
 
@@ -274,7 +279,7 @@ CASES: dict[str, tuple[str, str, Callable[[DataStream], Any]]] = {
     "partitioner's kind": (
         "Map",
         "('good', 1)",
-        lambda s: s.partition_custom(lambda key, n: "x", lambda v: v[0]).map(lambda v: v),
+        lambda s: s.partition_custom(cast("Any", str.format), lambda v: v[0]).map(lambda v: v),
     ),
     "reduce": ("Reduce", "('good', 2)", lambda s: by_word(s).reduce(boom)),
     "window reduce": ("Tumbling", "('good', 2)", lambda s: windowed(s).reduce(boom)),
@@ -282,7 +287,7 @@ CASES: dict[str, tuple[str, str, Callable[[DataStream], Any]]] = {
         f"window aggregate {method}": (
             "Tumbling",
             "good" if method == "add" else "",
-            lambda s, method=method: windowed(s).aggregate(aggregate(method)),
+            partial(aggregated, method),
         )
         for method in ("create_accumulator", "add", "get_result")
     },
@@ -440,7 +445,7 @@ def test_what_raises_names_operator_line_and_record(
     assert says in message
     if name not in {"partitioner's range", "partitioner's kind"}:
         assert isinstance(caught.value, UserFunctionError)
-        assert "PlantedError: planted" in message
+        assert "PlantedError" in message
         assert re.search(r"at .*test_user_callables.py:\d+ in boom: raise", message)
 
 
@@ -453,16 +458,14 @@ class Reads(Source):
     boundedness = Boundedness.BOUNDED
     produced_type = Types.LONG()
 
-    def discover(self, known: frozenset[str]) -> list[Split]:
-        return [] if known else [Split("all")]
+    def discover(self, known: KnownSplits) -> list[Split]:
+        return [] if "all" in known else [Split("all")]
 
     def end_offset(self, split: Split) -> int:
         return 2
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[Any]:
-        msg = "planted"
-        raise PlantedError(msg)
-        yield
+        yield boom()
 
 
 class Buckets(BucketAssigner):
@@ -489,7 +492,7 @@ def test_what_raises_in_a_sink_names_sink_line_and_record(
         MiniCluster(env.get_job_graph(), tmp_path / "checkpoint").run()
     message = str(caught.value)
     assert re.search(r"sink 'results' \(test_user_callables.py:\d+", message), message
-    assert "PlantedError: planted" in message
+    assert "PlantedError" in message
     assert "'bad', 3" in message or "'good', 1" in message
     assert re.search(r"at .*test_user_callables.py:\d+ in boom: raise", message)
 
@@ -510,5 +513,5 @@ def test_what_raises_in_a_source_names_source_and_line(
         MiniCluster(env.get_job_graph(), tmp_path).run()
     message = str(caught.value)
     assert re.search(r"source 'Source: numbers' \(test_user_callables.py:\d+", message), message
-    assert "PlantedError: planted" in message
-    assert re.search(r"at .*test_user_callables.py:\d+ in (boom|read): raise", message)
+    assert "PlantedError" in message
+    assert re.search(r"at .*test_user_callables.py:\d+ in boom: raise", message)

@@ -359,8 +359,7 @@ class _FileSinkWriter(SinkWriter):
                 return _checked_bucket(assigner.get_bucket_id(value, timestamp))
             return _checked_bucket(assigner(value))
         except Exception as error:
-            told = f"the bucket assigner raised {type(error).__name__}: {error}"
-            what = str(error) if isinstance(error, SinkError) else told
+            what = str(error) if isinstance(error, SinkError) else f"the bucket assigner: {error!r}"
             message = f"{self._base}: no bucket for record {value!r:.500}: {what}"
             raise PermanentSinkError(message) from error
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.common.composite_types import RowTypeInfo
 from millstream.common.row import Row
 from millstream.common.serialization import SerializationSchema
-from millstream.errors import ConfigurationError, SinkError
+from millstream.errors import ConfigurationError, PermanentSinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,7 +127,7 @@ class KafkaRecordSerializationSchema:
                 f"the {what} of record {value!r:.{_SHOWN}} cannot be made{where}: "
                 f"{type(error).__name__}: {error}"
             )
-            raise SinkError(message) from error
+            raise PermanentSinkError(message) from error
 
 
 def _records(batch: Batch) -> Sequence[object]:
