@@ -329,7 +329,8 @@ def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = exactly_once(broker, topic).build()
     sink.validate()
     writer = sink.create_writer(context(1))
-    with pytest.raises(SinkError, match=rf"record 5 cannot be made for topic '{topic}': TypeError: Simple"):
+    says = rf"record 5 cannot be made for topic '{topic}': TypeError: Simple"
+    with pytest.raises(SinkError, match=says):
         writer.write(Batch(Types.LONG(), values=[5]))
     writer.abort()
     writer = sink.create_writer(context(1))
