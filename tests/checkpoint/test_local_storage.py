@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import pickle
 import shutil
@@ -59,13 +60,10 @@ def test_list_names_is_sorted_and_below_the_prefix(storage: LocalStorage) -> Non
     assert list(storage.list_names("nowhere")) == []
 
 
-def test_upload_and_download_are_links_that_survive_deletion(
-    storage: LocalStorage, tmp_path: Path
-) -> None:
+def test_uploads_and_downloads_survive_deletion(storage: LocalStorage, tmp_path: Path) -> None:
     local = tmp_path / "local.sst"
     local.write_bytes(b"content")
     storage.upload(local, "state/u/1")
-    assert local.stat().st_nlink == 2
     with pytest.raises(FileExistsError):
         storage.upload(local, "state/u/1")
     local.unlink()
@@ -77,27 +75,30 @@ def test_upload_and_download_are_links_that_survive_deletion(
         storage.download("state/u/1", back)
     with pytest.raises(FileNotFoundError):
         storage.upload(tmp_path / "none", "state/u/2")
+    assert list(storage.list_names("")) == []
 
 
-def test_upload_and_download_copy_where_links_are_impossible(
-    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_kernel", [True, False])
+def test_what_damages_a_local_file_spares_the_checkpoint(
+    in_kernel: bool, storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = __import__("os").link
+    """A flipped byte is written into the file itself: it must be no hard link."""
+    if not in_kernel:
 
-    def across_file_systems(source: Path, target: Path) -> None:
-        if str(tmp_path / "a") not in str(source) or str(tmp_path / "a") not in str(target):
-            raise OSError(18, "Invalid cross-device link")
-        link(source, target)
+        def refuse(*_: object) -> int:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
 
-    monkeypatch.setattr("os.link", across_file_systems)
-    local = tmp_path / "local.sst"
-    local.write_bytes(b"content")
+        monkeypatch.setattr("os.copy_file_range", refuse)
+    content = bytes(range(256)) * 10_000
+    local, back = tmp_path / "local.sst", tmp_path / "back.sst"
+    local.write_bytes(content)
     storage.upload(local, "state/u/1")
-    with pytest.raises(FileExistsError):
-        storage.upload(local, "state/u/1")
-    assert local.stat().st_nlink == 1
-    storage.download("state/u/1", tmp_path / "back")
-    assert (tmp_path / "back").read_bytes() == b"content"
+    storage.download("state/u/1", back)
+    for path in (local, back):
+        assert path.read_bytes() == content
+        with path.open("r+b") as file:
+            file.write(b"damage")
+    assert storage.read("state/u/1") == content
     assert list(storage.list_names("")) == ["state/u/1"]
 
 

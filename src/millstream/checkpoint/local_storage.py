@@ -47,7 +47,9 @@ __all__ = ["TEMPORARY_DIRECTORY", "LocalStorage"]
 
 #: Where blobs are written before they get their name.
 TEMPORARY_DIRECTORY: Final = "temporary"
-_COPY_BYTES: Final = 1 << 20
+_COPY_BYTES: Final = 1 << 27
+#: Between these two files, or on this system, the kernel does not copy.
+_NO_COPY_IN_KERNEL: Final = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class LocalStorage:
@@ -68,9 +70,7 @@ class LocalStorage:
                 files there.
             fsync: sync files and directories, so that what was written survives a crash of the
                 machine and not only of the process.
-            seal: signs and verifies blobs (``signature.py``); by default neither is done.  Without
-                signatures, uploads and downloads are hard links where that is possible; with them
-                they are copies, which nobody changes who can write here.
+            seal: signs and verifies blobs (``signature.py``); by default neither is done.
 
         Raises:
             ConfigurationError: it is a URI of another scheme.
@@ -78,7 +78,6 @@ class LocalStorage:
         self._root = _path_of(str(directory))
         self._fsync = fsync
         self._seal: Seal = seal or NoSeal()
-        self._links = isinstance(self._seal, NoSeal)
         #: It was seen to exist, by this process or the one that sent the storage here.
         self._seen = False
         #: Directories known to exist, to save a system call per write.
@@ -91,7 +90,6 @@ class LocalStorage:
     def __setstate__(self, state: tuple[Path, bool, bool, Seal]) -> None:
         """Start in a worker with nothing known."""
         self._root, self._fsync, self._seen, self._seal = state
-        self._links = isinstance(self._seal, NoSeal)
         self._known = set()
 
     def __repr__(self) -> str:
@@ -162,13 +160,21 @@ class LocalStorage:
         return self._seal.open(name, stored, self.location)
 
     def upload(self, local: Path, name: str) -> None:
-        """Make ``name`` from a local file that will never change; FileExistsError if it exists."""
+        """Make ``name`` from a local file that will never change; FileExistsError if it exists.
+
+        A copy, also where a hard link is possible: what damages one file must spare the other.
+        """
         target = self._resolve(name)
+
+        def copy(temporary: Path) -> None:
+            with local.open("rb") as content, _create(temporary) as blob:
+                _copy(content, blob)
+                if self._fsync:
+                    os.fsync(blob.fileno())
+
         with self._explained():
-            self._make_directory(target.parent)
-            if not self._link(local, target):
-                self._upload_copy(local, target)
-            self._sync_directory(target.parent)
+            if not self._publish(copy, target):
+                raise FileExistsError(str(target))
 
     def download(self, name: str, local: Path) -> None:
         """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
@@ -176,15 +182,10 @@ class LocalStorage:
         with explained(LOCAL_STATE, local.parent):
             local.parent.mkdir(parents=True, exist_ok=True)
             local.unlink(missing_ok=True)
-        if self._links:
-            # Else: another file system, one without hard links, or no such name.
-            with contextlib.suppress(OSError):
-                os.link(source, local)
-                return
         with self._explained():
             content = source.open("rb")
         with content, explained(LOCAL_STATE, local.parent), _create(local) as copy:
-            shutil.copyfileobj(content, copy, _COPY_BYTES)
+            _copy(content, copy)
 
     def exists(self, name: str) -> bool:
         """Whether there is such a blob."""
@@ -267,35 +268,6 @@ class LocalStorage:
             self._sync_directory(target.parent)
         return True
 
-    def _link(self, local: Path, target: Path) -> bool:
-        """Make ``target`` a hard link of ``local``; False where there can be none."""
-        if not self._links:
-            return False
-        local.chmod(PRIVATE_FILE)
-        self._sync_file(local)
-        try:
-            os.link(local, target)
-        except FileExistsError:
-            raise
-        except FileNotFoundError:
-            if not local.exists():
-                raise
-            return False
-        except OSError:  # another file system, or one without hard links
-            return False
-        return True
-
-    def _upload_copy(self, local: Path, target: Path) -> None:
-        def copy(temporary: Path) -> None:
-            with local.open("rb") as content, _create(temporary) as blob:
-                shutil.copyfileobj(content, blob, _COPY_BYTES)
-                blob.flush()
-                if self._fsync:
-                    os.fsync(blob.fileno())
-
-        if not self._publish(copy, target):
-            raise FileExistsError(str(target))
-
     def _write_file(self, path: Path, content: bytes) -> None:
         try:
             blob = _create(path)
@@ -324,10 +296,6 @@ class LocalStorage:
         if directory == self._root:
             self._seen = True
 
-    def _sync_file(self, path: Path) -> None:
-        if self._fsync:
-            _sync(path, os.O_RDONLY)
-
     def _sync_directory(self, directory: Path) -> None:
         if self._fsync:
             _sync(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -339,6 +307,18 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _copy(content: BinaryIO, copy: BinaryIO) -> None:
+    """Copy a file, in the kernel if possible: some file systems then share the blocks."""
+    try:
+        while os.copy_file_range(content.fileno(), copy.fileno(), _COPY_BYTES):
+            pass
+    except OSError as error:
+        if error.errno not in _NO_COPY_IN_KERNEL:
+            raise
+        shutil.copyfileobj(content, copy, 1 << 20)  # from where it stopped: both have moved
+    copy.flush()
 
 
 def _create(path: Path) -> BinaryIO:
