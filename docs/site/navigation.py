@@ -16,7 +16,8 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 
 #: Pages of docs/ by group, in reading order, without their ``.md``.
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
-    "First steps": ("getting-started", "tutorial", "time", "windows", "aggregates", "joins"),
+    "First steps": ("getting-started", "tutorial", "notebooks"),
+    "Programs": ("time", "windows", "aggregates", "joins"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }
