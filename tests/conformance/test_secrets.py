@@ -35,6 +35,8 @@ SECRET: Final = "hunter2-do-not-show"
 ROW: Final = Types.ROW_NAMED(["a"], [Types.LONG()])
 #: Nobody listens there: what cannot be reached is named, without the password.
 CONNECTION: Final = f"postgresql://me:{SECRET}@127.0.0.1:1/db"
+#: The same in libpq's other form.
+KEYWORDS: Final = f"host=127.0.0.1 port=1 dbname=db user=me password='{SECRET}'"
 LOGIN: Final = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required"
     f' username="me" password="{SECRET}";'
@@ -74,6 +76,8 @@ WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
     "PostgresCommitTableSink": lambda: PostgresSink.commit_table(CONNECTION, "t", type_info=ROW),
     "PostgresUpsertSink": lambda: PostgresSink.upsert(CONNECTION, "t", key=["a"], type_info=ROW),
     "PostgresSource": lambda: PostgresSource(CONNECTION, "SELECT 1 AS a", key="a"),
+    "PostgresSource, keywords": lambda: PostgresSource(KEYWORDS, "SELECT 1 AS a", key="a"),
+    "PostgresUpsertSink, keywords": lambda: PostgresSink.upsert(KEYWORDS, "t", key=["a"]),
 }
 #: Connectors of files, memory and the like, and bases of the user's own.
 WITHOUT_SECRETS: Final = {
@@ -101,7 +105,7 @@ def test_every_connector_is_in_the_table() -> None:
         for each in subclasses(base)
         if each.__module__.startswith(ours)
     }
-    assert found == WITH_SECRETS.keys() | WITHOUT_SECRETS
+    assert found == {name.partition(",")[0] for name in WITH_SECRETS} | WITHOUT_SECRETS
 
 
 def require_no_secret(root: object) -> None:
@@ -164,3 +168,18 @@ def test_neither_errors_nor_plans_show_a_password(name: str) -> None:
     assert SECRET not in explain(graph)
     assert SECRET not in repr(graph)
     assert SECRET not in env.get_execution_plan()
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        f"me:{SECRET}@host",
+        f"postgresql://me:a/{SECRET}@host/db",
+        f"password='{SECRET}",
+        f"postgresql://me:a@{SECRET}@host/db",
+    ],
+)
+def test_what_is_not_a_connection_string_is_not_shown(conninfo: str) -> None:
+    with pytest.raises(MillstreamError, match="not a PostgreSQL connection string") as caught:
+        PostgresSink.two_phase(conninfo, "t")
+    assert SECRET not in str(caught.value)

@@ -127,13 +127,13 @@ class _DuckSession(EmbeddedSession):
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Any:  # noqa: ANN401
         return self._connection.execute(statement, parameters or None)
 
-    def columns(self, table: str) -> list[str]:
-        schema, _, name = table.rpartition(".")
+    def columns(self, table: Sequence[str]) -> list[str]:
+        *schema, name = table
         query = (
             "SELECT column_name FROM duckdb_columns() WHERE database_name = current_database()"
             " AND schema_name = ? AND table_name = ? ORDER BY column_index"
         )
-        found = self.execute(query, (schema or "main", name)).fetchall()
+        found = self.execute(query, (schema[-1] if schema else "main", name)).fetchall()
         return [column for (column,) in found]
 
     def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:

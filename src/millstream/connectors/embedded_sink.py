@@ -32,11 +32,13 @@ from millstream.connectors.pending_files import (
 from millstream.connectors.sink import Sink, SinkWriter
 from millstream.connectors.table_rows import (
     REFUSED,
+    dot_advice,
     first_refused,
     match_columns,
-    quoted,
+    quoted_parts,
     record_text,
     refuse_changes,
+    table_parts,
 )
 from millstream.errors import PermanentSinkError, SinkError
 
@@ -66,8 +68,8 @@ class EmbeddedSession(ABC):
         """Run a statement."""
 
     @abstractmethod
-    def columns(self, table: str) -> list[str]:
-        """The columns of a table, empty if there is none."""
+    def columns(self, table: Sequence[str]) -> list[str]:
+        """The columns of a table, given the parts of its name; empty if there is none."""
 
     @abstractmethod
     def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:
@@ -84,6 +86,10 @@ class EmbeddedDatabase(ABC):
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
         self.timeout = timeout
+
+    def parts(self, table: str) -> list[str]:
+        """The parts of a table's name, as users write it."""
+        return table_parts(table)
 
     @property
     def locked_files(self) -> list[Path]:
@@ -140,6 +146,10 @@ class EmbeddedSink(Sink):
         """Table and file, for messages."""
         return f"table {self.table!r} of {self.database.path}"
 
+    def describe(self) -> str:
+        """The kind of sink, and its table."""
+        return f"{type(self).__name__} {self.table}"
+
     def validate(self) -> None:
         """Check file, table and columns, and make the commit table.
 
@@ -153,7 +163,7 @@ class EmbeddedSink(Sink):
             schema = None if self.type_info is None else self.type_info.arrow_schema
             if schema is not None:
                 self.matched(session, schema.names)
-            elif not session.columns(self.table):
+            elif not session.columns(self.database.parts(self.table)):
                 self.matched(session, [])
             session.execute(CommitNotes.CREATE)
             session.execute("COMMIT")
@@ -175,16 +185,17 @@ class EmbeddedSink(Sink):
 
     def matched(self, session: EmbeddedSession, given: Sequence[str]) -> list[str]:
         """The columns of the table for those of the records; raises SinkError."""
-        known = session.columns(self.table)
+        known = session.columns(self.database.parts(self.table))
         if not known:
             message = f"there is no {self.target}; create it before the job runs"
+            message += dot_advice(self.table)
             raise SinkError(message)
         return match_columns(given, known, self.columns, self.target)
 
     def insert(self, session: EmbeddedSession, rows: pa.Table) -> None:
         """Insert rows within the session's transaction."""
         columns = self.matched(session, rows.column_names)
-        session.insert(quoted(self.table), columns, rows)
+        session.insert(quoted_parts(self.database.parts(self.table)), columns, rows)
 
     @contextlib.contextmanager
     def session(self, place: str) -> Iterator[EmbeddedSession]:

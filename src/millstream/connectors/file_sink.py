@@ -289,6 +289,10 @@ class FileSink(Sink):
         factory = ParquetWriterFactory(compression)
         return FileSink(path, factory, bucket_assigner=bucket_assigner, fsync=fsync)
 
+    def describe(self) -> str:
+        """The kind of sink, and its directory's name."""
+        return f"{type(self).__name__} {self.directory.name}"
+
     def validate(self) -> None:
         """Check that the directory can be made; nothing is written before the first epoch."""
         existing = self.directory

@@ -25,6 +25,7 @@ from millstream.connectors.commit_notes import CommitNotes, NotedCommitter, Note
 from millstream.connectors.postgres_names import generation_of, output_name, output_prefix
 from millstream.connectors.postgres_sessions import RunSessions
 from millstream.connectors.postgres_table import (
+    STAGING,
     CommitterConnection,
     PostgresTable,
     copy_rows,
@@ -34,7 +35,7 @@ from millstream.connectors.postgres_table import (
 )
 from millstream.connectors.postgres_upsert import merge_statement, require_key
 from millstream.connectors.sink import Committer, Sink, SinkWriter
-from millstream.connectors.table_rows import columns_of_batch, identifier, quoted
+from millstream.connectors.table_rows import columns_of_batch, identifier, table_parts
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
@@ -65,7 +66,11 @@ class PostgresCommitTableSink(Sink):
     @property
     def staging(self) -> str:
         """The staging table in SQL."""
-        return quoted(f"{self.table.table}_millstream")
+        return self.table.staging
+
+    def describe(self) -> str:
+        """The kind of sink, and its table."""
+        return f"{type(self).__name__} {self.table.table}"
 
     def validate(self) -> None:
         """Check table, columns and key, and make the staging and commit tables.
@@ -73,8 +78,8 @@ class PostgresCommitTableSink(Sink):
         Raises:
             SinkError: one of them cannot be used.
         """
-        longest = 63 - len("_millstream")
-        if len(self.table.table.rpartition(".")[2].encode()) > longest:
+        longest = 63 - len(STAGING)
+        if len(table_parts(self.table.table)[-1].encode()) > longest:
             # The server would cut it, down to the name of the table itself.
             message = (
                 f"{self.table.target}: the name is too long for a staging table beside it; it may"
@@ -111,7 +116,7 @@ class PostgresCommitTableSink(Sink):
         found = session.execute("SELECT to_regclass($1)", (self.staging,)).fetchone()
         if found is not None and found[0] is not None:
             return
-        index = quoted(self.table.table.rpartition(".")[2] + "_millstream_part")
+        index = identifier(f"{table_parts(self.table.table)[-1]}{STAGING}_part")
         with exclusive(session, self.staging):
             if not self.table.column_types(session):
                 self.table.match(session, [])

@@ -27,7 +27,16 @@ from millstream.connectors.commit_notes import COMMIT_TABLE, CommitNotes
 from millstream.connectors.json_text import json_column
 from millstream.connectors.postgres_sessions import RunSessions, lock_holders
 from millstream.connectors.postgres_waiting import driver, limit_waiting, limited_connection
-from millstream.connectors.table_rows import REFUSED, identifier, match_columns, quoted, record_text
+from millstream.connectors.table_rows import (
+    REFUSED,
+    dot_advice,
+    identifier,
+    match_columns,
+    quoted,
+    quoted_parts,
+    record_text,
+    table_parts,
+)
 from millstream.errors import MillstreamError, PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
@@ -98,6 +107,12 @@ class PostgresTable:
     def quoted(self) -> str:
         """The table's name in SQL."""
         return quoted(self.table)
+
+    @property
+    def staging(self) -> str:
+        """In SQL, the name of the table beside it in which a sink stages rows."""
+        *schema, name = table_parts(self.table)
+        return quoted_parts([*schema, f"{name}{STAGING}"])
 
     def connect(self, place: str, name: str = "millstream") -> Session:
         """A new connection.
@@ -186,7 +201,7 @@ class PostgresTable:
 
     def _holders(self, place: str) -> str:
         """Who holds the locks that writers wait for; that nobody can tell hides no error."""
-        tables = [self.quoted, quoted(f"{self.table}{STAGING}"), COMMIT_TABLE]
+        tables = [self.quoted, self.staging, COMMIT_TABLE]
         try:
             with contextlib.closing(self.connect(place)) as session:
                 return lock_holders(session, tables)
@@ -211,6 +226,7 @@ class PostgresTable:
         types = self.column_types(session)
         if not types:
             message = f"there is no {self.target}; create it before the job runs"
+            message += dot_advice(self.table)
             raise SinkError(message)
         names = match_columns(given, list(types), self.columns, self.target)
         return {name: types[name] for name in names}
@@ -297,10 +313,20 @@ def server_of(conninfo: str) -> str:
     try:
         parts: Mapping[str, object] = conninfo_to_dict(conninfo)
     except ProgrammingError as error:
-        message = f"not a PostgreSQL connection string: {error}"
-        raise SinkError(message) from None
-    host, port = parts.get("host", "localhost"), parts.get("port", 5432)
+        # libpq quotes the part that it does not understand, in which a password may be.
+        raise _no_conninfo(re.sub(r'".*"', '"..."', str(error).strip(), flags=re.DOTALL)) from None
+    host, port = str(parts.get("host", "localhost")), str(parts.get("port", 5432))
+    if "@" in host or re.fullmatch(r"[\d,]*", port) is None:
+        what = "host or port make no sense"  # as with a password that has an @ or a / in it
+        raise _no_conninfo(what)
     return f"PostgreSQL {host}:{port}/{parts.get('dbname', '')}"
+
+
+def _no_conninfo(what: str) -> SinkError:
+    return SinkError(
+        f"not a PostgreSQL connection string: {what}. Write postgresql://user@host/database, in"
+        " which : / @ and % of a user or password are %3A %2F %40 %25, or host=... dbname=..."
+    )
 
 
 def no_connection(conninfo: str, error: Exception) -> str:

@@ -76,6 +76,10 @@ class PostgresTwoPhaseSink(Sink):
     def __init__(self, table: PostgresTable) -> None:
         self.table = table
 
+    def describe(self) -> str:
+        """The kind of sink, and its table."""
+        return f"{type(self).__name__} {self.table.table}"
+
     def validate(self) -> None:
         """Check server, table and columns.
 

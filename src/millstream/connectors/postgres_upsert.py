@@ -64,6 +64,10 @@ class PostgresUpsertSink(Sink):
         self.key = list(key)
         self.epoch_column = epoch_column
 
+    def describe(self) -> str:
+        """The kind of sink, and its table."""
+        return f"{type(self).__name__} {self.table.table}"
+
     def validate(self) -> None:
         """Check table, columns and key.
 

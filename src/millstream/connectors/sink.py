@@ -228,6 +228,10 @@ class Sink(ABC):
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     kind: SinkKind = SinkKind.TWO_PHASE
 
+    def describe(self) -> str:
+        """A few words for plans, errors and progress: what it is, and where it writes."""
+        return type(self).__name__
+
     def validate(self) -> None:
         """Check, in the driver before anything is written, that the sink can be used.
 

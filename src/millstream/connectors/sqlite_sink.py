@@ -23,7 +23,7 @@ from millstream.connectors.embedded_sink import (
     database_path,
 )
 from millstream.connectors.json_text import json_column
-from millstream.connectors.table_rows import identifier
+from millstream.connectors.table_rows import identifier, table_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +93,11 @@ class _SqliteDatabase(EmbeddedDatabase):
         super().__init__(path, timeout)
         self.fsync = fsync
 
+    def parts(self, table: str) -> list[str]:
+        # A file has one schema of its own: other dots are part of the name.
+        found = table_parts(table)
+        return found if found[0] == "main" or table.startswith('"') else [table]
+
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         return (sqlite3.Error, OverflowError)  # the latter: an integer of more than 64 bits
@@ -129,8 +134,10 @@ class _SqliteSession(EmbeddedSession):
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         return self._connection.execute(statement, parameters)
 
-    def columns(self, table: str) -> list[str]:
-        found = self.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    def columns(self, table: Sequence[str]) -> list[str]:
+        *schema, name = table
+        query = "SELECT name FROM pragma_table_info(?, ?)"
+        found = self.execute(query, (name, schema[0] if schema else None))
         return [name for (name,) in found]
 
     def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:

@@ -9,6 +9,7 @@ Read next: ``connectors/embedded_sink.py``, ``connectors/postgres_table.py``.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -25,21 +26,50 @@ if TYPE_CHECKING:
 __all__ = [
     "REFUSED",
     "columns_of_batch",
+    "dot_advice",
     "first_refused",
     "identifier",
     "match_columns",
     "quoted",
+    "quoted_parts",
     "record_text",
     "refuse_changes",
+    "table_parts",
 ]
 
+_PART: Final = re.compile(r'"(?:[^"]|"")+"|[^".][^.]*')
+_NAME: Final = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 #: What to do about a record that a table refuses.
 REFUSED: Final = "Correct the record, filter it out before the sink, or change the table"
 
 
+def table_parts(name: str) -> list[str]:
+    """The parts of ``schema.table``, as users write it.
+
+    A part in double quotes is one whatever it holds, as in SQL: '"a.b"' is a table, with ``""`` for
+    a quote in it.
+    """
+    if _NAME.fullmatch(name) is None:
+        return [name]
+    found = [match[0] for match in _PART.finditer(name)]
+    return [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in found]
+
+
 def quoted(name: str) -> str:
-    """A name as SQL takes it; the parts of ``schema.table`` are quoted one by one."""
-    return ".".join(map(identifier, name.split(".")))
+    """The name of a table as SQL takes it; see ``table_parts``."""
+    return quoted_parts(table_parts(name))
+
+
+def quoted_parts(parts: Sequence[str]) -> str:
+    """The parts of a name as SQL takes them."""
+    return ".".join(map(identifier, parts))
+
+
+def dot_advice(name: str) -> str:
+    """What to say if there is no table of a name: that a dot in it has a meaning."""
+    if "." not in name or '"' in name:
+        return ""
+    return f" (a dot separates schema and table; write '\"{name}\"' if it is part of the name)"
 
 
 def identifier(name: str) -> str:

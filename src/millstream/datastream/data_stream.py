@@ -409,7 +409,8 @@ class DataStream(NamedOperator):
         if not isinstance(given, Sink):
             message = f"sink_to() needs a Sink, not {given!r}"
             raise ProgramError(message)
-        return self._sink(sink, f"Sink: {type(sink).__name__}")
+        # The uid is made of the class alone: a job may write elsewhere on the same checkpoints.
+        return self._sink(sink, f"Sink: {sink.describe()}", f"Sink: {type(sink).__name__}")
 
     def add_sink(self, sink_func: Sink) -> DataStreamSink:
         """The older name of ``sink_to``."""
@@ -494,13 +495,13 @@ class DataStream(NamedOperator):
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
         return DataStream(self._environment, self._partition(partitioning))
 
-    def _sink(self, sink: Sink, name: str) -> DataStreamSink:
+    def _sink(self, sink: Sink, name: str, kind_name: str = "") -> DataStreamSink:
         transformation = SinkTransformation(
             id=self._environment.next_id(),
             location=caller_location(),
             output_type=self.get_type(),
             name=name,
-            kind_name=name,
+            kind_name=kind_name or name,
             input=self._transformation,
             sink=sink,
             factory=SinkFactory(sink),
