@@ -82,7 +82,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = KafkaCluster._connect
 
     def connect_impatiently(cluster: KafkaCluster, properties: Mapping[str, str]) -> Any:
-        return Impatient(connect(cluster, properties), lambda: cluster._trouble)
+        return Impatient(connect(cluster, properties), lambda: cluster._log.trouble)
 
     monkeypatch.setattr(KafkaCluster, "_connect", connect_impatiently)
 
@@ -201,12 +201,14 @@ def test_a_broker_that_cannot_be_reached(guarantee: str, refused: int, tmp_path:
 @pytest.mark.parametrize("guarantee", [*KAFKA, "source"])
 def test_a_missing_topic(guarantee: str, broker: Broker, tmp_path: Path) -> None:
     there = broker.topic()
+    missing = f"{there}s"  # among many, the one that may have been meant is named first
     made: Any = (
-        kafka_source(broker.servers, "missing")
+        kafka_source(broker.servers, missing)
         if guarantee == "source"
-        else kafka_sink(guarantee, broker.servers, "missing")
+        else kafka_sink(guarantee, broker.servers, missing)
     )
-    refuses(made, tmp_path, "no topic 'missing'", broker.servers, there, "Create it, or correct")
+    told = (f"no topic '{missing}'", broker.servers, f"topics there: {there}[,.]")
+    refuses(made, tmp_path, *told, "Create it, or correct")
 
 
 @pytest.mark.parametrize("kind", POSTGRES)

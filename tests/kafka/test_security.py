@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.kafka.kafka_job import environment
 from tests.kafka.secure_front import SecureFront
 
 from millstream.cli.main import main
-from millstream.connectors.kafka.client import client_configuration
+from millstream.connectors.kafka.properties import translated
 from millstream.connectors.kafka.security import python_client_options
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.source import KafkaSource
@@ -155,7 +155,7 @@ def test_both_clients_are_told_the_same(tmp_path: Path) -> None:
         "ssl.endpoint.identification.algorithm": "none",
         "linger.ms": "5",
     }
-    native: dict[str, Any] = client_configuration(properties)
+    native = translated(properties)
     assert native == BASE | {
         "security.protocol": "sasl_ssl",
         "sasl.mechanisms": "scram-sha-512",

@@ -11,15 +11,19 @@ Read next: ``connectors/kafka/source.py``, ``connectors/kafka/sink.py``.
 
 from __future__ import annotations
 
+import difflib
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors.kafka.security import connection_properties, librdkafka_names
+from millstream.connectors.kafka.client_log import ClientLog
+from millstream.connectors.kafka.properties import translated, unknown_property, without_effect
+from millstream.connectors.kafka.security import connection_properties
 from millstream.errors import ConfigurationError, MillstreamError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from confluent_kafka.admin import AdminClient
 
@@ -27,30 +31,15 @@ __all__ = [
     "KafkaCluster",
     "KafkaTopicPartition",
     "client_configuration",
+    "require_accepted",
     "require_confluent_kafka",
 ]
 
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Seconds that a question to the cluster may take.
 TIMEOUT: Final = 10.0
-
-#: Names of Java's client -> librdkafka's.
-_JAVA_NAMES: Final = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "buffer.memory": "",
-    "max.block.ms": "",
-    "max.poll.records": "",
-    "key.serializer": "",
-    "value.serializer": "",
-    "key.deserializer": "",
-    "value.deserializer": "",
-    "partition.discovery.interval.ms": "",
-    "commit.offsets.on.checkpoint": "",
-    "register.consumer.metrics": "",
-    "client.id.prefix": "",
-    "check.topic.ids": "",
-}
+#: Topics that a message names, those first that may have been meant.
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,21 +67,55 @@ def require_confluent_kafka() -> None:
 
 
 def client_configuration(
-    properties: Mapping[str, str], forced: Mapping[str, Any] | None = None
+    properties: Mapping[str, str], forced: Mapping[str, Any] | None = None, kind: str = ""
 ) -> dict[str, Any]:
     """The configuration of a client, as librdkafka wants it.
 
     Args:
         properties: the user's, by librdkafka's or Java's names.
         forced: what Millstream relies on; wins.
+        kind: "producer" or "consumer", to leave properties of the other out.
+
+    Returns:
+        The configuration; its ``logger`` is a ``ClientLog``.
     """
-    configuration: dict[str, Any] = {}
-    for name, value in librdkafka_names(properties).items():
-        known = _JAVA_NAMES.get(name, name)
-        if known:
-            configuration[known] = value
-    configuration.update(forced or {})
-    return configuration
+    own = {
+        # Brokers close connections that are idle, and all of them when they stop.
+        "log.connection.close": "false",
+        "logger": ClientLog(properties.get("bootstrap.servers", "")),
+    }
+    return own | translated(properties, kind) | dict(forced or {})
+
+
+def require_accepted(
+    properties: Mapping[str, str], kind: str, who: str, make: Callable[[], object]
+) -> None:
+    """Check properties with librdkafka, without talking to a broker.
+
+    Args:
+        properties: the user's.
+        kind: "producer" or "consumer".
+        who: how errors name the asker.
+        make: makes such a client.
+
+    Raises:
+        ConfigurationError: a property is unknown, or its value is not accepted.
+    """
+    from confluent_kafka import KafkaException
+
+    ignored = without_effect(properties, kind)
+    if ignored:
+        _LOG.warning("%s does nothing with the properties %s", who, ", ".join(ignored))
+    try:
+        make()
+    except (KafkaException, ValueError, TypeError) as error:
+        raise ConfigurationError(_not_accepted(error, who)) from error
+
+
+def _not_accepted(error: Exception, who: str) -> str:
+    told = str(error.args[0].str() if hasattr(error.args[0], "str") else error)
+    unknown = re.search(r'No such configuration property: "([^"]*)"', told)
+    return f"{who}: {unknown_property(unknown[1]) if unknown else told}"
 
 
 class KafkaCluster:
@@ -111,27 +134,18 @@ class KafkaCluster:
         self._error = error
         self._who = who
         self._servers = properties.get("bootstrap.servers", "")
-        #: Why a broker could not be reached, as the client's threads found out.
-        self._trouble = ""
         self._client = self._connect(properties)
 
     def _connect(self, properties: Mapping[str, str]) -> AdminClient:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        relevant = connection_properties(properties)
+        configuration = client_configuration(connection_properties(properties))
+        self._log: ClientLog = configuration["logger"]
         try:
-            forced = {"logger": _LOG, "error_cb": self._remember}
-            return AdminClient(client_configuration(relevant, forced))
+            return AdminClient({**configuration, "error_cb": self._log.remember})
         except (KafkaException, ValueError, TypeError) as error:
-            message = f"{self._who}: the properties are not accepted: {error}"
-            raise ConfigurationError(message) from error
-
-    def _remember(self, error: Any) -> None:  # noqa: ANN401 - confluent's KafkaError
-        from confluent_kafka import KafkaError
-
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001
-            self._trouble = str(error.str())
+            raise ConfigurationError(_not_accepted(error, self._who)) from error
 
     def topics(self) -> dict[str, list[int]]:
         """Topic -> its partitions.
@@ -144,10 +158,11 @@ class KafkaCluster:
         try:
             metadata = self._client.list_topics(timeout=TIMEOUT)
         except KafkaException as error:
-            self._client.poll(0)  # calls _remember
+            self._client.poll(0)  # calls on_error
+            trouble = self._log.trouble or error.args[0].str()
             message = (
                 f"{self._who}: no answer from the Kafka brokers {self._servers!r} within"
-                f" {TIMEOUT:g} s: {self._trouble or error.args[0].str()}. Check bootstrap.servers,"
+                f" {TIMEOUT:g} s: {trouble}. Check bootstrap.servers,"
                 " and that the brokers run and can be reached from here."
             )
             raise self._error(message) from error
@@ -193,7 +208,9 @@ class KafkaCluster:
         topics = self.topics()
         missing = sorted(set(wanted) - topics.keys())
         if missing:
-            known = ", ".join(sorted(topics)[:20]) or "none"
+            close = difflib.get_close_matches(missing[0], topics, n=_SHOWN)
+            others = sorted(topics.keys() - set(close))
+            known = ", ".join([*close, *others][:_SHOWN]) or "none"
             message = (
                 f"{self._who}: there is no topic {', '.join(map(repr, missing))} at"
                 f" {self._servers!r}; topics there: {known}. Create it, or correct the name."

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream.connectors.kafka.client import TIMEOUT, client_configuration
 from millstream.errors import ConfigurationError, SourceError
@@ -116,8 +116,7 @@ def _committed(
     if not properties.get("group.id"):
         message = "committed offsets are those of a consumer group: call set_group_id(...)"
         raise ConfigurationError(message)
-    configuration: dict[str, Any] = client_configuration(properties)
-    consumer = Consumer(configuration)
+    consumer = Consumer(client_configuration(properties, kind="consumer"))
     try:
         asked = [TopicPartition(place.topic, place.partition) for place in places]
         answers = consumer.committed(asked, timeout=TIMEOUT)

@@ -26,7 +26,11 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors.kafka.client import client_configuration, require_confluent_kafka
+from millstream.connectors.kafka.client import (
+    client_configuration,
+    require_accepted,
+    require_confluent_kafka,
+)
 from millstream.connectors.kafka.refusals import (
     DeliveryFailures,
     reason_of,
@@ -45,11 +49,13 @@ from millstream.errors import ConfigurationError, MillstreamError, SinkError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from millstream.connectors.kafka.client_log import ClientLog
     from millstream.connectors.sink import WriterContext
 
 __all__ = [
     "PooledProducer",
     "TransactionalIdParts",
+    "check_properties",
     "discard_plain",
     "discard_producers",
     "plain_producer",
@@ -78,15 +84,15 @@ class PooledProducer:
     """A producer and what it has going on."""
 
     client: Any
-    #: Passwords may be among them.
-    properties: Mapping[str, str] = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False)  # passwords among them
+    log: ClientLog = field(repr=False)
     transactional_id: str = ""
     group: Any = None
     control: TransactionControl | None = None
     #: The transaction left open at the end of an epoch, and the epoch.
     prepared: PreparedTransaction | None = None
     epoch: int = -1
-    failures: DeliveryFailures = field(default_factory=DeliveryFailures)
+    failures: DeliveryFailures = field(default_factory=DeliveryFailures, repr=False)
     #: What librdkafka's queue holds.
     most_messages: int = int(_QUEUE_MESSAGES)
     most_bytes: int = int(_QUEUE_KBYTES) * 1024
@@ -170,7 +176,10 @@ class PooledProducer:
 
     def _not_taken(self, left: int) -> str:
         servers = self.properties.get("bootstrap.servers")
-        return f"the brokers {servers!r} did not take {left} messages in {self.patience:.0f} s"
+        return (
+            f"the brokers {servers!r} did not take {left} messages in {self.patience:.0f} s"
+            f"{self.log.because()}"
+        )
 
     def flush(self) -> None:
         """Wait until the brokers have all messages; raises SinkError if they refused one."""
@@ -326,11 +335,22 @@ def _key(properties: Mapping[str, str]) -> str:
     return json.dumps(dict(properties), sort_keys=True)
 
 
-def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledProducer:
-    require_confluent_kafka()
-    from confluent_kafka import KafkaException, Producer
+def check_properties(properties: Mapping[str, str], who: str, *, transactional: bool) -> None:
+    """Check properties with librdkafka, without talking to a broker.
 
-    failures = DeliveryFailures(properties)
+    Raises:
+        ConfigurationError: one is unknown, or its value is not accepted.
+    """
+    require_confluent_kafka()
+    from confluent_kafka import Producer
+
+    nowhere = {"bootstrap.servers": ""} | ({"transactional.id": who} if transactional else {})
+    require_accepted(
+        properties, "producer", who, lambda: Producer(_configuration(properties, nowhere))
+    )
+
+
+def _configuration(properties: Mapping[str, str], forced: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {
         "enable.idempotence": "true",
         # Java's: the same key goes to the same partition, whoever writes.
@@ -344,20 +364,27 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
         # waits for ever in send_offsets_to_transaction (librdkafka issue 5511).
         "metadata.recovery.strategy": "none",
     }
-    always: dict[str, Any] = {
-        "delivery.report.only.error": True,
-        "logger": _LOG,
-        "on_delivery": failures.report,
-    }
-    configuration = client_configuration(defaults | dict(properties), {**always, **forced})
+    always = {"delivery.report.only.error": True}
+    return client_configuration(defaults | dict(properties), {**always, **forced}, "producer")
+
+
+def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledProducer:
+    require_confluent_kafka()
+    from confluent_kafka import KafkaException, Producer
+
+    failures = DeliveryFailures(properties)
+    configuration = _configuration(properties, forced)
+    log: ClientLog = configuration["logger"]
+    callbacks = {"on_delivery": failures.report, "error_cb": log.on_error}
     try:
-        client = Producer(configuration)
+        client = Producer(configuration | callbacks)
     except (KafkaException, ValueError, TypeError) as error:
         message = f"the properties of the Kafka sink are not accepted: {reason_of(error)}"
         raise ConfigurationError(message) from error
     return PooledProducer(
         client,
         properties,
+        log=log,
         failures=failures,
         most_messages=int(configuration["queue.buffering.max.messages"]) or int(_QUEUE_MESSAGES),
         most_bytes=int(configuration["queue.buffering.max.kbytes"]) * 1024,
@@ -375,7 +402,10 @@ def _make_transactional(
         producer.client.init_transactions(producer.patience)
     except KafkaException as error:
         servers = properties.get("bootstrap.servers")
-        doing = f"no transaction at the brokers {servers!r} for {transactional_id}"
+        doing = (
+            f"no transaction at the brokers {servers!r}{producer.log.because()} for"
+            f" {transactional_id}"
+        )
         raise refused(doing, error) from error
     producer.transactional_id = transactional_id
     consumer = Consumer(

@@ -18,14 +18,19 @@ Read next: ``connectors/kafka/deserialization.py``.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.file_format import BATCH_SIZE
-from millstream.connectors.kafka.client import TIMEOUT, client_configuration
+from millstream.connectors.kafka.client import (
+    TIMEOUT,
+    client_configuration,
+    require_accepted,
+    require_confluent_kafka,
+)
+from millstream.connectors.kafka.client_log import ClientLog
 from millstream.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
@@ -33,11 +38,10 @@ if TYPE_CHECKING:
 
     from millstream.connectors.kafka.client import KafkaTopicPartition
 
-__all__ = ["close_consumers", "read_range"]
+__all__ = ["check_properties", "close_consumers", "read_range"]
 
 #: librdkafka's names.
 _EARLIEST: Final = frozenset({"earliest", "smallest", "beginning"})
-_LOG: Final = logging.getLogger("millstream.kafka")
 #: Seconds without any progress before a read fails.
 PATIENCE: Final = 30.0
 #: Seconds that one poll waits: where the range ends with the marker of a transaction, only the
@@ -65,6 +69,7 @@ class _Shared:
     """A consumer and what is known about what it reads."""
 
     client: Any = None
+    log: ClientLog = field(default_factory=lambda: ClientLog(""))
     #: Bytes that it has received, as of its last statistics; they come every second.
     received: int = 0
     #: Monotonic seconds, when it last had received many.
@@ -134,8 +139,9 @@ def _messages(
         progress = now if position > before else max(progress, shared.busy)
         if now - progress > PATIENCE:
             text = (
-                f"cannot read {place} from offset {position} to {stop}: {trouble}, for"
-                f" {PATIENCE:.0f} s. Check that the brokers run and that the workers reach them."
+                f"cannot read {place} from offset {position} to {stop}:"
+                f" {shared.log.trouble or trouble}, for {PATIENCE:.0f} s. Check that the brokers"
+                " run and that the workers reach them."
             )
             raise SourceError(text)
     return end
@@ -221,6 +227,34 @@ def _consumer(properties: Mapping[str, str]) -> _Shared:
     if shared is not None:
         return shared
     shared = _Shared()
+    configuration = _configuration(properties)
+    shared.log = configuration["logger"]
+    callbacks = {"stats_cb": shared.count, "error_cb": shared.log.on_error}
+    try:
+        shared.client = Consumer(configuration | callbacks | {"statistics.interval.ms": 1000})
+    except (KafkaException, ValueError, TypeError) as error:
+        message = f"the properties of the Kafka source are not accepted: {error}"
+        raise ConfigurationError(message) from error
+    _consumers[key] = shared
+    return shared
+
+
+def check_properties(properties: Mapping[str, str], who: str) -> None:
+    """Check properties with librdkafka, without talking to a broker.
+
+    Raises:
+        ConfigurationError: one is unknown, or its value is not accepted.
+    """
+    require_confluent_kafka()
+    from confluent_kafka import Consumer
+
+    nowhere = {"bootstrap.servers": ""}
+    require_accepted(
+        properties, "consumer", who, lambda: Consumer(_configuration(properties) | nowhere)
+    )
+
+
+def _configuration(properties: Mapping[str, str]) -> dict[str, Any]:
     defaults = {"group.id": "millstream", "fetch.wait.max.ms": "20"}
     reset = properties.get("auto.offset.reset")
     forced = {
@@ -229,17 +263,8 @@ def _consumer(properties: Mapping[str, str]) -> _Shared:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        "logger": _LOG,
-        "stats_cb": shared.count,
-        "statistics.interval.ms": 1000,
     }
-    try:
-        shared.client = Consumer(client_configuration(defaults | dict(properties), forced))
-    except (KafkaException, ValueError, TypeError) as error:
-        message = f"the properties of the Kafka source are not accepted: {error}"
-        raise ConfigurationError(message) from error
-    _consumers[key] = shared
-    return shared
+    return client_configuration(defaults | dict(properties), forced, "consumer")
 
 
 def close_consumers() -> None:

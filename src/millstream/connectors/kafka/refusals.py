@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.kafka.properties import translated
 from millstream.errors import MillstreamError, PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def refused_record(
     """The error for a message that librdkafka itself does not take."""
     record = _Record(topic, _bytes(message.get("key")), _bytes(message.get("value")))
     if getattr(error, "name", None) is not None and error.name() in _SIZE:
-        limit = properties.get("message.max.bytes", "1000000")
+        limit = translated(properties).get("message.max.bytes", "1000000")
         advice = f"Make records smaller, or set message.max.bytes of the sink ({limit}) higher"
         text = f"topic {topic!r}: a record is larger than the sink may send: {record}. {advice}"
         return PermanentSinkError(text)

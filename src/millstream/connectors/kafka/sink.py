@@ -21,11 +21,13 @@ from millstream.connectors.kafka.client import KafkaCluster
 from millstream.connectors.kafka.committer import KafkaCommitter, committable_of
 from millstream.connectors.kafka.producers import (
     PooledProducer,
+    check_properties,
     discard_plain,
     plain_producer,
     release,
     transactional_producer,
 )
+from millstream.connectors.kafka.properties import shown
 from millstream.connectors.kafka.refusals import refused
 from millstream.connectors.kafka.security import python_client_options
 from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionControl
@@ -77,12 +79,25 @@ class KafkaSink(Sink):
         """The transaction timeout in milliseconds."""
         return int(self.properties.get("transaction.timeout.ms", DEFAULT_TIMEOUT))
 
+    def __str__(self) -> str:
+        return f"Kafka sink to {self.serializer.topic or 'topics'!r}"
+
+    def __repr__(self) -> str:
+        return f"<{self}, {self.guarantee.name}: {shown(self.properties)}>"
+
     def validate(self) -> None:
-        """Check the properties, that the brokers answer, and have the topic; raises SinkError."""
+        """Check the properties, that the brokers answer, and have the topic.
+
+        Raises:
+            ConfigurationError: a property is unknown, or its value is not accepted.
+            SinkError: the brokers do not answer, or lack the topic.
+        """
         topic = self.serializer.topic
-        if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+        transactional = self.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+        check_properties(self.properties, str(self), transactional=transactional)
+        if transactional:
             python_client_options(self.properties)  # raises if it could not commit
-        cluster = KafkaCluster(self.properties, SinkError, f"Kafka sink to {topic or 'topics'!r}")
+        cluster = KafkaCluster(self.properties, SinkError, str(self))
         cluster.require_topics([] if topic is None else [topic])
 
     def validate_configuration(self, configuration: Configuration) -> None:

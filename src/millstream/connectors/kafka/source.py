@@ -27,7 +27,8 @@ from millstream.connectors.kafka.deserialization import (
     decode,
 )
 from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
-from millstream.connectors.kafka.reader import read_range
+from millstream.connectors.kafka.properties import shown
+from millstream.connectors.kafka.reader import check_properties, read_range
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import ConfigurationError, SourceError
 
@@ -123,8 +124,17 @@ class KafkaSource(Source):
         what = self.pattern or ", ".join(self.topics) or ", ".join(map(str, self.partitions))
         return f"Kafka source of {what!r}"
 
+    def __repr__(self) -> str:
+        return f"<{self}: {shown(self.properties)}>"
+
     def validate(self) -> None:
-        """Check that the brokers answer and have the topics; raises SourceError."""
+        """Check the properties, that the brokers answer, and have the topics.
+
+        Raises:
+            ConfigurationError: a property is unknown, or its value is not accepted.
+            SourceError: the brokers do not answer, or lack a topic.
+        """
+        check_properties(self.properties, str(self))
         wanted = set(self.topics) | {place.topic for place in self.partitions}
         self._cluster.require_topics(wanted)
 
@@ -299,7 +309,7 @@ class KafkaSource(Source):
 
         if self._committer is None:
             forced = {"enable.auto.commit": False}
-            self._committer = Consumer(client_configuration(self.properties, forced))
+            self._committer = Consumer(client_configuration(self.properties, forced, "consumer"))
         places = [(name.rpartition("-"), at) for name, at in offsets.items()]
         self._committer.commit(
             offsets=[TopicPartition(topic, int(number), at) for (topic, _, number), at in places],

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.kafka.client_log import quiet_python_client
 from millstream.connectors.kafka.security import python_client_options
 from millstream.errors import ConfigurationError, PermanentSinkError, SinkError
 
@@ -443,6 +444,7 @@ class TransactionControl:
             except ImportError as error:
                 message = "Kafka transactions need kafka-python: pip install 'millstream[kafka]'"
                 raise ConfigurationError(message) from error
+            quiet_python_client()
             known = python_client_options(self._properties)
             milliseconds = int(self._patience * 1000)
             self._admin = KafkaAdminClient(
