@@ -1,7 +1,7 @@
 """CSV files as rows.
 
 What it is: pyarrow's CSV reader on blocks of whole records.  Columns are found by the names in
-each file's own header, or by position where files have none.
+each file's own header, or by position where files have none or it is not to be used.
 
 What it is not: for files whose encoding is not UTF-8.
 
@@ -18,6 +18,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,8 @@ from millstream.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from millstream.common.typeinfo import TypeInformation
     from millstream.connectors.schema import SchemaLike
@@ -52,13 +55,19 @@ class CsvOptions:
     escape: str | None = None
     #: Whether the first record names the columns.
     header: bool = True
-    #: Skip the first record without looking at it (columns go by position).
-    skip_first_record: bool = False
+    #: So many records at the beginning are passed over (behind the header, if there is one).
+    skip_records: int = 0
+    #: The first of them must name the columns of the schema, all of them and in their order.
+    strict_header: bool = False
     #: Whether quoted values may contain line breaks; None looks at the head of the first file.
     multi_line: bool | None = None
     #: Texts that mean null, in columns of any type.  None: pyarrow's (``""``, ``NA``, ``null``,
     #: ...) in columns that are not strings.
     null_values: tuple[str, ...] | None = None
+    #: Whether they mean null in columns of strings, too.
+    null_strings: bool = True
+    #: Whether they mean null when they stand in quotes.
+    null_in_quotes: bool = True
     #: Whether lines that begin with ``#`` are comments.
     comments: bool = False
     #: Column name -> separator of its elements, for columns of type LIST or array.
@@ -86,7 +95,7 @@ class CsvFormat(LineFormat):
         self.quote = self.options.quote
         self.escape = self.options.escape
         self.multi_line = bool(self.options.multi_line) and self.quote is not None
-        self.has_header = self.options.header or self.options.skip_first_record
+        self.header_records = self.options.header + self.options.skip_records
         self._type: TypeInformation | None = None if schema is None else type_of_schema(schema)
 
     @property
@@ -119,8 +128,14 @@ class CsvFormat(LineFormat):
             return False
         lines = self._record_ends(head)
         self.multi_line = True
+        try:
+            return self._reads_with_line_breaks(head, lines)
+        finally:
+            self.multi_line = False
+
+    def _reads_with_line_breaks(self, head: bytes, lines: NDArray[np.int64]) -> bool:
+        """Whether quoted values have line breaks, and the parser makes of it the same records."""
         records = self._record_ends(head)
-        self.multi_line = False
         if len(records) == 0 or np.count_nonzero(lines <= records[-1]) == len(records):
             return False
         # Stray quotes (5" pipe) look alike: only believe what the parser reads the same way.
@@ -136,7 +151,7 @@ class CsvFormat(LineFormat):
 
         try:
             table = pacsv.read_csv(
-                pa.BufferReader(sample),
+                pa.BufferReader(self._without_comments(sample)),
                 read_options=pacsv.ReadOptions(
                     use_threads=False, block_size=len(sample) + 1, autogenerate_column_names=True
                 ),
@@ -147,12 +162,10 @@ class CsvFormat(LineFormat):
         return bool(table.num_rows + bad == len(records) - self._blank_lines(sample))
 
     def _infer(self, path: str, head: bytes) -> TypeInformation:
-        ends = self._record_ends(head)
-        header = (head[: int(ends[0])] if len(ends) else head) if self.has_header else b""
+        mark = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+        header = head[: self._header_end(head, mark)]
         names = self._names_of(path, header) if self.options.header else None
         body = head[len(header) :]
-        if header == b"" and body.startswith(BYTE_ORDER_MARK):
-            body = body[len(BYTE_ORDER_MARK) :]
         if not body.strip():
             if not names:
                 message = f"cannot infer a schema from {path!r}, which is empty; give schema=..."
@@ -189,15 +202,37 @@ class CsvFormat(LineFormat):
         options = pacsv.ConvertOptions()
         if self.options.null_values is not None:
             options.null_values = list(self.options.null_values)
-            options.strings_can_be_null = True
+            options.strings_can_be_null = self.options.null_strings
+            options.quoted_strings_can_be_null = self.options.null_in_quotes
         if schema is not None:
             options.column_types = schema
             options.include_columns = schema.names
         return options
 
+    def is_comment(self, record: bytes) -> bool:
+        """Whether the record is a comment."""
+        return self.options.comments and record.startswith(b"#")
+
+    def _check_header(self, path: str, header: bytes, names: list[str]) -> None:
+        """Compare the header with the schema, column by column; an empty file has none."""
+        if not header:
+            return
+        found = self._names_of(path, header)
+        for number, (name, actual) in enumerate(zip_longest(names, found), start=1):
+            if name == actual:
+                continue
+            expected = "no further one" if name is None else repr(name)
+            message = (
+                f"{path}:1: column {number} of the header is "
+                f"{'missing' if actual is None else repr(actual)}, the schema has {expected}; "
+                "correct the one or the other, or do without set_strict_headers()"
+            )
+            raise SourceError(message)
+
     def _names_of(self, path: str, header: bytes) -> list[str]:
         try:
-            text = header.removeprefix(BYTE_ORDER_MARK).decode().rstrip("\r\n")
+            body = self._without_comments(header.removeprefix(BYTE_ORDER_MARK))
+            text = body.decode().strip("\r\n")
             rows = csv.reader(
                 io.StringIO(text, newline=""),
                 delimiter=self.options.delimiter,
@@ -228,6 +263,8 @@ class CsvFormat(LineFormat):
                 raise SourceError(message)
         else:
             names = schema.names
+            if self.options.strict_header:
+                self._check_header(path, header, names)
         separators = self._separators(schema)
         reading = [
             column.with_type(pa.string()) if column.name in separators else column
@@ -250,7 +287,7 @@ class CsvFormat(LineFormat):
                 convert_options=convert,
             )
             for name, separator in separators.items():
-                table = _split_column(table, schema, name, separator)
+                table = self._split_column(table, schema, name, separator)
             return table
 
         return parse
@@ -260,8 +297,61 @@ class CsvFormat(LineFormat):
         lists = [column.name for column in schema if pa.types.is_list(column.type)]
         return {name: given.get(name, ";") for name in lists}
 
-    def _without_comments(self, block: bytes) -> bytes:
-        return re.sub(rb"(?m)^#[^\n]*", b"", block) if self.options.comments else block
+    def _split_column(
+        self, table: pa.Table, schema: pa.Schema, name: str, separator: str
+    ) -> pa.Table:
+        """Make a column of texts one of lists; the empty text is the empty list."""
+        index = table.schema.get_field_index(name)
+        kind = schema.field(name).type
+        chunks = []
+        for chunk in table.column(index).chunks:
+            whole = pa.array([[text] for text in chunk.to_pylist()], pa.list_(pa.string()))
+            parts = pc.split_pattern(chunk, separator) if separator else whole
+            lengths = pc.if_else(pc.equal(chunk, ""), 0, pc.list_value_length(parts))
+            offsets = np.concatenate(([0], np.cumsum(pc.fill_null(lengths, 0).to_numpy())))
+            texts = parts.flatten().filter(
+                pc.not_equal(chunk, "").take(pc.list_parent_indices(parts))
+            )
+            missing = chunk.is_null() if chunk.null_count else None
+            values = self._elements(texts, kind.value_type)
+            chunks.append(
+                pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=missing)
+            )
+        column = pa.chunked_array(chunks, pa.list_(kind.value_type)).cast(kind)
+        return table.set_column(index, schema.field(name), column)
+
+    def _elements(self, texts: pa.Array, kind: pa.DataType) -> pa.Array:
+        nulls = set(self.options.null_values or ()) if self.options.null_strings else set()
+        if not pa.types.is_string(kind):
+            nulls.add("")
+        is_null = pc.is_in(texts, pa.array(sorted(nulls), pa.string()))
+        return pc.if_else(is_null, pa.scalar(None, pa.string()), texts).cast(kind)
+
+    def _without_comments(self, block: bytes, instead: bytes = b"") -> bytes:
+        """A block with ``instead`` in the place of each byte of a comment; lines stay lines.
+
+        A line that begins with ``#`` within quotes is none, and quotes within comments are none.
+        """
+        if not self.options.comments or b"#" not in block:
+            return block
+        inside = False
+        lines = block.split(b"\n")
+        for number, line in enumerate(lines):
+            if not inside and line.startswith(b"#"):
+                lines[number] = instead * len(line)
+            elif self.multi_line:
+                inside ^= self._has_odd_quotes(line)
+        return b"\n".join(lines)
+
+    def _has_odd_quotes(self, line: bytes) -> bool:
+        if self.quote is None:
+            return False
+        if self.escape is not None:
+            line = re.sub(re.escape(self.escape.encode()) + b".", b"xx", line)
+        return line.count(self.quote.encode()) % 2 == 1
+
+    def _record_ends(self, block: bytes) -> NDArray[np.int64]:
+        return super()._record_ends(self._without_comments(block, b"x"))
 
     def _blank_lines(self, block: bytes) -> int:
         return super()._blank_lines(self._without_comments(block))
@@ -291,18 +381,3 @@ class CsvFormat(LineFormat):
         if self.multi_line:
             return ""
         return ", or use multi_line=True if quoted values contain line breaks"
-
-
-def _split_column(table: pa.Table, schema: pa.Schema, name: str, separator: str) -> pa.Table:
-    index = table.schema.get_field_index(name)
-    parts = pc.split_pattern(table.column(index), separator)
-    element = schema.field(name).type.value_type
-    chunks = [
-        pa.ListArray.from_arrays(chunk.offsets, chunk.values.cast(element), mask=chunk.is_null())
-        if chunk.null_count
-        else pa.ListArray.from_arrays(chunk.offsets, chunk.values.cast(element))
-        for chunk in parts.chunks
-    ]
-    return table.set_column(
-        index, schema.field(name), pa.chunked_array(chunks, schema.field(name).type)
-    )

@@ -22,9 +22,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 from zoneinfo import ZoneInfo
 
+from millstream.connectors.csv_writer import CsvWriterFactory
 from millstream.connectors.file_writers import (
     BulkWriterFactory,
-    CsvWriterFactory,
     EncoderWriterFactory,
     JsonLinesWriterFactory,
     ParquetWriterFactory,

@@ -1,31 +1,28 @@
-"""Writers of files: CSV, JSON lines, Parquet, and one record at a time by an encoder.
+"""Writers of files: JSON lines, Parquet, and one record at a time by an encoder.
 
 What it is: what turns batches into the bytes of one file.  Columnar batches are written without
 making Python objects.  Records of an untyped stream become columns by their own names: the
 keys of a dict, the fields of a Row or dataclass, ``f0``, ``f1``, ... of a tuple, ``f0`` of
 anything else.
 
-What it is not: about names, durability or commits; that is ``connectors/file_sink.py``.
+What it is not: the writer of CSV (``connectors/csv_writer.py``), nor about names, durability or
+commits; that is ``connectors/file_sink.py``.
 
 Read next: ``connectors/file_sink.py``.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from abc import ABC, abstractmethod
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from millstream.common.row import Row
 from millstream.common.serialization import Encoder, SimpleStringEncoder
-from millstream.connectors.json_text import json_column, json_lines, json_text
+from millstream.connectors.json_text import json_lines, json_text
 from millstream.connectors.text_values import texts_of_batch
 from millstream.errors import MillstreamError, PermanentSinkError
 
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BulkWriter",
     "BulkWriterFactory",
-    "CsvWriterFactory",
     "EncoderWriterFactory",
     "JsonLinesWriterFactory",
     "ParquetWriterFactory",
@@ -102,7 +98,7 @@ def table_of_values(values: Sequence[object]) -> pa.Table:
     """The records of an untyped stream as columns.
 
     Raises:
-        SinkError: the values of a column have no common type.
+        PermanentSinkError: the values of a column have no common type.
     """
     rows = [named_values(value) for value in values]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -147,144 +143,6 @@ class _JsonLinesWriter(BulkWriter):
 
     def finish(self) -> None:
         pass
-
-
-# -- CSV -----------------------------------------------------------------------------------------
-
-
-class CsvWriterFactory(BulkWriterFactory):
-    """Comma separated values.
-
-    Nested columns are written as JSON text (lists joined by ``array_separator`` if that is set).
-
-    Args:
-        header: whether every file begins with the names of the columns.
-        delimiter: between values.
-        null_text: what is written for null; only the empty text keeps batches columnar.
-        array_separator: between the elements of a list column.
-        quoted: False never quotes (and fails on values that need it).
-    """
-
-    extension = ".csv"
-
-    def __init__(
-        self,
-        *,
-        header: bool = True,
-        delimiter: str = ",",
-        null_text: str = "",
-        array_separator: str | None = None,
-        quoted: bool = True,
-    ) -> None:
-        self.header = header
-        self.delimiter = delimiter
-        self.null_text = null_text
-        self.array_separator = array_separator
-        self.quoted = quoted
-
-    def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer of CSV."""
-        schema = type_info.arrow_schema
-        if schema is None:
-            return _CsvRowWriter(stream, self)
-        return _CsvColumnWriter(stream, self, schema)
-
-
-class _CsvColumnWriter(BulkWriter):
-    def __init__(self, stream: IO[bytes], options: CsvWriterFactory, schema: pa.Schema) -> None:
-        self._options = options
-        self._flat = pa.schema([_flat_field(field, options.null_text) for field in schema])
-        writing = pacsv.WriteOptions(
-            include_header=options.header,
-            delimiter=options.delimiter,
-            quoting_style="needed" if options.quoted else "none",
-        )
-        self._writer = pacsv.CSVWriter(stream, self._flat, write_options=writing)
-
-    def write(self, batch: Batch) -> None:
-        arrow = batch.arrow
-        columns = [
-            self._flatten(column, field) for column, field in zip(arrow, self._flat, strict=True)
-        ]
-        try:
-            self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._flat))
-        except (pa.ArrowException, ValueError) as error:
-            message = f"cannot write the records as CSV: {error}"
-            raise PermanentSinkError(message) from error
-
-    def _flatten(self, column: pa.Array, field: pa.Field) -> pa.Array:
-        if column.type != field.type:
-            column = self._as_text(column)
-        if self._options.null_text and column.null_count:
-            column = pc.fill_null(column, self._options.null_text)
-        return column
-
-    def _as_text(self, column: pa.Array) -> pa.Array:
-        if not _is_nested(column.type):
-            return column.cast(pa.string())
-        separator = self._options.array_separator
-        if separator is not None and pa.types.is_list(column.type):
-            return pc.binary_join(column.cast(pa.list_(pa.string())), separator)
-        return json_column(column).cast(pa.string())
-
-    def finish(self) -> None:
-        self._writer.close()
-
-
-class _CsvRowWriter(BulkWriter):
-    """For untyped streams; the first record of a file names its columns."""
-
-    def __init__(self, stream: IO[bytes], options: CsvWriterFactory) -> None:
-        self._stream = stream
-        self._options = options
-        self._names: list[str] | None = None
-
-    def write(self, batch: Batch) -> None:
-        text = io.StringIO(newline="")
-        writer = csv.writer(
-            text,
-            delimiter=self._options.delimiter,
-            quoting=csv.QUOTE_MINIMAL if self._options.quoted else csv.QUOTE_NONE,
-            lineterminator="\n",
-        )
-        for value in batch.values:
-            row = named_values(value)
-            if self._names is None:
-                self._names = list(row)
-                if self._options.header:
-                    writer.writerow(self._names)
-            if not row.keys() <= set(self._names):
-                unknown = ", ".join(sorted(row.keys() - set(self._names)))
-                message = (
-                    f"record {value!r:.200} has columns that the file's first record lacks: "
-                    f"{unknown}; give the operator before the sink an output_type"
-                )
-                raise PermanentSinkError(message)
-            writer.writerow([self._cell(row.get(name)) for name in self._names])
-        self._stream.write(text.getvalue().encode())
-
-    def _cell(self, value: object) -> object:
-        if value is None:
-            return self._options.null_text
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, dict | list | tuple | set | bytes):
-            return json_text(value)
-        return value
-
-    def finish(self) -> None:
-        pass
-
-
-def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - pyarrow is untyped
-    return bool(
-        pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    )
-
-
-def _flat_field(field: pa.Field, null_text: str) -> pa.Field:
-    text = bool(null_text) or _is_nested(field.type) or pa.types.is_decimal(field.type)
-    return field.with_type(pa.string()) if text else field
 
 
 # -- Parquet -------------------------------------------------------------------------------------

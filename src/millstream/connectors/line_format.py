@@ -17,6 +17,7 @@ import re
 from abc import abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -114,8 +115,13 @@ class LineFormat(StreamFormat):
         It raises ValueError (pyarrow's ArrowInvalid is one) if any record does not parse.
         """
 
-    #: Whether the first record of a file is a header.
-    has_header: bool = False
+    #: How many records at the beginning of a file are no data (a header).
+    header_records: int = 0
+
+    def is_comment(self, record: bytes) -> bool:
+        """Whether a record at the beginning of a file does not count as its header."""
+        del record
+        return False
 
     def is_blank(self, record: bytes) -> bool:
         """Whether a record is passed over (an empty line)."""
@@ -180,10 +186,19 @@ class LineFormat(StreamFormat):
         """The bytes before the first record: byte order mark and header record."""
         block = file.read(min(BLOCK_SIZE, size))
         mark = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
-        if not self.has_header:
-            return bytes(block[:mark])
-        ends = self._record_ends(block)
-        return bytes(block[: int(ends[0])] if len(ends) else block)
+        return bytes(block[: self._header_end(block, mark)])
+
+    def _header_end(self, block: bytes, mark: int) -> int:
+        """Where the data begins in the first block of a file; ``mark`` is where its text does."""
+        left, begin = self.header_records, mark
+        ends = iter(self._record_ends(block).tolist())
+        while left:
+            end = next(ends, len(block))
+            left -= not self.is_comment(block[begin:end])
+            begin = end
+            if end == len(block):
+                break
+        return begin
 
     def _blocks(
         self,
@@ -241,8 +256,7 @@ class LineFormat(StreamFormat):
     def _read_whole(self, path: str, file: Any) -> Iterator[SourceBatch]:  # noqa: ANN401
         block = file.read(BLOCK_SIZE)
         mark = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
-        ends = self._record_ends(block)
-        begin = (int(ends[0]) if len(ends) else len(block)) if self.has_header else mark
+        begin = self._header_end(block, mark)
         parse = self.parser(path, bytes(block[:begin]))
         unlimited = 1 << 62
         for position, part in self._blocks(file, begin, unlimited, unlimited, block[begin:]):
@@ -328,7 +342,11 @@ class LineFormat(StreamFormat):
             return 0
         # The look first: the pattern is slow, and most blocks have no empty line.
         if b"\n\n" in block or b"\n\r\n" in block or block[:1] in (b"\n", b"\r"):
-            return len(_BLANK_LINE.findall(block))
+            if not self.multi_line:
+                return len(_BLANK_LINE.findall(block))
+            # Those within quotes are none.
+            bounds = [0, *self._record_ends(block).tolist()]
+            return sum(self.is_blank(block[a:b]) for a, b in pairwise(bounds))
         return 0
 
     # -- messages --------------------------------------------------------------------------------

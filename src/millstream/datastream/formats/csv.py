@@ -1,6 +1,10 @@
 """CSV in PyFlink's way: a schema built column by column, a reader format and a bulk writer.
 
-What it is: ``pyflink.datastream.formats.csv``; column types are ``Types.*``.
+What it is: ``pyflink.datastream.formats.csv``; column types are ``Types.*``.  As in Flink (whose
+reader is Jackson's) columns go by position: ``set_use_header`` says that there is a header to be
+passed over, ``set_strict_headers`` that it has to name the columns of the schema in their order,
+``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it says where they are.
+
 What it is not: the readers and writers (``connectors/csv_format.py``, ``file_writers.py``).
 
 Read next: ``connectors/csv_format.py``.
@@ -8,13 +12,14 @@ Read next: ``connectors/csv_format.py``.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millstream.common.types import Types
 from millstream.connectors.csv_format import CsvFormat, CsvOptions
+from millstream.connectors.csv_writer import CsvWriterFactory
 from millstream.connectors.file_format import MalformedPolicy, StreamFormat
-from millstream.connectors.file_writers import BulkWriterFactory, CsvWriterFactory
 from millstream.connectors.message_formats import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
@@ -23,6 +28,7 @@ from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from millstream.common.typeinfo import TypeInformation
+    from millstream.connectors.file_writers import BulkWriterFactory
 
 __all__ = [
     "CsvBulkWriter",
@@ -48,8 +54,10 @@ class CsvSchema:
     null_value: str | None = None
     use_header: bool = False
     strict_headers: bool = False
+    reorder_columns: bool = False
     skip_first_data_row: bool = False
     allow_comments: bool = False
+    line_separator: str = "\n"
 
     @staticmethod
     def builder() -> CsvSchemaBuilder:
@@ -76,8 +84,33 @@ class CsvSchemaBuilder:
         self._array_separator = ";"
 
     def build(self) -> CsvSchema:
-        """The schema."""
-        return self._schema
+        """The schema.
+
+        Raises:
+            ConfigurationError: two characters with a meaning are the same, or the text that means
+                null has one of them in it.
+        """
+        schema = copy.deepcopy(self._schema)
+        special = {
+            "column separator": schema.column_separator,
+            "quote char": schema.quote_char,
+            "escape char": schema.escape_char,
+        }
+        given = {what: char for what, char in special.items() if char is not None}
+        if schema.escape_char is not None and schema.escape_char == schema.quote_char:
+            schema.escape_char = None  # a quote within quotes is doubled
+            del given["escape char"]
+        if len(set(given.values())) < len(given):
+            listed = ", ".join(f"{what} {char!r}" for what, char in given.items())
+            message = f"the characters of a CSV schema must differ: {listed}"
+            raise ConfigurationError(message)
+        inside = [what for what, char in given.items() if char in (schema.null_value or "")]
+        if inside:
+            message = (
+                f"the null value {schema.null_value!r} contains the {' and the '.join(inside)}"
+            )
+            raise ConfigurationError(message)
+        return schema
 
     def _add(self, name: str, kind: TypeInformation) -> CsvSchemaBuilder:
         if name in self._schema.names:
@@ -91,7 +124,9 @@ class CsvSchemaBuilder:
         self, name: str, separator: str | None = None, element_type: TypeInformation | None = None
     ) -> CsvSchemaBuilder:
         """A column of lists; their elements stand between ``separator`` (default ``;``)."""
-        self._schema.array_separators[name] = separator or self._array_separator
+        self._schema.array_separators[name] = (
+            self._array_separator if separator is None else separator
+        )
         return self._add(name, Types.LIST(element_type or Types.STRING()))
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
@@ -152,14 +187,45 @@ class CsvSchemaBuilder:
         return self
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
-        r"""Only ``\n`` can be written; readers know ``\r\n`` too."""
-        if separator != "\n":
-            message = f"line separator {separator!r} is not supported; only '\\n' is written"
+        r"""What is written behind a record: ``\n`` or ``\r\n``; readers know both."""
+        if separator not in ("\n", "\r\n"):
+            message = f"line separator {separator!r} is not supported; give '\\n' or '\\r\\n'"
             raise ConfigurationError(message)
+        self._schema.line_separator = separator
+        return self
+
+    def set_any_property_name(self, name: str) -> CsvSchemaBuilder:
+        """Refused: a record has the columns of the schema and no others."""
+        message = (
+            f"set_any_property_name({name!r}) is not supported: add a column for each value that "
+            "records have"
+        )
+        raise ConfigurationError(message)
+
+    def disable_array_element_separator(self) -> CsvSchemaBuilder:
+        """List columns added from here on have their whole text as their one element."""
+        self._array_separator = ""
+        return self
+
+    def remove_array_element_separator(self, index: int) -> CsvSchemaBuilder:
+        """The list column at ``index`` has its whole text as its one element.
+
+        Raises:
+            ConfigurationError: there is no list column.
+        """
+        names = self._schema.names
+        if not 0 <= index < len(names) or names[index] not in self._schema.array_separators:
+            message = f"column {index} is no list column; the columns are {', '.join(names)}"
+            raise ConfigurationError(message)
+        self._schema.array_separators[names[index]] = ""
         return self
 
     def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
-        """The text that means null."""
+        """The text that means null, if it does not stand in quotes.
+
+        Not set: null is written as the empty text, and read as null where a column is not of
+        strings; a null string comes back as the empty one.
+        """
         self._schema.null_value = null_value
         return self
 
@@ -174,17 +240,29 @@ class CsvSchemaBuilder:
         return self
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:  # noqa: FBT001, FBT002 - PyFlink's
-        """Pass over the first record of each file; columns go by position."""
+        """Pass over the first record of each file, or the first behind the header."""
         self._schema.skip_first_data_row = skip
         return self
 
     def set_strict_headers(self, strict: bool = True) -> CsvSchemaBuilder:  # noqa: FBT001, FBT002 - PyFlink's
-        """Headers are always compared with the schema, by name."""
+        """Refuse a file whose header does not name the columns of the schema, in their order.
+
+        It has a meaning with ``set_use_header`` only.
+        """
         self._schema.strict_headers = strict
         return self
 
+    def set_reorder_columns(self, reorder: bool = True) -> CsvSchemaBuilder:  # noqa: FBT001, FBT002 - as the others
+        """With ``set_use_header``: find columns by the names in the header of each file."""
+        self._schema.reorder_columns = reorder
+        return self
+
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:  # noqa: FBT001, FBT002 - PyFlink's
-        """The first record of each file names its columns."""
+        """The first record of each file is a header: passed over when reading, written.
+
+        Columns go by position, whatever it says; see ``set_strict_headers`` and
+        ``set_reorder_columns``.
+        """
         self._schema.use_header = use
         return self
 
@@ -197,8 +275,8 @@ class CsvSchemaBuilder:
 
 
 def _single(char: str, what: str) -> str:
-    if len(char) != 1:
-        message = f"{what} must be a single character, not {char!r}"
+    if len(char) != 1 or not char.isascii() or char in "\r\n":
+        message = f"{what} must be a single ASCII character and no line break, not {char!r}"
         raise ConfigurationError(message)
     return char
 
@@ -208,16 +286,32 @@ class CsvReaderFormat(CsvFormat):
 
     @staticmethod
     def for_schema(
-        schema: CsvSchema, *, malformed: str | MalformedPolicy = MalformedPolicy.FAIL
+        schema: CsvSchema,
+        *,
+        malformed: str | MalformedPolicy = MalformedPolicy.FAIL,
+        multi_line: bool | None = None,
     ) -> StreamFormat:
-        """A format for ``FileSource.for_record_stream_format``."""
+        """A format for ``FileSource.for_record_stream_format``.
+
+        Args:
+            schema: the columns and how the files are written.
+            malformed: "fail", or "dead-letter" to set malformed records aside.
+            multi_line: whether quoted values may contain line breaks; None looks at the head of
+                the first file.
+        """
+        by_name = schema.use_header and schema.reorder_columns
+        null = schema.null_value
         options = CsvOptions(
             delimiter=schema.column_separator,
             quote=schema.quote_char,
             escape=schema.escape_char,
-            header=schema.use_header,
-            skip_first_record=schema.skip_first_data_row and not schema.use_header,
-            null_values=None if schema.null_value is None else (schema.null_value,),
+            header=by_name,
+            skip_records=(schema.use_header and not by_name) + schema.skip_first_data_row,
+            strict_header=schema.use_header and schema.strict_headers and not by_name,
+            multi_line=multi_line,
+            null_values=("" if null is None else null,),
+            null_strings=null is not None,
+            null_in_quotes=null is None,
             comments=schema.allow_comments,
             array_separators=dict(schema.array_separators),
         )
@@ -230,16 +324,15 @@ class CsvBulkWriters:
     @staticmethod
     def for_schema(schema: CsvSchema) -> BulkWriterFactory:
         """A factory for ``FileSink.for_bulk_format``."""
-        separators = set(schema.array_separators.values())
-        if len(separators) > 1:
-            message = "a CSV writer has one array separator for all columns"
-            raise ConfigurationError(message)
         return CsvWriterFactory(
             header=schema.use_header,
             delimiter=schema.column_separator,
             null_text=schema.null_value or "",
-            array_separator=next(iter(separators), None),
-            quoted=schema.quote_char is not None,
+            array_separators=dict(schema.array_separators),
+            quote=schema.quote_char,
+            escape=schema.escape_char,
+            line_separator=schema.line_separator,
+            comments=schema.allow_comments,
         )
 
 
