@@ -137,7 +137,7 @@ class _Cells:
         return pc.replace_substring(texts, quote, f"{escape}{quote}")
 
     def _without_quotes(self, texts: pa.Array, name: str) -> pa.Array:
-        """Values as they are; raises PermanentSinkError if one would be read back as something else."""
+        """Values as they are; raises PermanentSinkError where that would change one."""
         options = self._options
         escape, delimiter = options.escape, options.delimiter
         escaped = texts
