@@ -25,17 +25,22 @@ if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
     from millstream.datastream.job_client import JobClient
 
-__all__ = ["collect_stream"]
+__all__ = ["add_collect_sink", "collect_stream"]
 
 _FIRST_WAIT: Final = 0.02
 _LONGEST_WAIT: Final = 1.0
+
+
+def add_collect_sink(stream: DataStream, directory: str) -> None:
+    """End a stream in one subtask that keeps its order, as Flink's collect sink is one."""
+    stream.sink_to(CollectSink(directory)).name("Collect Stream Sink").set_parallelism(1)
 
 
 def collect_stream(stream: DataStream, job_name: str | None) -> CloseableIterator:
     """Run the program of ``stream``, ending in a collect sink; the job runs until it is closed."""
     directory = tempfile.mkdtemp(prefix="millstream-collect-")
     try:
-        stream.sink_to(CollectSink(directory)).name("Collect Stream Sink")
+        add_collect_sink(stream, directory)
         client = stream.get_execution_environment().execute_async(job_name)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)

@@ -417,15 +417,23 @@ class DataStream(NamedOperator):
         return self.sink_to(sink_func)
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print each record, behind ``sink_identifier`` if given; for trying things out."""
+        """Print each record, behind ``sink_identifier`` if given; for trying things out.
+
+        The sink is as parallel as the stream, so that what has an order keeps it: a stream of
+        parallelism 1 is printed by one subtask also in a job of higher parallelism.
+        """
         from millstream.connectors.print_sink import PrintSink
 
-        return self._sink(PrintSink(sink_identifier), "Sink: Print to Std. Out")
+        name = "Sink: Print to Std. Out"
+        return self._sink(PrintSink(sink_identifier), name, follows_input=True)
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[object]:
         """Run the program and give its records back, each once.
+
+        The sink has parallelism 1, as in Flink: records come in the order of the stream, as far as
+        it has one.
 
         Args:
             job_execution_name: the name of the job.
@@ -495,7 +503,9 @@ class DataStream(NamedOperator):
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
         return DataStream(self._environment, self._partition(partitioning))
 
-    def _sink(self, sink: Sink, name: str, kind_name: str = "") -> DataStreamSink:
+    def _sink(
+        self, sink: Sink, name: str, kind_name: str = "", *, follows_input: bool = False
+    ) -> DataStreamSink:
         transformation = SinkTransformation(
             id=self._environment.next_id(),
             location=caller_location(),
@@ -505,6 +515,7 @@ class DataStream(NamedOperator):
             input=self._transformation,
             sink=sink,
             factory=SinkFactory(sink),
+            follows_input=follows_input,
         )
         self._environment.add_transformation(transformation)
         return DataStreamSink(transformation)

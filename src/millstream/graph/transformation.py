@@ -135,6 +135,9 @@ class SinkTransformation(PhysicalTransformation):
     input: Transformation
     sink: Sink
     factory: OperatorFactory
+    #: Where the program does not say, it is as parallel as what it reads, not as the job: its
+    #: output is looked at, and keeps the order of the stream.
+    follows_input: bool = False
 
     @property
     def inputs(self) -> list[Transformation]:

@@ -102,7 +102,11 @@ def translate(
     number_of: dict[int, int] = {}
     for number, each in enumerate(physical, start=1):
         number_of[each.id] = number
-        nodes[number] = _node(number, each, uids[each.id], parallelism, max_parallelism)
+        default = parallelism
+        if isinstance(each, SinkTransformation) and each.follows_input:
+            read = (nodes[number_of[route.origin.id]] for route in routes[each.id])
+            default = max(node.parallelism for node in read)
+        nodes[number] = _node(number, each, uids[each.id], default, max_parallelism)
         if batch_mode:
             _without_time(nodes[number])
         nodes[number].max_parallelism_is_set = (
