@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.forked import run_forked
 from tests.kafka.kafka_job import RECORDS
+from tests.kafka.test_sink import exactly_once
+from tests.matrix.test_other_modes import dying_at
 
 from kafka import KafkaProducer
 from millstream.cli.main import main
+from millstream.common import Types
+from millstream.connectors.kafka import producers
 from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.errors import SinkError
+from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
@@ -135,3 +144,37 @@ def test_a_later_transaction_of_a_named_producer_is_not_named(
     assert main(["transactions", "abort", *opened, *options]) == 0
     assert main(["transactions", "list", "--checkpoint-dir", str(tmp_path), *options[:2]]) == 1
     assert "is no checkpoint directory that a job has used" in capsys.readouterr().err
+
+
+def test_a_sink_without_a_uid_is_called_by_its_name(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = broker.topic()
+    checkpoints = tmp_path / "checkpoints"
+
+    def run(epochs: int = 9) -> MiniCluster:
+        env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+        stream = env.from_collection(["a", "b", "c", "d"], Types.STRING())
+        stream.sink_to(exactly_once(broker, topic).build()).name("totals")
+        cluster = MiniCluster(env.get_job_graph("names"), checkpoints, limits=itertools.repeat(1))
+        cluster.run(epochs)
+        return cluster
+
+    run(1).close_instances()
+    old = tmp_path / "old"
+    shutil.copytree(checkpoints, old)
+    shutil.rmtree(old / "local", ignore_errors=True)
+    with dying_at("epoch.acks.after"):
+        run()
+    where = ["--bootstrap-servers", broker.servers, "--checkpoint-dir", str(checkpoints)]
+    assert main(["transactions", "list", "--prefix", topic, *where]) == 0
+    shown = capsys.readouterr().out
+    assert "  job 'names' (" in shown
+    assert "), sink totals, run " in shown
+
+    run().close_instances()
+    shutil.rmtree(checkpoints)
+    shutil.copytree(old, checkpoints)
+    with pytest.raises(SinkError, match=r"^sink totals: epoch 0 is the last in the checkpoint dir"):
+        run()
+    producers.discard_producers()

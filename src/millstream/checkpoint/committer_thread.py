@@ -109,7 +109,7 @@ class CommitterThread(Committer):
 
     def open(self, context: CommitterContext) -> None:
         """Open in time; raises SinkError if it is not."""
-        told = replace(context, timeout=self._timeout)
+        told = replace(context, timeout=self._timeout, label=self.label)
         self._call("opening", lambda: self._committer.open(told))
 
     def resume_from(self, epoch: int) -> None:

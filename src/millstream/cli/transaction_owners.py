@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.program import labels
 from millstream.checkpoint.recovery import read_checkpoints
 from millstream.checkpoint.signature import seal_of
 from millstream.connectors.kafka.committer import prepared_of
@@ -74,7 +75,7 @@ class Judgement:
     parts: TransactionalIdParts | None
     #: Of the job; empty if no directory of its was given.
     job_name: str = ""
-    #: The sink's uid; empty if it is not known.
+    #: What the sink is called; empty if it is not known.
     sink: str = ""
     #: Of the manifest; -1 if there is none.
     epoch: int = -1
@@ -116,8 +117,8 @@ class _Job:
     generation: int
     #: -1 if there is no manifest.
     epoch: int
-    #: Hash -> uid of the operators.
-    uids: dict[str, str]
+    #: Hash of an operator's uid -> what it is called.
+    sinks: dict[str, str]
     #: Transactional id -> what the newest manifest names of it.
     named: dict[str, PreparedTransaction] = field(default_factory=dict)
 
@@ -143,10 +144,10 @@ class Owners:
             checkpoints = read_checkpoints(log, identity.job_id)
             last = checkpoints[-1][1] if checkpoints else None
             job_id = identity.job_id
-            known = {*identity.program, *(last.program if last is not None else ())}
-            uids = {_hash(job_id, uid): uid for uid in known}
+            names = labels(identity.program | (last.program if last is not None else {}))
+            sinks = {_hash(job_id, uid): name for uid, name in names.items()}
             newest = max((entry.generation for entry in log.entries()), default=0)
-            job = _Job(identity.job_name, newest, -1 if last is None else last.epoch, uids)
+            job = _Job(identity.job_name, newest, -1 if last is None else last.epoch, sinks)
             if last is not None:
                 job.named = _named(last)
             self._jobs[job_id] = job
@@ -174,7 +175,7 @@ class Owners:
             verdict,
             parts,
             job_name=job.name,
-            sink=job.uids.get(parts.sink, ""),
+            sink=job.sinks.get(parts.sink, ""),
             epoch=job.epoch,
             of_newest_run=parts.generation >= job.generation,
         )

@@ -79,11 +79,18 @@ class WriterContext:
     generation: int = 0
     #: The checkpoint directory, for what shall be found again by the committer; None in a harness.
     storage: CheckpointStorage | None = None
+    #: What messages call the sink; empty: its uid.
+    label: str = ""
+
+    @property
+    def sink(self) -> str:
+        """The sink, for messages."""
+        return f"sink {self.label or self.sink_uid}"
 
     @property
     def place(self) -> str:
         """Sink, epoch and subtask, for messages."""
-        return f"sink {self.sink_uid}, epoch {self.epoch}, subtask {self.subtask}"
+        return f"{self.sink}, epoch {self.epoch}, subtask {self.subtask}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,13 @@ class CommitterContext:
     #: Seconds after which a call is given up (``millstream.commit.timeout``).  A client that can
     #: give up by itself should do so before; then the commit can be tried again.
     timeout: float = 600.0
+    #: What messages call the sink; empty: its uid.
+    label: str = ""
+
+    @property
+    def sink(self) -> str:
+        """The sink, for messages."""
+        return f"sink {self.label or self.sink_uid}"
 
 
 @dataclass(frozen=True, slots=True)

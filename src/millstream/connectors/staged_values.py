@@ -127,7 +127,7 @@ def read_staged(
             content = io.BytesIO(context.storage.read(part["name"]))
         except FileNotFoundError:
             message = (
-                f"sink {context.sink_uid}: output of epoch {epoch} is lost: {part['name']} is"
+                f"{context.sink}: output of epoch {epoch} is lost: {part['name']} is"
                 f" missing in {context.storage.location}; nothing but this job may delete files"
                 " there"
             )
@@ -153,7 +153,7 @@ class StagingWriter(SinkWriter):
         try:
             self._chunks.append(dumps(list(batch.values)))
         except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:
-            message = f"sink {self._context.sink_uid}: a result cannot be pickled: {error}"
+            message = f"{self._context.sink}: a result cannot be pickled: {error}"
             raise PermanentSinkError(message) from error
         self._records += len(batch)
 

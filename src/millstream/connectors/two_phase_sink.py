@@ -332,7 +332,7 @@ class _TransactionCommitter(Committer):
         if failed:
             handle, error = failed[0]
             message = (
-                f"sink {context.sink_uid}: transaction {handle!r} of epoch {requests[0].epoch}"
+                f"{context.sink}: transaction {handle!r} of epoch {requests[0].epoch}"
                 f" cannot be committed: {error!r}"
             )
             if len(failed) > 1:

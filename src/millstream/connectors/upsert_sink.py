@@ -147,7 +147,7 @@ class _UpsertCommitter(Committer):
             except SinkError:
                 raise
             except Exception as error:
-                message = f"sink {context.sink_uid}: writing epoch {epoch} failed: {error!r}"
+                message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
                 raise sink_error(message, error) from error
 
     def abort_orphans(

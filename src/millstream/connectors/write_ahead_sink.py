@@ -187,7 +187,7 @@ class _WriteAheadCommitter(Committer):
         except SinkError:
             raise
         except Exception as error:
-            message = f"sink {context.sink_uid}: writing epoch {epoch} failed: {error!r}"
+            message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
             raise sink_error(message, error) from error
 
     def _send(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
@@ -195,7 +195,7 @@ class _WriteAheadCommitter(Committer):
         done = self._sink.send_values(read_staged(context, parts, epoch), epoch, timestamp)
         if not done:
             message = (
-                f"sink {context.sink_uid}: send_values() of epoch {epoch} returned {done!r}; it"
+                f"{context.sink}: send_values() of epoch {epoch} returned {done!r}; it"
                 " returns True when all is written, False when nothing is"
             )
             raise SinkError(message)

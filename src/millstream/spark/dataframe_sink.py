@@ -202,7 +202,7 @@ class _DataFrameCommitter(Committer):
         paths = [_base(context.storage) / name for name in names]
         lost = [str(path) for path in paths if not path.exists()]
         if lost:
-            message = f"sink {context.sink_uid}: output of epoch {epoch} is lost: {lost[0]}"
+            message = f"{context.sink}: output of epoch {epoch} is lost: {lost[0]}"
             raise SinkError(message)
         crash_point("wal.send.before")
         try:
@@ -211,7 +211,7 @@ class _DataFrameCommitter(Committer):
             number = EpochNumber(epoch, f"{context.job_id}/{context.sink_uid}")
             self._sink.write(frame, number)
         except Exception as error:
-            message = f"sink {context.sink_uid}: writing epoch {epoch} failed: {error!s:.1000}"
+            message = f"{context.sink}: writing epoch {epoch} failed: {error!s:.1000}"
             raise SinkError(message) from error
         crash_point("wal.send.after")
 

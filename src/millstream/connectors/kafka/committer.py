@@ -103,10 +103,10 @@ class KafkaCommitter(Committer):
     def _require_no_later(self, found: tuple[int, str]) -> None:
         epoch, (newest, holder) = self._compare, found
         if epoch is not None and newest > epoch:
-            uid = "" if self._context is None else self._context.sink_uid
+            sink = "sink" if self._context is None else self._context.sink
             last = "nothing is published" if epoch < 0 else f"epoch {epoch} is the last"
             message = (
-                f"sink {uid}: {last} in the checkpoint directory, but transaction {holder} of this"
+                f"{sink}: {last} in the checkpoint directory, but transaction {holder} of this"
                 f" job has committed epoch {newest}: the checkpoint directory is older than the"
                 " topic, or a newer run has taken over. Put back both from one copy. To write again"
                 " what came after the copy, give the sink another set_transactional_id_prefix"

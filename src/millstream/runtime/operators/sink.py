@@ -110,6 +110,7 @@ class SinkOperator(Operator):
             attempt=epoch.attempt,
             generation=epoch.generation,
             storage=epoch.storage,
+            label="" if context.has_own_uid else context.name,
         )
         writer: SinkWriter = self._sink.create_writer(self._where)
         return writer
