@@ -17,7 +17,7 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 #: Pages of docs/ by group, in reading order, without their ``.md``.
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
     "First steps": ("getting-started", "tutorial", "notebooks"),
-    "Programs": ("time", "windows", "aggregates", "joins"),
+    "Programs": ("time", "windows", "aggregates", "joins", "testing"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }
@@ -57,6 +57,9 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream.connectors.base": "Contracts and templates",
     },
     "Tests": {
+        "millstream.testing": "Tests of programs",
+        "millstream.testing.stream_harness": "Functions without Spark",
+        "millstream.testing.local_run": "Programs without Spark",
         "millstream.testing.harness": "Operators without Spark",
         "millstream.testing.mini_cluster": "Jobs without Spark",
         "millstream.testing.process_cluster": "Jobs in worker processes",

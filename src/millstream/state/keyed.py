@@ -258,6 +258,15 @@ class KeyedState:
         """Whether there is anything that ``prefetch`` could read."""
         return bool(self._states)
 
+    @property
+    def names(self) -> list[str]:
+        """Of the states that were made so far."""
+        return [name for name in self._handles if not name.startswith(_OWN)]
+
+    def handle(self, name: str) -> State | None:
+        """The handle of a state that was made; None if there is none of that name."""
+        return self._handles.get(name)
+
     # Keys.
 
     def set_current_key(self, key: object) -> None:

@@ -192,6 +192,14 @@ class TimerQueue:
         found = [name for name in (new, stored) if name is not None]
         return _time_in(min(found)) if found else None
 
+    def pending(self) -> list[tuple[int, object]]:
+        """(time, key) of every timer in the store, in order; what is in memory was flushed."""
+        if self.index < 0:
+            return []
+        prefix = _HEAD.pack(_TAG, self.index, 0)[:_TIME_AT]
+        names = [name for name, _ in self._keyed.scan_prefix(prefix)]
+        return [(_time_in(name), _key_in(name)) for name in names]
+
     def advance(self, time: int) -> Iterator[tuple[int, object, bytes]]:
         """Take out and yield every timer up to and including ``time``, in order."""
         while True:
