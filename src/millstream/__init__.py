@@ -7,6 +7,10 @@ Read next: ``docs/getting-started.md``; to work on the code, ``docs/contributors
 
 from __future__ import annotations
 
+from millstream import not_offered
+
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
+
+not_offered.install()

@@ -5,6 +5,7 @@
     MillstreamError
     ├── ConfigurationError              an option is unknown or its value makes no sense
     ├── ProgramError                    the program cannot be run as written
+    │   ├── MissingMethodError          a stream has no such method; names where it is
     │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
     │   └── TypeMismatchError           a value does not fit the declared type
     ├── UserFunctionError               user code raised; names operator, file and line, record
@@ -46,6 +47,7 @@ __all__ = [
     "LocalCopyError",
     "MalformedRecordError",
     "MillstreamError",
+    "MissingMethodError",
     "PermanentSinkError",
     "ProgramError",
     "SignatureError",
@@ -75,6 +77,10 @@ class ConfigurationError(MillstreamError):
 
 class ProgramError(MillstreamError):
     """The program cannot be run as it is written."""
+
+
+class MissingMethodError(ProgramError, AttributeError):
+    """A stream of this kind has no such method."""
 
 
 class UnpicklableFunctionError(ProgramError):

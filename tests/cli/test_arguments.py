@@ -12,7 +12,7 @@ import pytest
 from millstream.cli import main as main_module
 from millstream.cli.main import build_parser, main
 from millstream.cli.program import CONFIGURATION_VARIABLE, ProgramOptions, run_as_main
-from millstream.errors import ConfigurationError
+from millstream.errors import ConfigurationError, MillstreamError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,3 +135,77 @@ def test_interrupt_has_the_shell_s_exit_code(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(main_module, "_dispatch", interrupt)
     assert main(["demo"]) == 130
+
+
+def test_options_of_plan_work_behind_the_program_too(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(
+        "import sys\n"
+        "from millstream.datastream import StreamExecutionEnvironment\n"
+        "assert sys.argv[1:] == ['--own', '--json'], sys.argv\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).print()\n"
+        "env.execute()\n"
+    )
+    for number, written in enumerate((["--svg", "{}"], ["--svg={}"])):
+        svg = tmp_path / f"{number}.svg"
+        behind = [each.format(svg) for each in written]
+        assert main(["plan", str(program), "--own", *behind, "--", "--json"]) == 0
+        assert svg.read_text().startswith("<")
+
+
+def test_json_behind_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(
+        "from millstream.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).print()\n"
+        "env.execute()\n"
+    )
+    assert main(["plan", str(program), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["nodes"]) == 2
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        ["--parallelism", "3"],
+        ["--parallelism=3"],
+        ["-p", "3"],
+        ["--checkpoint-dir", "/tmp/x"],
+        ["-D", "a=b"],
+        ["-Da=b"],
+        ["--master", "local"],
+        ["--config", "x.yaml"],
+        ["--traceback"],
+    ],
+)
+def test_options_that_may_be_the_programs_are_refused_behind_it(
+    command: str, behind: list[str], program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([command, str(program), *behind])
+    told = capsys.readouterr().err
+    text = " ".join(behind)
+    assert f"write `millstream {command} {text} {program}`" in told
+    assert f"or `millstream {command} {program} -- {text}` to give it to the program" in told
+
+
+def test_behind_two_dashes_all_is_the_programs(program: Path, tmp_path: Path) -> None:
+    shown = tmp_path / "shown.json"
+    assert main(["run", str(program), str(shown), "--", "-p", "3", "--", "--config"]) == 0
+    assert json.loads(shown.read_text())[1] == ["-p", "3", "--", "--config"]
+
+
+def test_traceback_works_on_both_sides_of_every_command(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.py")
+    for command in (
+        ["--traceback", "run", missing],
+        ["run", "--traceback", missing],
+        ["plan", "--traceback", missing],
+        ["checkpoints", "--traceback", missing],
+        ["checkpoints", missing, "verify", "--traceback"],
+    ):
+        with pytest.raises(MillstreamError):
+            main(command)

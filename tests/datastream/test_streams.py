@@ -303,7 +303,7 @@ def test_functions_of_the_wrong_kind(numbers: DataStream) -> None:
 
     with pytest.raises(ProgramError, match=r"write Double\(\) with parentheses"):
         numbers.map(Double)
-    with pytest.raises(ProgramError, match=r"map\(\) needs a MapFunction, not a Even"):
+    with pytest.raises(ProgramError, match=r"map\(\) needs a MapFunction, not an Even"):
         numbers.map(Even())  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match=r"map\(\) needs a MapFunction or a callable, not 3"):
         numbers.map(3)  # type: ignore[arg-type]

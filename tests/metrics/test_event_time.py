@@ -101,3 +101,12 @@ def test_lengths_of_time() -> None:
         "2.0 h",
         "12.0 d",
     ]
+
+
+def test_timestamps_of_toy_programs_have_no_lag() -> None:
+    """Timestamps such as 1000 are not behind today's clock, they are not of today's clock."""
+    now = 1_795_336_000_000
+    for watermark, says in ((1999, ""), (now - 12 * 86_400_000, "lag 12.0 d"), (now - 500, "lag")):
+        time = OperatorTime("uid", "name", watermark, now - watermark)
+        assert describe([time], {}).startswith(says)
+        assert bool(describe([time], {})) is bool(says)

@@ -16,6 +16,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
+from millstream.cli.arguments import sort_out
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 for an error that Millstream reports, 130 after an interrupt.  Wrong
         arguments leave by SystemExit(2).
     """
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if "program" in options:
+        sort_out(parser, options)
     try:
         return _dispatch(options)
     except MillstreamError as error:
@@ -69,7 +73,20 @@ def build_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_checkpoints(commands)
     _add_transactions(commands)
+    for command in commands.choices.values():
+        _add_traceback(command)
     return parser
+
+
+def _add_traceback(parser: argparse.ArgumentParser) -> None:
+    """The option of all commands behind the command's name, and that of its action, too."""
+    parser.add_argument(
+        "--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its subparsers
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for each in action.choices.values():
+                _add_traceback(each)
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -91,8 +108,9 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run = commands.add_parser(
         "run",
         help="run a program",
-        description="Run a program. Options come before its name, its own arguments behind. "
-        "What the program itself sets wins over what is given here.",
+        description="Run a program. Options come before its name, its own arguments behind, after "
+        "-- if they are called as an option here. What the program itself sets wins over what is "
+        "given here.",
     )
     _add_program(run)
 

@@ -26,7 +26,7 @@ from millstream.common.options import (
     parse_integer,
     parse_string,
 )
-from millstream.errors import ConfigurationError
+from millstream.errors import ConfigurationError, with_article
 
 if TYPE_CHECKING:
     import builtins
@@ -372,7 +372,7 @@ def _read_yaml(file: Path, text: str) -> list[tuple[str, object]]:
     if content is None:
         return []
     if not isinstance(content, dict):
-        message = f"{file} must hold keys and values, not a {type(content).__name__}"
+        message = f"{file} must hold keys and values, not {with_article(type(content).__name__)}"
         raise ConfigurationError(message)
     return list(_flatten(file, content, ""))
 

@@ -11,7 +11,7 @@ Read next: ``datastream/windowed_stream.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from millstream.common.functions import (
     AggregateFunction,
@@ -24,6 +24,7 @@ from millstream.common.functions import (
     WindowFunction,
 )
 from millstream.common.types import Types
+from millstream.datastream.stream_words import raise_missing
 from millstream.datastream.type_choice import choose_output_type, method_of, require
 from millstream.datastream.windowed_stream import WindowedStream, require_assigner
 from millstream.runtime.aggregates import BuiltInAggregate
@@ -53,8 +54,17 @@ class AllWindowedStream:
     def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         """Made by ``DataStream.window_all``."""
         require_assigner(window_assigner)
+        self._input = data_stream
         keyed = data_stream.key_by(_one_key, key_type=Types.LONG())
         self._windowed = WindowedStream(keyed, window_assigner, non_parallel=True)
+
+    def __repr__(self) -> str:
+        """The assigner and the stream."""
+        return f"<AllWindowedStream {self._windowed.assigner_text} of {self._input!r}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say which method was meant."""
+        raise_missing(self, name)
 
     def get_input_type(self) -> TypeInformation:
         """The type of the records that go into the windows."""

@@ -8,11 +8,16 @@ Read next: ``datastream/collecting.py``.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
+
+    import pandas as pd
+
+    from millstream.common.typeinfo import TypeInformation
 
 __all__ = ["CloseableIterator"]
 
@@ -20,8 +25,14 @@ __all__ = ["CloseableIterator"]
 class CloseableIterator:
     """Gives records one by one; ``close`` ends the job behind it if it still runs."""
 
-    def __init__(self, records: Iterator[object], on_close: Callable[[], None]) -> None:
-        """Take the records and what to do at the end."""
+    def __init__(
+        self,
+        records: Iterator[object],
+        on_close: Callable[[], None],
+        type_info: TypeInformation | None = None,
+    ) -> None:
+        """Take the records, what to do at the end, and the type of the records if it is known."""
+        self._type = type_info
         self._records = records
         self._on_close = on_close
         self._closed = False
@@ -39,6 +50,21 @@ class CloseableIterator:
     def next(self) -> object:
         """The next record; waits for it."""
         return next(self)
+
+    def to_pandas(self, limit: int | None = None) -> pd.DataFrame:
+        """The records that are left as a DataFrame, one column per field; then close.
+
+        Args:
+            limit: take so many records at most, and end the job.
+
+        Raises:
+            ProgramError: pandas is not installed.
+        """
+        from millstream.datastream.pandas_frame import frame_of
+
+        with self:
+            # Not zip(): it would wait for one record more than wanted.
+            return frame_of(list(itertools.islice(self, limit)), self._type)
 
     def close(self) -> None:
         """End the job and remove what it collected.  Nothing happens the second time."""

@@ -51,7 +51,7 @@ def collect_stream(stream: DataStream, job_name: str | None) -> CloseableIterato
             client.cancel()
         shutil.rmtree(directory, ignore_errors=True)
 
-    return CloseableIterator(_records(client, directory), close)
+    return CloseableIterator(_records(client, directory), close, stream.get_type())
 
 
 def _records(client: JobClient, directory: str) -> Iterator[object]:

@@ -52,6 +52,10 @@ class ConnectedStreams:
         self.stream1 = stream1
         self.stream2 = stream2
 
+    def __repr__(self) -> str:
+        """Both streams."""
+        return f"<ConnectedStreams of {self.stream1!r} and {self.stream2!r}>"
+
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment that both streams belong to."""
         return self.stream1.get_execution_environment()

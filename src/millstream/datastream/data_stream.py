@@ -11,7 +11,7 @@ Read next: ``datastream/keyed_stream.py``, ``graph/transformation.py``.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.common.functions import (
     FilterFunction,
@@ -27,6 +27,7 @@ from millstream.connectors.sink import Sink
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink
 from millstream.datastream.named_operator import NamedOperator
+from millstream.datastream.stream_words import describe_stream, raise_missing
 from millstream.datastream.type_choice import (
     as_key_selector,
     as_partitioner,
@@ -115,6 +116,14 @@ class DataStream(NamedOperator):
         """Made by the environment and by other streams."""
         super().__init__(transformation)
         self._environment = environment
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say where a method is that this kind of stream has not."""
+        raise_missing(self, name)
+
+    def __repr__(self) -> str:
+        """Kind, name, type, parallelism and place: what a notebook shows of a stream."""
+        return describe_stream(self)
 
     def get_type(self) -> TypeInformation:
         """The type of the records."""

@@ -54,6 +54,12 @@ class StreamExecutionEnvironment:
         self._spark_dataframes: list[Any] = []
         self._last_id = 0
 
+    def __repr__(self) -> str:
+        """How much the program has so far."""
+        count = len(self._transformations)
+        operators = f"{count} operator{'' if count == 1 else 's'}"
+        return f"<{type(self).__name__} with {operators}, parallelism {self.get_parallelism()}>"
+
     @staticmethod
     def get_execution_environment(
         configuration: Configuration | None = None,

@@ -23,6 +23,7 @@ from millstream.datastream.keyed_adapters import KeyedFilter, KeyedFlatMap, Keye
 from millstream.datastream.processing_time import may_use_processing_time_timers
 from millstream.datastream.type_choice import (
     check_field,
+    check_returns,
     choose_output_type,
     infer_key_type,
     method_of,
@@ -97,6 +98,7 @@ class KeyedStream(DataStream):
         """One record in, one out; a MapFunction may use keyed state."""
         if not isinstance(func, MapFunction):
             return super().map(func, output_type)
+        check_returns(func, "map")
         chosen = choose_output_type(output_type, func.map)
         return self._keyed_process("Map", KeyedMap(func), chosen, func)
 
@@ -108,6 +110,7 @@ class KeyedStream(DataStream):
         """One record in, any number out; a FlatMapFunction may use keyed state."""
         if not isinstance(func, FlatMapFunction):
             return super().flat_map(func, output_type)
+        check_returns(func, "flat_map")
         chosen = choose_output_type(output_type, func.flat_map, unwrap=True)
         return self._keyed_process("FlatMap", KeyedFlatMap(func), chosen, func)
 
@@ -115,6 +118,7 @@ class KeyedStream(DataStream):
         """Keep some records; a FilterFunction may use keyed state."""
         if not isinstance(func, FilterFunction):
             return super().filter(func)
+        check_returns(func, "filter")
         return self._keyed_process("Filter", KeyedFilter(func), self.get_type(), func)
 
     def reduce(

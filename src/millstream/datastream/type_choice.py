@@ -11,16 +11,25 @@ Read next: ``datastream/data_stream.py``.
 from __future__ import annotations
 
 import difflib
+import inspect
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.common.composite_types import CompositeTypeInfo, TupleTypeInfo
 from millstream.common.field_access import field_of
-from millstream.common.functions import Function, KeySelector, Partitioner
+from millstream.common.functions import (
+    AggregateFunction,
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    Partitioner,
+    ProcessFunction,
+    ProcessWindowFunction,
+)
 from millstream.common.type_inference import infer_return_type
 from millstream.common.type_information import MapTypeInfo
 from millstream.common.types import Types
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +41,7 @@ __all__ = [
     "as_key_selector",
     "as_partitioner",
     "check_field",
+    "check_returns",
     "choose_output_type",
     "infer_key_type",
     "method_of",
@@ -79,18 +89,60 @@ def require(function: object, kinds: tuple[type, ...], method: str, *, plain: bo
         ProgramError: it is something else.
     """
     if isinstance(function, kinds):
+        check_returns(function, method)
         return
     wanted = " or ".join(kind.__name__ for kind in kinds) or "callable"
     if isinstance(function, type) and issubclass(function, Function):
         message = f"{method}() needs an instance: write {function.__name__}() with parentheses"
     elif isinstance(function, Function):
-        message = f"{method}() needs a {wanted}, not a {type(function).__name__}"
+        given = with_article(type(function).__name__)
+        message = f"{method}() needs {with_article(wanted)}, not {given}{_hint(function, method)}"
     elif plain and callable(function):
+        check_returns(function, method)
         return
     else:
         also = " or a callable" if plain and kinds else ""
-        message = f"{method}() needs a {wanted}{also}, not {function!r}"
+        message = f"{method}() needs {with_article(wanted)}{also}, not {function!r}"
     raise ProgramError(message)
+
+
+def _hint(function: Function, method: str) -> str:
+    """What to do with a function that is of use elsewhere."""
+    if method == "process" and isinstance(function, KeyedProcessFunction):
+        return "; call key_by() before process(): its state and timers belong to keys"
+    if method == "process" and isinstance(function, ProcessFunction):
+        return "; behind key_by() derive it from KeyedProcessFunction"
+    if isinstance(function, ProcessWindowFunction | AggregateFunction):
+        return "; call key_by() and window() before"
+    return ""
+
+
+#: The methods whose functions return one result per record, and what they are called in classes.
+_ONE_RESULT: Final = {"map": "map", "filter": "filter", "reduce": "reduce", "key_by": "get_key"}
+
+
+def check_returns(function: object, method: str) -> None:
+    """Refuse functions that return a generator or a coroutine where one result is wanted.
+
+    Raises:
+        ProgramError: it is a generator function given to ``map`` or the like, or is async.
+    """
+    code = function
+    if isinstance(function, Function):
+        code = getattr(function, _ONE_RESULT.get(method, method), None)
+    if inspect.iscoroutinefunction(code):
+        message = (
+            f"{method}() cannot call an async function; call it with asyncio.run() inside of a "
+            "plain one"
+        )
+        raise ProgramError(message)
+    if method in _ONE_RESULT and inspect.isgeneratorfunction(code):
+        instead = "; flat_map() takes functions that yield" if method == "map" else ""
+        message = (
+            f"{method}() needs a function that returns one result, but this one yields: its "
+            f"result would be a generator{instead}"
+        )
+        raise ProgramError(message)
 
 
 class FieldSelector:
@@ -122,6 +174,7 @@ def as_key_selector(
         ProgramError: there is no such field.
     """
     if isinstance(selector, KeySelector):
+        check_returns(selector, "key_by")
         return selector.get_key
     if isinstance(selector, str | int) and not isinstance(selector, bool):
         return _field_getter(selector, type_info)
@@ -132,6 +185,7 @@ def as_key_selector(
             f"not by {selector!r}"
         )
         raise ProgramError(message)
+    check_returns(selector, "key_by")
     return selector
 
 

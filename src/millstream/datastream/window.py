@@ -7,6 +7,7 @@ Read next: ``runtime/windows.py``.
 
 from __future__ import annotations
 
+from millstream.common.time import Time as Time  # noqa: PLC0414 - programs take it from here
 from millstream.runtime.built_in_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,

@@ -12,7 +12,7 @@ Read next: ``datastream/all_windowed_stream.py``, ``runtime/operators/window.py`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from millstream.common.functions import (
     AggregateFunction,
@@ -23,6 +23,7 @@ from millstream.common.functions import (
 from millstream.common.time import milliseconds_of
 from millstream.datastream.built_in_types import built_in_output_type
 from millstream.datastream.processing_time import windows_need_processing_time
+from millstream.datastream.stream_words import raise_missing
 from millstream.datastream.type_choice import choose_output_type, method_of, require
 from millstream.errors import ProgramError
 from millstream.runtime.aggregates import BuiltInAggregate, named_aggregates
@@ -81,6 +82,19 @@ class WindowedStream:
         self._trigger: Trigger[Any, Any] | None = None
         self._evictor: Evictor[Any, Any] | None = None
         self._non_parallel = non_parallel
+
+    def __repr__(self) -> str:
+        """The assigner and the stream."""
+        return f"<WindowedStream {self.assigner_text} of {self._stream!r}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say which method was meant."""
+        raise_missing(self, name)
+
+    @property
+    def assigner_text(self) -> str:
+        """The assigner, as the name of the operator shows it."""
+        return _describe(self._assigner)
 
     def get_input_type(self) -> TypeInformation:
         """The type of the records that go into the windows."""

@@ -27,6 +27,9 @@ __all__ = ["EventTimeReader", "OperatorTime", "describe", "format_lag"]
 
 _LATE: Final = "numLateRecordsDropped"
 _SHOWN_IDLE: Final = 3
+#: Milliseconds: 40 years.  A longer one is that of a program with timestamps such as 1000, which
+#: is behind nothing.
+_LONGEST_LAG: Final = 40 * 365 * 86_400_000
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -147,7 +150,7 @@ def describe(times: list[OperatorTime], labels: Mapping[str, str]) -> str:
     late = sum(time.late_records_dropped for time in times)
     known = [time for time in times if time.lag is not None]
     behind = min(known, key=lambda time: time.watermark, default=None)
-    if behind is not None and behind.lag is not None:
+    if behind is not None and behind.lag is not None and behind.lag < _LONGEST_LAG:
         text = f"lag {format_lag(behind.lag)}"
         if behind.held_back_by is not None:
             text += f" by {called(behind.held_back_by)}"

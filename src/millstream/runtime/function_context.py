@@ -9,7 +9,9 @@ Read next: ``runtime/operators/keyed_process.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from millstream.common.functions import KeyedStateStore, MetricGroup, RuntimeContext, TimerService
 from millstream.errors import ProgramError
@@ -37,6 +39,8 @@ __all__ = ["Clock", "FunctionContext", "KeyedTimerService", "StateAccess"]
 
 #: Namespace of timers that user functions register.
 USER_TIMERS = b""
+#: A time before this was computed from that of a record without a timestamp, the minimum.
+_NO_TIME: Final = MIN_TIMESTAMP // 2
 
 
 class Clock(TimerService):
@@ -79,6 +83,29 @@ class Clock(TimerService):
         raise ProgramError(message)
 
 
+def _checked_time(timestamp: object) -> int:
+    """The time of a timer, if it is one: a number of milliseconds.
+
+    Raises:
+        ProgramError: it is of another type, or was computed from the timestamp of a record that
+            has none.
+    """
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int | np.integer):
+        message = (
+            f"the time of a timer is an int of milliseconds since 1970, not {timestamp!r}; "
+            "write int(...)"
+        )
+        raise ProgramError(message)
+    if timestamp < _NO_TIME:
+        message = (
+            f"the event-time timer for {timestamp} lies before all time: the record has no "
+            "timestamp. Give the source a WatermarkStrategy with a timestamp assigner, or use "
+            "assign_timestamps_and_watermarks(), before key_by()"
+        )
+        raise ProgramError(message)
+    return int(timestamp)
+
+
 class KeyedTimerService(Clock):
     """Time and timers of the current key."""
 
@@ -94,20 +121,28 @@ class KeyedTimerService(Clock):
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Register for the current key."""
+        if timestamp.__class__ is not int:
+            timestamp = _checked_time(timestamp)
         if not self.quiesced:
             self._timers.register_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Register for the current key."""
+        if timestamp.__class__ is not int or timestamp < _NO_TIME:
+            timestamp = _checked_time(timestamp)
         if not self.quiesced:
             self._timers.register_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Take back for the current key."""
+        if timestamp.__class__ is not int:
+            timestamp = _checked_time(timestamp)
         self._timers.delete_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Take back for the current key."""
+        if timestamp.__class__ is not int:
+            timestamp = _checked_time(timestamp)
         self._timers.delete_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
 

@@ -7,6 +7,8 @@ Read next: ``connectors/files.py`` and ``connectors/file_sink.py`` of the packag
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from millstream.connectors.blackhole import DiscardingSink
 from millstream.connectors.collection import CollectionSource
 from millstream.connectors.print_sink import PrintSink
@@ -39,6 +41,7 @@ from millstream.datastream.connectors.file_system import (
     StreamFormat,
 )
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
+from millstream.not_offered import missing_connector
 
 __all__ = [
     "BucketAssigner",
@@ -68,3 +71,13 @@ __all__ = [
     "TwoPhaseCommitSinkFunction",
     "UpsertSink",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say what to take in place of a connector that PyFlink has."""
+    instead = missing_connector(name)
+    if instead is not None:
+        message = f"Millstream has no {name} in {__name__}: {instead}"
+        raise ImportError(message, name=__name__)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -16,7 +16,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.common.functions import ReduceFunction
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, with_article
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def _getter(record: Any, field: str | int) -> Callable[[Any], Any]:  # noqa: ANN
         return lambda r: getattr(r, name)
     if field == 0:
         return lambda r: r
-    message = f"a {type(record).__name__} has no field {field!r} to aggregate"
+    message = f"{with_article(type(record).__name__)} has no field {field!r} to aggregate"
     raise ProgramError(message)
 
 

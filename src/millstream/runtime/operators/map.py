@@ -10,8 +10,10 @@ Read next: ``runtime/operators/flat_map.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.errors import ProgramError
 from millstream.runtime.batch import Batch
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, index_reached, user_error
@@ -41,6 +43,12 @@ class MapOperator(FunctionOperator):
             record = values[index_reached(iterator, values)]
             raise user_error(self.context, error, record) from error
         self.records_in += len(values)
+        if mapped and isinstance(mapped[0], GeneratorType):
+            message = (
+                "map() made a generator of the record, not a record; to make several of one, use "
+                "flat_map()"
+            )
+            raise user_error(self.context, ProgramError(message), values[0])
         self.emit(Batch(self.context.output_type, values=mapped, timestamps=batch.raw_timestamps))
 
 

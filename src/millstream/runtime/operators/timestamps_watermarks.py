@@ -26,7 +26,6 @@ import numpy as np
 
 from millstream.common import options
 from millstream.common.watermark_strategy import TimeOrigin
-from millstream.errors import MillstreamError
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.operator import Operator, OperatorSnapshot
 from millstream.runtime.user_code import NO_RECORD, user_error
@@ -182,8 +181,6 @@ class TimestampsWatermarksOperator(Operator):
             return batch.with_timestamps(np.full(len(batch), self._now, dtype=np.int64))
         try:
             timestamps = np.asarray(self._strategy.extract_timestamps(batch), dtype=np.int64)
-        except MillstreamError:
-            raise
         except Exception as error:
             record = self._culprit(batch)
             raise user_error(

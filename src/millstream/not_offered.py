@@ -1,0 +1,124 @@
+"""Modules that PyFlink has and Millstream has not: what their import says.
+
+What it is: a finder at the end of ``sys.meta_path``, asked only when nobody else has found a module
+of this package.  It knows what to take instead.
+What it is not: a stub: nothing can be imported from here.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+__all__ = ["NOT_OFFERED", "install", "missing_connector"]
+
+_CONNECTORS: Final = "millstream.datastream.connectors."
+_ANY_SINK: Final = (
+    "write a sink of your own with TwoPhaseCommitSinkFunction, GenericWriteAheadSink or UpsertSink "
+    "of millstream.datastream.connectors (docs/sinks.md), or go through Kafka"
+)
+_ANY_SOURCE: Final = (
+    "write a Source of your own (docs/connectors.md), bring the records into Kafka, or read them "
+    "with Spark and env.from_spark()"
+)
+_JDBC: Final = (
+    "for PostgreSQL take PostgresSink and PostgresSource of millstream.datastream.connectors."
+    "postgres; for other databases " + _ANY_SINK
+)
+#: Module -> what to take instead.
+NOT_OFFERED: Final = {
+    _CONNECTORS + "cassandra": _ANY_SINK,
+    _CONNECTORS + "dynamic_kafka": "take KafkaSource of millstream.datastream.connectors.kafka; "
+    "it finds new topics by set_topic_pattern()",
+    _CONNECTORS + "elasticsearch": _ANY_SINK,
+    _CONNECTORS + "firehose": _ANY_SINK,
+    _CONNECTORS + "hybrid_source": "read both sources with from_source() and union() them",
+    _CONNECTORS + "jdbc": _JDBC,
+    _CONNECTORS + "kinesis": _ANY_SOURCE,
+    _CONNECTORS + "mongodb": _ANY_SINK,
+    _CONNECTORS + "opensearch": _ANY_SINK,
+    _CONNECTORS + "pubsub": _ANY_SOURCE,
+    _CONNECTORS + "pulsar": _ANY_SOURCE,
+    _CONNECTORS + "rabbitmq": _ANY_SOURCE,
+    "millstream.datastream.formats.orc": "take Parquet: millstream.datastream.formats.parquet",
+    "millstream.table": "write the program with millstream.datastream; built-in aggregates of "
+    "windows (docs/aggregates.md) do what GROUP BY over windows does",
+    "millstream.java_gateway": "there is no JVM of Flink here",
+    "millstream.ml": "call the model in a map() or map_batches()",
+    "millstream.fn_execution": "it is the inside of PyFlink's workers",
+    "millstream.util": "it is the inside of PyFlink",
+    "millstream.shell": "open a Python prompt or a notebook and use millstream.datastream",
+}
+#: Where PyFlink's classes are, for those that ask the package for them.
+_CLASSES: Final = {
+    "CassandraSink": "cassandra",
+    "Elasticsearch6SinkBuilder": "elasticsearch",
+    "Elasticsearch7SinkBuilder": "elasticsearch",
+    "ElasticsearchSink": "elasticsearch",
+    "FlinkKinesisConsumer": "kinesis",
+    "HybridSource": "hybrid_source",
+    "JdbcConnectionOptions": "jdbc",
+    "JdbcExecutionOptions": "jdbc",
+    "JdbcSink": "jdbc",
+    "KinesisFirehoseSink": "kinesis",
+    "KinesisStreamsSink": "kinesis",
+    "PubSubSink": "pubsub",
+    "PubSubSource": "pubsub",
+    "PulsarSink": "pulsar",
+    "PulsarSource": "pulsar",
+    "RMQConnectionConfig": "rabbitmq",
+    "RMQSink": "rabbitmq",
+    "RMQSource": "rabbitmq",
+}
+#: Classes that are called otherwise, or that are in a module of their own.
+_RENAMED: Final = {
+    "FlinkKafkaConsumer": "take KafkaSource of millstream.datastream.connectors.kafka",
+    "FlinkKafkaProducer": "take KafkaSink of millstream.datastream.connectors.kafka",
+    "KafkaSink": "import it from millstream.datastream.connectors.kafka",
+    "KafkaSource": "import it from millstream.datastream.connectors.kafka",
+    "PostgresSink": "import it from millstream.datastream.connectors.postgres",
+    "PostgresSource": "import it from millstream.datastream.connectors.postgres",
+    "StreamingFileSink": "take FileSink",
+}
+
+
+class _Finder(MetaPathFinder):
+    """Says what is not there."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """None for what is none of ours; else an error.
+
+        Raises:
+            ModuleNotFoundError: PyFlink has the module and Millstream has not.
+        """
+        del path, target
+        instead = NOT_OFFERED.get(fullname)
+        if instead is None:
+            return None
+        message = f"Millstream has no {fullname.removeprefix('millstream.')}: {instead}"
+        raise ModuleNotFoundError(message, name=fullname)
+
+
+def missing_connector(name: str) -> str | None:
+    """What to take in place of a class that PyFlink's connectors have; None if they have not."""
+    if name in _RENAMED:
+        return _RENAMED[name]
+    module = _CLASSES.get(name)
+    return None if module is None else NOT_OFFERED[_CONNECTORS + module]
+
+
+def install() -> None:
+    """Ask the finder after all others."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
