@@ -119,6 +119,8 @@ def all_cases(seed: int) -> list[Case]:
 def _is_case(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
     if fault is Fault.LOCAL_COPY_DAMAGED:
         return _damages(point)
+    if fault is Fault.DISK_FULL:
+        return point in points_of("driver", "task")  # the sink's steps tell nothing more of it
     if fault is Fault.SLOW_PRODUCE:
         return target.slows
     return _exists(target, point, fault)

@@ -27,6 +27,8 @@ LEAST: Final = 150
 SAMPLE: Final = (2, 3)
 #: Of those in which a second driver runs the job to its end beside the first.
 STOPPED_SAMPLE: Final = (2, 1)
+#: Of those in which the disk is full: they differ little from sink to sink.
+FULL_SAMPLE: Final = (0, 2)
 
 
 def sample() -> list[Case]:
@@ -38,7 +40,8 @@ def sample() -> list[Case]:
         own = case.point in points_of(*KINDS[case.kind].parts)
         groups.setdefault((case.kind, case.fault.name, own), []).append(case)
     for (_, fault, own), cases in groups.items():
-        numbers = STOPPED_SAMPLE if fault == Fault.STOPPED_DRIVER.name else SAMPLE
+        fewer = {Fault.STOPPED_DRIVER.name: STOPPED_SAMPLE, Fault.DISK_FULL.name: FULL_SAMPLE}
+        numbers = fewer.get(fault, SAMPLE)
         chosen += chance.sample(cases, min(numbers[0 if own else 1], len(cases)))
     assert len(chosen) >= LEAST
     return chosen

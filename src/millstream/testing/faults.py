@@ -23,9 +23,10 @@ import stat
 import time
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from millstream import crash_points
+from millstream.checkpoint import local_storage
 from millstream.testing.damage import damage_local_copies
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ __all__ = ["ArmedFault", "Fault", "Rendezvous", "cut_connections"]
 _POLL: Final = 0.003
 #: Seconds that a fault waits for its moment, which need not come.
 _MOMENT: Final = 0.5
+#: Writes that a full disk refuses.
+_MOST_REFUSED: Final = 3
 
 
 class Fault(Enum):
@@ -61,6 +64,8 @@ class Fault(Enum):
     STOPPED_DRIVER = "driver stopped"
     #: A file of every local copy of state is damaged, and the step goes on.
     LOCAL_COPY_DAMAGED = "local copy damaged"
+    #: The checkpoint directory takes no more writes of the process, for a while.
+    DISK_FULL = "disk full"
     #: Records take their time to the broker; the step fails, or worse, while some are on the wire.
     SLOW_PRODUCE = "slow produce"
 
@@ -169,6 +174,8 @@ class ArmedFault:
             self._cut(name)
         elif self._fault is Fault.LOCAL_COPY_DAMAGED:
             self._damage()
+        elif self._fault is Fault.DISK_FULL:
+            self._fill_disk()
         elif self._fault is Fault.SLOW_PRODUCE:
             raise self._failure(name)
         else:
@@ -189,6 +196,20 @@ class ArmedFault:
         chance = random.Random(self._seed)  # noqa: S311 - a seeded test
         if self._local_root is not None and damage_local_copies(self._local_root, chance):
             self.signs.give(self.DAMAGED)
+
+    def _fill_disk(self) -> None:
+        """Refuse the next writes; there is room again by the time of the last restart."""
+        left = random.Random(self._seed).randint(1, _MOST_REFUSED)  # noqa: S311 - a seeded test
+        create = local_storage._create  # noqa: SLF001 - nothing smaller is a write
+
+        def refuse(path: Path) -> BinaryIO:
+            nonlocal left
+            if left:
+                left -= 1
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            return create(path)
+
+        local_storage._create = refuse  # noqa: SLF001
 
     def _cut(self, name: str) -> None:
         if self._server_error is None:
