@@ -7,10 +7,12 @@ test, so a new connector says here what secrets it takes.
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from tests.databases.server import execute
 
 import millstream.connectors
 import millstream.spark
@@ -27,9 +29,11 @@ from millstream.datastream.connectors.kafka import (
 from millstream.datastream.connectors.postgres import PostgresSink, PostgresSource
 from millstream.errors import MillstreamError
 from millstream.graph.explain import explain
+from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 SECRET: Final = "hunter2-do-not-show"
 ROW: Final = Types.ROW_NAMED(["a"], [Types.LONG()])
@@ -183,3 +187,31 @@ def test_what_is_not_a_connection_string_is_not_shown(conninfo: str) -> None:
     with pytest.raises(MillstreamError, match="not a PostgreSQL connection string") as caught:
         PostgresSink.two_phase(conninfo, "t")
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["two_phase", "commit_table", "upsert"])
+def test_neither_checkpoints_nor_logs_hold_a_password(
+    database: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    mode: str,
+) -> None:
+    """The server asks nobody for one, and takes what it is given."""
+    execute(database, "CREATE TABLE t (a bigint PRIMARY KEY)")
+    connection = database.replace("@", f":{SECRET}@", 1)
+    keys = {"key": ["a"]} if mode == "upsert" else {}
+    sink = getattr(PostgresSink, mode)(connection, "t", type_info=ROW, **keys)
+    env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
+    env.from_collection([(number,) for number in range(9)], ROW).sink_to(sink)
+    with caplog.at_level(logging.DEBUG):
+        cluster = MiniCluster(env.get_job_graph("secret"), tmp_path / "checkpoints", limits=[3] * 9)
+        cluster.run()
+        cluster.coordinator.close()
+    assert execute(database, "SELECT count(*) FROM t") == [(9,)]
+    files = [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()]
+    assert any(path.parent.name == "log" for path in files)
+    for path in files:
+        assert SECRET.encode() not in path.read_bytes(), path
+    told = capfd.readouterr()
+    assert SECRET not in told.out + told.err + caplog.text
