@@ -180,22 +180,15 @@ def executors(directory: Path) -> None:
     import pyspark
     from pyspark.sql import SparkSession
 
-    from millstream.spark.java import use_java
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    use_java()
     short_lived = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .config("spark.driver.extraJavaOptions", short_lived)
-        .config("spark.executor.extraJavaOptions", short_lived)
-        .config("spark.ui.enabled", "false")
-        .config("spark.executor.memory", "1024m")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    cluster = {
+        "millstream.spark.master": "local-cluster[2,1,1024]",
+        "spark.driver.extraJavaOptions": short_lived,
+        "spark.executor.extraJavaOptions": short_lived,
+        "spark.executor.memory": "1024m",
+    }
     one, two = directory / "one", directory / "two"
-    first = environment(one, {})
+    first = environment(one, cluster)
     add_job(first, one / "output", first=KillExecutor(33, directory / "first"))
     first.execute("counting")
     print("first:", problem(one / "output"), (directory / "first").exists(), flush=True)
@@ -204,10 +197,12 @@ def executors(directory: Path) -> None:
         "restart-strategy.fixed-delay.attempts": "3",
         "restart-strategy.fixed-delay.delay": "10 ms",
     }
-    second = environment(two, retries)
+    second = environment(two, {**cluster, **retries})
     add_job(second, two / "output", second=KillExecutor(33, directory / "second"))
     second.execute("counting")
     print("second:", problem(two / "output"), (directory / "second").exists(), flush=True)
+    session = SparkSession.getActiveSession()
+    assert session is not None
     work = Path(pyspark.__file__).parent / "work" / session.sparkContext.applicationId
     session.stop()
     shutil.rmtree(work, ignore_errors=True)  # the logs of the executors

@@ -121,8 +121,14 @@ def test_killed_executors(tmp_path: Path) -> None:
             output, _ = process.communicate(timeout=LONGEST)
         finally:
             _end(process)
-    assert process.returncode == 0, (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text()
+    assert process.returncode == 0, said
     assert output.splitlines() == ["first: None True", "second: None True"]
+    # A line for each executor that was lost, and for each restart that this took.
+    lines = said.splitlines()
+    assert len([line for line in lines if line.startswith("Spark: Lost executor ")]) == 2, said
+    rest = [line for line in lines if not line.startswith(("Spark: Lost ", "restarting in "))]
+    assert rest == [], said
 
 
 def test_second_driver_fences_the_first(

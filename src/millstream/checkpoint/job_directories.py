@@ -26,6 +26,7 @@ from millstream.common.directories import (
     probe,
     require_private,
 )
+from millstream.common.run_directory import run_directory
 from millstream.errors import DirectoryError, MillstreamError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class JobDirectories:
     storage: LocalStorage
     #: The checkpoint directory is a temporary one, which lives as long as the job.
     temporary: bool
-    #: Of all jobs of this user on this machine.
+    #: Of all jobs of this user on this machine; of this one if its checkpoints are temporary.
     local: Path
 
     @classmethod
@@ -53,10 +54,13 @@ class JobDirectories:
         """
         directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
         fsync = configuration.get(options.CHECKPOINT_FSYNC) and bool(directory)
-        made = directory or tempfile.mkdtemp(prefix="millstream-checkpoint-")
+        made = directory or tempfile.mkdtemp(prefix="checkpoint-", dir=run_directory().path)
         # Nobody else can know of a temporary one before it is made, for its owner only.
         key_file = configuration.get(options.CHECKPOINT_HMAC_KEY_FILE) if directory else ""
         storage = LocalStorage(made, fsync=fsync, seal=seal_of(key_file))
+        if not directory and not configuration.get(options.LOCAL_DIRECTORY):
+            # No other run can use it, so it goes with this one, however that ends.
+            return cls(storage, temporary=True, local=Path(f"{made}-local"))
         return cls(storage, not directory, _local(configuration))
 
     def failure(self, error: BaseException) -> DirectoryError | None:

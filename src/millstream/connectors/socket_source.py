@@ -25,6 +25,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.common.run_directory import run_directory
 from millstream.common.types import Types
 from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
 from millstream.connectors.text_format import TextLineFormat
@@ -167,7 +168,8 @@ class _Reader:
         self._source = source
         name = f"socket-{source.hostname}-{source.port}-{uuid.uuid4().hex[:12]}"
         if source.directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+            place = tempfile.mkdtemp(prefix=f"{name}-", dir=run_directory().path)
+            self._directory = Path(place)
             # Not when the reader stops: a run that failed is repeated from these files.
             weakref.finalize(source, shutil.rmtree, str(self._directory), ignore_errors=True)
         else:

@@ -15,6 +15,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Final
 
+from millstream.common.run_directory import run_directory
 from millstream.connectors.collect import CollectSink, collected_files, read_collected_file
 from millstream.datastream.closeable_iterator import CloseableIterator
 
@@ -38,7 +39,7 @@ def add_collect_sink(stream: DataStream, directory: str) -> None:
 
 def collect_stream(stream: DataStream, job_name: str | None) -> CloseableIterator:
     """Run the program of ``stream``, ending in a collect sink; the job runs until it is closed."""
-    directory = tempfile.mkdtemp(prefix="millstream-collect-")
+    directory = tempfile.mkdtemp(prefix="collect-", dir=run_directory().path)
     try:
         add_collect_sink(stream, directory)
         client = stream.get_execution_environment().execute_async(job_name)

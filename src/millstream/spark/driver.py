@@ -55,7 +55,7 @@ from millstream.runtime.planner import SourcePlanner, plan_sources
 from millstream.runtime.split_log import SplitLog
 from millstream.spark.epoch_driver import EpochDriver, EpochSettings
 from millstream.spark.epoch_job import EpochJob, spark_source_frame
-from millstream.spark.errors import original_error
+from millstream.spark.errors import in_a_line, original_error
 from millstream.spark.java_process import JavaProcess
 from millstream.spark.session import get_session, streaming_options
 from millstream.spark.split_source import OffsetServer, SplitSource
@@ -313,8 +313,10 @@ class SparkJobClient:
                             raise cause from None
                         raise cause from error
                     self._status = JobStatus.RESTARTING
-                    _LOG.warning("restarting in %.1f s after: %s", delay, cause)
-                    progress.update_failure(str(cause))
+                    line = in_a_line(cause)
+                    _LOG.debug("what Spark says of it", exc_info=error)
+                    _LOG.warning("restarting in %.1f s after: %s", delay, line)
+                    progress.update_failure(line)
                     self._cancelled.wait(delay)
             return False
         finally:

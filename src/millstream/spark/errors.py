@@ -2,7 +2,7 @@
 
 What it is: a task's error reaches the driver as the text of a Python traceback inside a Java
 exception.  Where the task raised a Millstream error, that error is made again with its message.
-What it is not: guesswork: anything else is passed on as it came.
+What it is not: guesswork: anything else is passed on as it came, or told in a line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from millstream import errors
 
-__all__ = ["original_error"]
+__all__ = ["in_a_line", "original_error"]
 
 _RAISED: Final = re.compile(
     r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)(?=\n\n|\n\tat |\nTraceback |\Z)",
@@ -34,3 +34,19 @@ def original_error(error: BaseException) -> BaseException:
         return error
     made: BaseException = kind(message)
     return made
+
+
+#: Where the text of an error goes on with what only helps those who know Spark.
+_DETAILS: Final = re.compile(
+    r"\n\s*at |\nDriver stacktrace|\nTraceback |\n=== Streaming Query|\n\nJVM stacktrace"
+)
+_CALL: Final = re.compile(r"^An error occurred while calling \S+\n: ")
+_LONGEST: Final = 500
+
+
+def in_a_line(error: BaseException) -> str:
+    """What an error says, for a line in a log: of Spark's, which have hundreds, the first."""
+    text = str(error)
+    if not isinstance(error, errors.MillstreamError):
+        text = " ".join(_DETAILS.split(_CALL.sub("", text), maxsplit=1)[0].split())[:_LONGEST]
+    return text or type(error).__name__

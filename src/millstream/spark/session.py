@@ -1,15 +1,15 @@
-"""The Spark session: the active one, or a local one with what Millstream needs.
+"""The Spark session of a job: the active one, or a new one of Millstream's own.
 
-What it is: finding or starting the session and setting the few options that matter.
-What it is not: cluster configuration, which stays with the user's session or spark-submit.
+What it is: finding the session, the user's Python files, and the few options that a query needs.
+What it is not: the start of a session.
+
+Read next: ``spark/local_session.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import SparkSession
 
 from millstream.common import options
+from millstream.common.run_directory import run_directory
 from millstream.errors import ConfigurationError
-from millstream.spark.java import use_java
+from millstream.spark.local_session import start_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,30 +27,6 @@ if TYPE_CHECKING:
     from millstream.common.configuration import Configuration
 
 __all__ = ["STREAMING_OPTIONS", "get_session", "streaming_options"]
-
-#: Of a session that is started here; ``spark.*`` keys of the job's configuration come on top.
-_LOCAL_OPTIONS: Final = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": "millstream.spark.worker_daemon",
-    "spark.log.level": "ERROR",
-    # The JVM schedules tasks and moves frames; compiling that to the last would take the cores from
-    # the Python workers for a minute or more.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Frames go from process to process of one machine.
-    "spark.shuffle.compress": "false",
-    "spark.shuffle.spill.compress": "false",
-    "spark.python.unix.domain.socket.enabled": "true",
-}
-
-#: What these log of a failed task, in some hundred lines, the job's own error says in one.
-_QUIET_LOGGERS: Final = (
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
-    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
-)
 
 #: Options of the session in which the query starts.  Spark copies them into the query's own
 #: session, so they are put back afterwards.
@@ -82,13 +59,15 @@ def get_session(configuration: Configuration) -> SparkSession:
 
     Raises:
         ConfigurationError: there is no Java, or an entry of ``python.files`` does not exist.
+        EngineError: Spark's JVM does not start.
     """
     files = _python_files(configuration)
-    session = SparkSession.getActiveSession() or _start_session(configuration)
+    session = SparkSession.getActiveSession() or start_session(configuration)
     for path in files:
         if path.is_dir():
             # What lies in a directory is importable, as in PyFlink.
-            archive = Path(tempfile.mkdtemp(prefix="millstream-python-")) / path.name
+            place = tempfile.mkdtemp(prefix="python-", dir=run_directory().path)
+            archive = Path(place) / path.name
             path = Path(shutil.make_archive(str(archive), "zip", path))  # noqa: PLW2901
         session.sparkContext.addPyFile(str(path))
     return session
@@ -102,26 +81,6 @@ def _python_files(configuration: Configuration) -> list[Path]:
             message = f"{options.PYTHON_FILES.key}: there is no file or directory {str(path)!r}"
             raise ConfigurationError(message)
     return files
-
-
-def _start_session(configuration: Configuration) -> SparkSession:
-    executable = configuration.get(options.PYTHON_EXECUTABLE)
-    if executable:
-        os.environ["PYSPARK_PYTHON"] = executable
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    use_java()
-    master = configuration.get(options.SPARK_MASTER) or "local[*]"
-    builder = SparkSession.builder.appName("millstream").master(master)
-    own = {key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")}
-    for key, value in {**_LOCAL_OPTIONS, **own}.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    log4j = session._jvm.org.apache.logging.log4j  # type: ignore[union-attr] # noqa: SLF001
-    for name in _QUIET_LOGGERS:
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
-    return session
 
 
 @contextlib.contextmanager

@@ -11,15 +11,17 @@ Read next: ``runtime/planner.py``, ``spark/epoch_driver.py``.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
+import os
+import sys
 import threading
+import uuid
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from millstream.common.run_directory import socket_directory
 from millstream.errors import SourceError
 
 if TYPE_CHECKING:
@@ -46,8 +48,8 @@ class OffsetServer:
         self._initial = initial
         self._latest = latest
         # Only this user can enter the directory, so whoever connects may.
-        self._directory = Path(tempfile.mkdtemp(prefix="millstream-"))
-        self.address = str(self._directory / "offsets")
+        name = f"offsets-{uuid.uuid4().hex[:8]}"
+        self.address = str(socket_directory(len(name)) / name)
         self._listener = Listener(self.address, family="AF_UNIX")
         self._stopped = threading.Event()
         #: The error that planning raised; the driver prefers it to what Spark makes of it.
@@ -79,7 +81,7 @@ class OffsetServer:
         self._stopped.set()
         with contextlib.suppress(OSError):
             self._listener.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        Path(self.address).unlink(missing_ok=True)
 
 
 class _SplitReader(DataSourceStreamReader):
@@ -115,6 +117,14 @@ class _SplitReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, object]) -> None:
         """Nothing to let go of: manifests decide what is needed."""
+
+    def stop(self) -> None:
+        """End the process if Spark has closed the connection, as it does when the query stops.
+
+        PySpark would tell Spark of that over the same connection, fail, and print a traceback.
+        """
+        if isinstance(sys.exception(), EOFError | BrokenPipeError | ConnectionResetError):
+            os._exit(0)
 
 
 class SplitSource(DataSource):

@@ -5,7 +5,7 @@ of importing pandas, pyarrow and Millstream anew, and shares their memory with t
 itself comes from where it is installed: from the archive that Spark puts before that, Python would
 compile it anew at each start, for a second.
 Sessions that Millstream starts use it; any other can by ``spark.python.daemon.module``.
-What it is not: a change of what workers do.
+What it is not: a change of what workers do, but that they are silent when nobody listens.
 
 Read next: ``spark/stage_function.py``.
 """
@@ -16,12 +16,13 @@ import gc
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import socket
+    from collections.abc import Callable, Sequence
 
-__all__ = ["main", "without_archive"]
+__all__ = ["main", "quiet", "without_archive"]
 
 _IMPORTED_BEFORE: Final = (
     "pandas",
@@ -51,6 +52,22 @@ def without_archive(paths: Sequence[str]) -> list[str]:
     return kept
 
 
+def quiet(worker: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
+    """A worker that ends without a word when Spark has closed its connection.
+
+    Spark does so to give up a task, of a job that is cancelled, say.  PySpark's own prints a
+    traceback then.
+    """
+
+    def run(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as PySpark's
+        try:
+            return worker(connection, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return run
+
+
 def main() -> None:
     """Import, then serve; Spark ends it by closing its standard input."""
     sys.path[:] = without_archive(sys.path)
@@ -60,7 +77,9 @@ def main() -> None:
             importlib.import_module(name)
         # What is there now lives as long as the workers do.
         gc.freeze()
-    importlib.import_module("pyspark.daemon").manager()
+    daemon: Any = importlib.import_module("pyspark.daemon")
+    daemon.worker = quiet(daemon.worker)
+    daemon.manager()
 
 
 if __name__ == "__main__":

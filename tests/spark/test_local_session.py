@@ -1,0 +1,151 @@
+"""Sessions of Millstream's own: closed to other machines, silent, and nothing left behind."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from millstream.common import Configuration
+from millstream.errors import EngineError
+from millstream.spark import local_session
+from millstream.spark.errors import in_a_line
+from millstream.spark.worker_daemon import quiet
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORDS = Path(__file__).parents[2] / "examples" / "words.py"
+LISTENING = "0A"
+
+
+def listening(pid: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Where a process listens."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        if descriptor.is_symlink():
+            sockets.add(str(descriptor.readlink()))
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and f"socket:[{fields[9]}]" in sockets:
+                # Words of four bytes, each in the order of the machine.
+                packed = bytes.fromhex(fields[1].partition(":")[0])
+                words = [packed[at : at + 4][::-1] for at in range(0, len(packed), 4)]
+                found.append(ipaddress.ip_address(b"".join(words)))
+    return found
+
+
+def test_everything_listens_on_loopback(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    addresses = listening(jvm)
+    assert addresses, "the gateway at least"
+    for address in addresses:
+        mapped = getattr(address, "ipv4_mapped", None) or address
+        assert mapped.is_loopback, addresses
+    conf: Any = spark.sparkContext.getConf()
+    secret = conf.get("spark.authenticate.secret")
+    assert conf.get("spark.authenticate") == "true"
+    assert len(secret) == 64
+    assert secret not in Path(f"/proc/{jvm}/cmdline").read_text()
+    assert secret not in spark.sparkContext._jsc.sc().conf().toDebugString()
+
+
+def test_the_user_goes_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def launch(settings: dict[str, object], master: str) -> dict[str, str]:
+        given.update(settings, master=master)
+        message = "far enough"
+        raise EngineError(message)
+
+    monkeypatch.setattr(local_session, "_launch", launch)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    configuration = Configuration()
+    configuration.set_string("spark.driver.bindAddress", "0.0.0.0")
+    configuration.set_string("spark.authenticate", "false")
+    with pytest.raises(EngineError):
+        local_session.start_session(configuration)
+    assert given["spark.driver.bindAddress"] == "0.0.0.0"
+    assert given["spark.authenticate"] == "false"
+    assert given["spark.driver.host"] == "127.0.0.1"
+    given.clear()
+    configuration.set_string("millstream.spark.master", "spark://far-away:7077")
+    with pytest.raises(EngineError):
+        local_session.start_session(configuration)
+    assert "spark.driver.host" not in given, "a cluster has to reach the driver"
+
+
+@pytest.mark.usefixtures("spark")  # which sets PYTHONPATH
+def test_an_example_says_nothing_but_its_progress_and_leaves_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "t")}
+    environment.pop("SPARK_LOCAL_DIRS", None)
+    (tmp_path / "t").mkdir()
+    run = subprocess.run(
+        [sys.executable, str(WORDS)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "('be', 1) ('be', 2) ('not', 1) ('or', 1) ('to', 1) ('to', 2)\n"
+    own = re.compile(r"Millstream Streaming Job: epoch \d+ \| .*")
+    assert [line for line in run.stderr.splitlines() if not own.fullmatch(line)] == []
+    assert list((tmp_path / "t").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", ["EOFError", "BrokenPipeError", "ConnectionResetError"])
+def test_a_source_runner_ends_in_silence_when_the_query_stops(error: str) -> None:
+    """As PySpark's runner does it: the reader is stopped before anybody is told of the error."""
+    program = f"""
+from millstream.spark.split_source import _SplitReader
+try:
+    try:
+        raise {error}
+    finally:
+        _SplitReader("nowhere").stop()
+except BaseException as error:
+    raise SystemExit("PySpark would write to a closed connection")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_worker_ends_in_silence_when_its_task_is_given_up() -> None:
+    def worker(connection: object, authenticated: bool) -> int:
+        del connection
+        if not authenticated:
+            raise BrokenPipeError
+        return 0
+
+    run: Any = quiet(worker)
+    assert run(None, False) == 1
+    assert run(None, True) == 0
+
+
+def test_an_error_of_spark_in_a_line() -> None:
+    text = (
+        "An error occurred while calling o97.collectToPython.\n: org.apache.spark.SparkException:"
+        " Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)\n"
+        "Driver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abort(DAG.scala:1)\n"
+    )
+    line = in_a_line(Py4JError(text))
+    assert line == (
+        "org.apache.spark.SparkException: Job aborted due to stage failure: ExecutorLostFailure"
+        " (executor 1 exited)"
+    )
+    assert in_a_line(ValueError()) == "ValueError"
+    assert in_a_line(EngineError("a\n\tat b")) == "a\n\tat b", "ours are short, and complete"
