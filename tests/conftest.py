@@ -127,7 +127,10 @@ def pytest_terminal_summary(
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give the memory back."""
+    """Give the memory back; programs of tests need not execute what they make."""
+    from millstream.datastream.running_jobs import note_use
+
+    note_use()
     directory = config.stash.get(_DIRECTORY, None)
     if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)

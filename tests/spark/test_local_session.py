@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import pkgutil
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +20,14 @@ from millstream.common import Configuration
 from millstream.errors import EngineError
 from millstream.spark import local_session
 from millstream.spark.errors import in_a_line
-from millstream.spark.worker_daemon import quiet
+from millstream.spark.silent_worker import quiet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
+JOB = Path(__file__).parent / "counting_job.py"
 WORDS = Path(__file__).parents[2] / "examples" / "words.py"
 LISTENING = "0A"
 
@@ -105,6 +111,40 @@ def test_an_example_says_nothing_but_its_progress_and_leaves_nothing(tmp_path: P
     assert list((tmp_path / "t").iterdir()) == []
 
 
+@pytest.mark.usefixtures("spark")  # which sets PYTHONPATH
+def test_an_interrupt_of_millstream_run_is_one_line(
+    tmp_path: Path, eventually: Callable[[Callable[[], bool], str], None]
+) -> None:
+    """As a terminal sends it: to all processes of the group."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "t")}
+    environment.pop("SPARK_LOCAL_DIRS", None)
+    (tmp_path / "t").mkdir()
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "millstream", "run", str(JOB), "wait", str(tmp_path)],
+            env=environment,
+            cwd=tmp_path,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        eventually(
+            lambda: process.poll() is not None or any((tmp_path / "output").glob("[!._]*")),
+            "the first epoch",
+        )
+        os.killpg(process.pid, signal.SIGINT)
+        code = process.wait(120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    lines = (tmp_path / "said").read_text().splitlines()
+    assert [line for line in lines if " INFO " not in line] == ["millstream: interrupted"]
+    assert code == 130
+    assert list((tmp_path / "t").iterdir()) == []
+
+
 @pytest.mark.parametrize("error", ["EOFError", "BrokenPipeError", "ConnectionResetError"])
 def test_a_source_runner_ends_in_silence_when_the_query_stops(error: str) -> None:
     """As PySpark's runner does it: the reader is stopped before anybody is told of the error."""
@@ -122,6 +162,27 @@ except BaseException as error:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("module", ["pyspark_millstream", "millstream.spark.split_source"])
+def test_pysparks_own_daemons_are_silenced(module: str) -> None:
+    """They close their workers after a minute without work, and then these printed tracebacks."""
+    assert "pyspark_millstream" in [each.name for each in pkgutil.iter_modules()]
+    program = f"""
+import importlib, sys, types
+def worker(connection, authenticated):
+    raise BrokenPipeError
+main = types.ModuleType("__main__")
+main.__spec__ = types.SimpleNamespace(name="pyspark.daemon")
+main.worker = worker
+sys.modules["__main__"] = main
+importlib.import_module({module!r})
+print(main.worker(None, True))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (run.stdout, run.stderr) == ("1\n", "")
 
 
 def test_a_worker_ends_in_silence_when_its_task_is_given_up() -> None:

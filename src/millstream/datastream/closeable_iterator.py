@@ -42,10 +42,14 @@ class CloseableIterator:
         return self
 
     def __next__(self) -> object:
-        """The next record; waits for it."""
+        """The next record; waits for it.  An interrupt closes: nobody else could end the job."""
         if self._closed:
             raise StopIteration
-        return next(self._records)
+        try:
+            return next(self._records)
+        except KeyboardInterrupt:
+            self.close()
+            raise
 
     def next(self) -> object:
         """The next record; waits for it."""

@@ -15,10 +15,11 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.datastream.running_jobs import note_use
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.job_client import JobClient
     from millstream.graph.model import JobGraph
 
@@ -54,8 +55,6 @@ class ExecutionContext:
     defaults: dict[str, str] = field(default_factory=dict)
     #: Starts jobs; None: Spark does.
     submitter: Submitter | None = None
-    #: Every environment made, so that a program that forgot ``execute`` can be told so.
-    environments: list[StreamExecutionEnvironment] = field(default_factory=list)
 
 
 _current = ExecutionContext()
@@ -95,6 +94,7 @@ def capture_job_graphs(defaults: dict[str, str] | None = None) -> Iterator[list[
         defaults: configuration keys and values that programs may override.
     """
     caught: list[JobGraph] = []
+    note_use()  # whoever captures says himself that nothing was executed
 
     def catch(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobClient:
         del spark_dataframes

@@ -21,6 +21,13 @@ from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.context import current_context
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.named_operator import check_max_parallelism, check_parallelism
+from millstream.datastream.running_jobs import (
+    RunningJobs,
+    note_job,
+    note_operator,
+    note_use,
+    wait_for,
+)
 from millstream.errors import ProgramError
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.program_location import caller_location
@@ -53,6 +60,7 @@ class StreamExecutionEnvironment:
         self._transformations: list[PhysicalTransformation] = []
         self._spark_dataframes: list[Any] = []
         self._last_id = 0
+        self._jobs = RunningJobs()
 
     def __repr__(self) -> str:
         """How much the program has so far."""
@@ -75,9 +83,7 @@ class StreamExecutionEnvironment:
             own.set_string(key, value)
         if configuration is not None:
             own.add_all(configuration)
-        environment = StreamExecutionEnvironment(own)
-        context.environments.append(environment)
-        return environment
+        return StreamExecutionEnvironment(own)
 
     # -- settings --------------------------------------------------------------------------
 
@@ -319,6 +325,9 @@ class StreamExecutionEnvironment:
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run the program and wait for its end.
 
+        An interrupt (Ctrl-C, the stop button of a notebook) cancels the job and waits for that; a
+        second one does not wait.
+
         Args:
             job_name: the name of the job; also set by ``pipeline.name``.
 
@@ -326,10 +335,12 @@ class StreamExecutionEnvironment:
             ProgramError: the program cannot be run as written.
             JobError: the job failed, after the restarts that its strategy allows.
         """
-        return self.execute_async(job_name).get_job_execution_result()
+        return wait_for(self.execute_async(job_name))
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program.
+
+        If the program ends before the job does, it waits for the job then, and says so.
 
         Args:
             job_name: the name of the job; also set by ``pipeline.name``.
@@ -341,12 +352,15 @@ class StreamExecutionEnvironment:
         dataframes = self._spark_dataframes
         # As in Flink, the next execute() runs what is added from here on.
         self._transformations, self._spark_dataframes = [], []
-        submit = current_context().submitter
-        if submit is None:
-            from millstream.spark.driver import submit as spark_submit
+        submit = current_context().submitter or _submit_to_spark
+        client = submit(job_graph, spark_dataframes=dataframes)
+        self._jobs.add(job_graph.job_name, client)
+        note_job(job_graph.job_name, client)
+        return client
 
-            return spark_submit(job_graph, spark_dataframes=dataframes)
-        return submit(job_graph, spark_dataframes=dataframes)
+    def get_jobs(self) -> list[JobClient]:
+        """The jobs of this environment that have not ended, the oldest first."""
+        return self._jobs.clients()
 
     def get_job_graph(self, job_name: str | None = None) -> JobGraph:
         """The job as it would run now: checked, with uids and stages.
@@ -354,6 +368,7 @@ class StreamExecutionEnvironment:
         Raises:
             ProgramError: the program cannot be run as written.
         """
+        note_use()
         name = job_name or self._configuration.get(options.JOB_NAME) or _DEFAULT_NAME
         return translate(
             self._transformations,
@@ -377,7 +392,14 @@ class StreamExecutionEnvironment:
 
     def add_transformation(self, transformation: PhysicalTransformation) -> None:
         """Make an operator part of the job."""
+        note_operator(transformation.location)
         self._transformations.append(transformation)
+
+
+def _submit_to_spark(job_graph: JobGraph, *, spark_dataframes: list[Any]) -> JobClient:
+    from millstream.spark.driver import submit
+
+    return submit(job_graph, spark_dataframes=spark_dataframes)
 
 
 def _cores() -> int:

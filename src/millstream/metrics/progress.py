@@ -95,8 +95,12 @@ class ProgressReporter(Protocol):
             reason: what it failed of.
         """
 
-    def close(self) -> None:
-        """The run is over; leaves the last figures visible.  May be called twice."""
+    def close(self, *, clear: bool = False) -> None:
+        """The run is over.  May be called twice.
+
+        Args:
+            clear: remove a line that is kept up to date; else the last figures stay visible.
+        """
 
 
 class SilentProgressReporter:
@@ -120,7 +124,7 @@ class SilentProgressReporter:
     def update_failure(self, reason: str) -> None:
         """Do nothing."""
 
-    def close(self) -> None:
+    def close(self, *, clear: bool = False) -> None:
         """Do nothing."""
 
 
@@ -182,8 +186,9 @@ class LineProgressReporter:
             self._flush()
             self._write(f"{self._job_name}: {format_failure(reason)}")
 
-    def close(self) -> None:
+    def close(self, *, clear: bool = False) -> None:
         """Write the figures of the last epoch if they were not written yet."""
+        del clear  # what is written is written
         self._flush()
 
     def _flush(self) -> None:
@@ -251,9 +256,10 @@ class LiveProgressReporter:
             self._console.show_cursor()
         self._live.update(line, refresh=True)
 
-    def close(self) -> None:
-        """Leave the last line where it is."""
+    def close(self, *, clear: bool = False) -> None:
+        """Leave the last line where it is, or remove it."""
         if self._live is not None:
+            self._live.transient = clear
             self._live.stop()
             self._live = None
 

@@ -247,6 +247,8 @@ class SparkJobClient:
     def cancel(self) -> None:
         """Stop the job; the epoch that runs is given up and its output aborted by the next run."""
         self._cancelled.set()
+        if not self._status.is_terminal_state():
+            self._status = JobStatus.CANCELLING
         self._ended.wait()
 
     def get_job_execution_result(self) -> JobExecutionResult:
@@ -302,6 +304,9 @@ class SparkJobClient:
                 except FencedError:
                     raise  # a newer run has the job: starting again would fence it in turn
                 except Exception as error:
+                    if self._cancelled.is_set():
+                        _LOG.debug("the cancelled job ended with an error", exc_info=error)
+                        return False
                     cause = original_error(error)
                     cause = self._job.directories.failure(cause) or cause
                     delay = strategy.next_delay(time.monotonic(), cause)
@@ -320,7 +325,8 @@ class SparkJobClient:
                     self._cancelled.wait(delay)
             return False
         finally:
-            progress.close()
+            # Who has interrupted it has a prompt in that line.
+            progress.close(clear=self._cancelled.is_set())
 
 
 class _Run:

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from millstream.common.run_directory import socket_directory
 from millstream.errors import SourceError
+from millstream.spark.silent_worker import silence_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["OffsetServer", "SplitSource"]
 
 _SOCKET_OPTION: Final = "socket"
+
+# Workers that create the source, or plan its reading, import this module in their first call.
+silence_daemon()
 
 
 class OffsetServer:

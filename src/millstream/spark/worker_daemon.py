@@ -18,11 +18,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Sequence
+from millstream.spark.silent_worker import quiet
 
-__all__ = ["main", "quiet", "without_archive"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main", "without_archive"]
 
 _IMPORTED_BEFORE: Final = (
     "pandas",
@@ -50,22 +51,6 @@ def without_archive(paths: Sequence[str]) -> list[str]:
                 continue
         kept.append(entry)
     return kept
-
-
-def quiet(worker: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
-    """A worker that ends without a word when Spark has closed its connection.
-
-    Spark does so to give up a task, of a job that is cancelled, say.  PySpark's own prints a
-    traceback then.
-    """
-
-    def run(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as PySpark's
-        try:
-            return worker(connection, authenticated)
-        except (BrokenPipeError, ConnectionResetError):
-            return 1
-
-    return run
 
 
 def main() -> None:
