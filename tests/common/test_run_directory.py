@@ -107,6 +107,6 @@ def test_only_its_user_can_enter_it(tmp_path: Path) -> None:
 def test_addresses_of_sockets_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 90)
     monkeypatch.setattr("tempfile.tempdir", str(deep))
-    assert socket_directory(42).parent == Path("/tmp")
+    assert socket_directory(46).parent == Path("/tmp")
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
-    assert socket_directory(42) == run_directory().path
+    assert socket_directory(46) == run_directory().path

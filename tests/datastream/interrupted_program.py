@@ -79,11 +79,13 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> MiniClient
 def main() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     stream = env.from_sequence(0, 10**9).map(lambda n: n, Types.LONG())
-    if MODE == "collect":
-        records = stream.execute_and_collect()
+    if MODE in {"collect", "leave"}:
+        records = stream.filter(lambda n: n == 0).execute_and_collect("endless")
         try:
             for record in records:
                 print("got", record, flush=True)
+                if MODE == "leave":
+                    return
         except KeyboardInterrupt:
             print("jobs left:", env.get_jobs())
         return

@@ -78,6 +78,14 @@ def test_a_program_that_ends_before_its_job_waits_for_it(start: Callable[..., Pr
     assert program.end() == (0, [], WAITING)
 
 
+def test_a_job_whose_records_nobody_reads_any_more_is_cancelled(
+    start: Callable[..., Program],
+) -> None:
+    code, rest, said = start("leave").end()
+    assert (code, rest) == (0, [])
+    assert said == "millstream: cancelling job 'endless', which still runs\n"
+
+
 def test_its_exit_code_tells_of_a_job_that_failed_afterwards(
     start: Callable[..., Program],
 ) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.common.run_directory import run_directory
 from millstream.connectors.collect import CollectSink, collected_files, read_collected_file
 from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.running_jobs import note_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,8 @@ def collect_stream(stream: DataStream, job_name: str | None) -> CloseableIterato
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
+
+    note_reader(client)
 
     def close() -> None:
         if not client.get_job_status().is_terminal_state():

@@ -6,7 +6,7 @@ What it is: jobs run in threads of the program's own process.
 - A program that ends while a job of ``execute_async`` runs says so and waits for it, as on a Flink
   cluster the job would go on; an interrupt then cancels it.  If the program failed, or is a
   session in a terminal or notebook that its user leaves, its jobs are cancelled instead: nobody
-  would ever end them.
+  would ever end them.  So are those whose records the program was reading.
 - A program that ends and has never executed anything, though it made operators, is told so.
 
 What it is not: the jobs themselves, which are the engine's.
@@ -36,6 +36,7 @@ __all__ = [
     "end_of_program",
     "note_job",
     "note_operator",
+    "note_reader",
     "note_use",
     "wait_for",
 ]
@@ -78,6 +79,8 @@ class _Program:
         #: A forked child has no threads of its parent, thus no jobs.
         self.process = os.getpid()
         self.jobs = RunningJobs()
+        #: Those whose records the program iterates over.
+        self.read = RunningJobs()
         #: Where operators were made before anything was executed.
         self.operators: list[str] = []
         self.used = False
@@ -103,6 +106,11 @@ def note_use() -> None:
 def note_job(name: str, client: JobClient) -> None:
     """A job was started."""
     _program.jobs.add(name, client)
+
+
+def note_reader(client: JobClient) -> None:
+    """The program iterates over the records of this job."""
+    _program.read.add("", client)
 
 
 def wait_for(client: JobClient) -> JobExecutionResult:
@@ -163,7 +171,8 @@ def end_of_program(*, failed: bool) -> bool:
         _say(f"the program made {count} {noun} (the first in {first}) and never called execute()")
         _program.operators.clear()
     for name, client in _program.jobs.named():
-        if failed or interactive:
+        read = any(client is each for each in _program.read.clients())
+        if failed or interactive or read:
             _say(f"cancelling job {name!r}, which still runs")
             client.cancel()
             continue

@@ -71,8 +71,8 @@ _LOCAL_OPTIONS: Final = {
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of an option
 #: Set by spark-submit, whose JVM starts this process.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-#: Characters of the names that Spark gives to sockets: a dot, a UUID, ".sock".
-_SOCKET_NAME: Final = 42
+#: Characters that Spark wants to be left to a socket's name: its directory may have 60.
+_SOCKET_NAME: Final = 46
 #: Seconds that the JVM may take to end.
 _END_SECONDS: Final = 10.0
 
