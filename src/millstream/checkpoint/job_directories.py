@@ -93,10 +93,11 @@ def check_directories(configuration: Configuration) -> None:
         message = f"no temporary directory: {error.strerror}. Set {TEMPORARY.setting}"
         raise DirectoryError(message) from error
     probe(TEMPORARY, scratch)
-    local = _local(configuration)
-    require_private(LOCAL_STATE, local)
-    probe(LOCAL_STATE, local)
     directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
+    if directory or configuration.get(options.LOCAL_DIRECTORY):
+        local = _local(configuration)
+        require_private(LOCAL_STATE, local)
+        probe(LOCAL_STATE, local)
     if directory:
         key_file = configuration.get(options.CHECKPOINT_HMAC_KEY_FILE)
         storage = LocalStorage(directory, seal=seal_of(key_file))
