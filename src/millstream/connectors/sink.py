@@ -242,6 +242,14 @@ class Sink(ABC):
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     kind: SinkKind = SinkKind.TWO_PHASE
 
+    @property
+    def connector(self) -> str:
+        """Whose committables these are: a checkpoint keeps them from another connector's sink.
+
+        A sink that hands all on to another one says what that one is.
+        """
+        return type(self).__name__
+
     def describe(self) -> str:
         """A few words for plans, errors and progress: what it is, and where it writes."""
         return type(self).__name__

@@ -87,8 +87,9 @@ def program_of(graph: JobGraph) -> dict[str, OperatorRecord]:
 
 
 def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
-    connector: object = node.source or node.sink
-    name = "" if connector is None else type(connector).__name__
+    name = "" if node.source is None else type(node.source).__name__
+    if node.sink is not None:
+        name = node.sink.connector
     return OperatorRecord(
         uid=node.uid,
         kind=node.kind,

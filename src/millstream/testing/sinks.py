@@ -83,6 +83,11 @@ class FailingSink(Sink):
             message = f"FailingSink: failure {number + 1} of {self.times} at {step}"
             raise SinkError(message)
 
+    @property
+    def connector(self) -> str:
+        """That of the inner sink: its committables are the same."""
+        return self.inner.connector
+
     def validate(self) -> None:
         """Validate the inner sink."""
         self.reach("validate")
