@@ -59,11 +59,21 @@ _BATCH: Final = 10_000
 _SCAN_FROM: Final = 1_000
 _SCAN_FACTOR: Final = 3
 _SCAN_ENTRY: Final = 512
-#: With more files than this on level 0, a snapshot waits for compaction: epochs may be too short
-#: for it to be done in the background.
+#: Compaction runs beside the epochs, and what it has not finished when the store is closed is lost.
+#: So a snapshot waits for it, with more files than this on level 0 or more bytes than that to be
+#: moved between the other levels, until there are no more.  Subtasks begin to wait at up to so many
+#: files less, so that they do not wait at once.
 _MOST_LEVEL_0: Final = 12
+_MOST_PENDING: Final = 48 * _MEBIBYTE
+_SPREAD: Final = 5
 _COMPACT_FROM: Final = 4
 _LONGEST_WAIT: Final = 30.0
+#: What makes single compactions small, whatever the size of the state: the first level below
+#: level 0 is rewritten as a whole; below it, files are cut so that they overlap few of the next
+#: level.  docs/decisions/0008-compaction-between-epochs.md has the figures.
+_LEVEL_BASE: Final = 8 * _MEBIBYTE
+_TABLE: Final = 4 * _MEBIBYTE
+_MOST_COMPACTED: Final = 16 * _MEBIBYTE
 
 #: What RocksDB says where a file is not what it wrote, or is gone, or the disk cannot read it.
 _SIGNS_OF_DAMAGE: Final = ("Corruption", "No such file or directory", "Input/output error")
@@ -88,6 +98,10 @@ def _options() -> Options:
     options.set_max_write_buffer_number(2)
     options.set_max_background_jobs(2)
     options.set_level_zero_file_num_compaction_trigger(_COMPACT_FROM)
+    options.set_max_bytes_for_level_base(_LEVEL_BASE)
+    options.set_target_file_size_base(_TABLE)
+    options.set_target_file_size_multiplier(2)
+    options.set_max_compaction_bytes(_MOST_COMPACTED)
     options.set_level_zero_slowdown_writes_trigger(2 * _MOST_LEVEL_0)
     options.set_level_zero_stop_writes_trigger(4 * _MOST_LEVEL_0)
     options.set_keep_log_file_num(1)
@@ -302,13 +316,17 @@ class RocksDBStore:
         return files
 
     def _wait_for_compaction(self) -> None:
-        if self._number("rocksdb.num-files-at-level0") <= _MOST_LEVEL_0:
-            return
         deadline = time.monotonic() + _LONGEST_WAIT
-        while time.monotonic() < deadline and (
-            self._number("rocksdb.compaction-pending")
-            or self._number("rocksdb.num-running-compactions")
+        most = _MOST_LEVEL_0 - self._key_groups[0] % _SPREAD
+        while (
+            self._number("rocksdb.num-files-at-level0") > most
+            or self._number("rocksdb.estimate-pending-compaction-bytes") > _MOST_PENDING
         ):
+            compacting = self._number("rocksdb.compaction-pending") or self._number(
+                "rocksdb.num-running-compactions"
+            )
+            if not compacting or time.monotonic() > deadline:
+                return
             time.sleep(0.005)
 
     def close(self) -> None:
