@@ -206,7 +206,7 @@ def forge_state_file(job: Job) -> None:
 
     def change(value: dict[str, Any]) -> None:
         for acks in value["manifest"]["operators"].values():
-            for file in [f for ack in acks for f in (ack["state"] or {"files": []})["files"]]:
+            for file in [f for a in acks for f in (a["state"] or {"files": {}})["files"].values()]:
                 path = job.checkpoints / file["remote"]
                 content = evil_entries(path, pickled(job))
                 path.unlink()
@@ -353,7 +353,7 @@ def test_what_is_damaged_or_too_old_is_not_signed(
 
     def older(value: dict[str, Any]) -> None:
         for acks in value["manifest"]["operators"].values():
-            for file in [f for ack in acks for f in (ack["state"] or {"files": []})["files"]]:
+            for file in [f for a in acks for f in (a["state"] or {"files": {}})["files"].values()]:
                 content = (job.checkpoints / file["remote"]).read_bytes()
                 file["digest"] = digest_of([content], "crc32")[1]
 

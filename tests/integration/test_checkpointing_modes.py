@@ -72,7 +72,7 @@ def test_a_run_that_dies_before_it_publishes(
     first = cluster(graph, tmp_path)
     first.run(2)
 
-    def die(manifest: object) -> int:
+    def die(*_manifest: object) -> int:
         message = "died"
         raise OSError(message)
 

@@ -134,7 +134,7 @@ def test_output_of_an_at_least_once_run_that_no_manifest_names(
     cluster = job.start(tmp_path)
     assert cluster.run_epoch()
 
-    def die(_manifest: object) -> int:
+    def die(*_manifest: object) -> int:
         message = "died"
         raise OSError(message)
 

@@ -65,7 +65,7 @@ def test_at_least_once(kind: str, matrix: Matrix, monkeypatch: pytest.MonkeyPatc
     """Runs that die between the commit and the manifest write the epoch again."""
     target, directory = matrix.new_target(kind)
 
-    def die(_: object) -> int:
+    def die(*_: object) -> int:
         raise InterruptedError
 
     for death in range(DEATHS):

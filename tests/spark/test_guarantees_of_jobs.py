@@ -53,12 +53,12 @@ def fail_publishing(monkeypatch: pytest.MonkeyPatch, epoch: int) -> list[int]:
     tried: list[int] = []
     publish = ManifestLog.publish
 
-    def fail_once(self: ManifestLog, manifest: Manifest) -> int:
+    def fail_once(self: ManifestLog, manifest: Manifest, oldest: int | None = 0) -> int:
         tried.append(manifest.epoch)
         if manifest.epoch == epoch and tried.count(epoch) == 1:
             message = "the storage is away"
             raise OSError(message)
-        return publish(self, manifest)
+        return publish(self, manifest, oldest)
 
     monkeypatch.setattr(ManifestLog, "publish", fail_once)
     return tried

@@ -80,15 +80,24 @@ class Cleaner:
         self._suspects = set(self._list())
 
     def recovered(self, kept: Iterable[tuple[int, Manifest]]) -> None:
-        """Take over what the log holds, then delete what is too old or named by nothing.
+        """Take over what the log holds, then delete what is named by nothing.
 
         Args:
             kept: version and manifest of each checkpoint in the log, oldest first.
         """
         for version, manifest in kept:
             self._add(version, state_names(manifest))
-        self._retire()
+        # What is too old goes when the next one is published: till then the newest says that it is
+        # a checkpoint.
+        self._log.keep(version for version, _ in self._kept)
         self._sweep()
+
+    def oldest_beside_next(self) -> int | None:
+        """The oldest version that is kept when one more is published; None: only that one is."""
+        beside = self._retained - 1
+        if not beside or not self._kept:
+            return None
+        return self._kept[max(0, len(self._kept) - beside)][0]
 
     def published(self, version: int, manifest: Manifest) -> None:
         """Count a new manifest in, and delete what is not needed any more."""
@@ -103,20 +112,17 @@ class Cleaner:
         self._references.update(names)
 
     def _retire(self) -> None:
-        versions: list[int] = []
         unneeded: list[str] = []
         while len(self._kept) > self._retained:
-            version, names = self._kept.popleft()
-            versions.append(version)
+            _, names = self._kept.popleft()
             self._references.subtract(names)
             for name in names:
                 if self._references[name] <= 0:
                     del self._references[name]
                     unneeded.append(name)
         # The manifest first: at a crash in between, files are left that nothing names, not a
-        # manifest whose files are gone.
-        if versions:
-            self._log.delete(versions)
+        # manifest whose files are gone.  One that others lie on stays, but is no checkpoint.
+        self._log.keep(version for version, _ in self._kept)
         if unneeded:
             self._storage.delete(sorted(unneeded))
 

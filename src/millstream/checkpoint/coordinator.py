@@ -261,7 +261,8 @@ class Coordinator:
         empty = replace(self._last, operators={}, splits={}) if self._last is not None else None
         manifest = make_manifest(self._completed(facts), [], empty)
         crash_point("manifest.publish.before")
-        self._begun = (self._log.publish(manifest), manifest)
+        oldest = self._cleaner.oldest_beside_next()
+        self._begun = (self._log.publish(manifest, oldest), manifest)
         crash_point("manifest.publish.after")
 
     def complete_epoch(
@@ -327,7 +328,7 @@ class Coordinator:
             self._commit(manifest)
             return version
         crash_point("manifest.publish.before")
-        version = self._log.publish(manifest)
+        version = self._log.publish(manifest, self._cleaner.oldest_beside_next())
         self._last, self._version = manifest, version
         self._uncommitted = self._mode is CheckpointingMode.EXACTLY_ONCE
         crash_point("manifest.publish.after")

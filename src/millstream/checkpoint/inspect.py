@@ -234,6 +234,7 @@ def verify_checkpoints(storage: CheckpointStorage) -> Verification:
     except CheckpointError as error:
         result.problems.append(Problem(None, "job.json", str(error)))
     checked: dict[str, str | None] = {}
+    oldest = log.oldest_checkpoint()
     for version in log.versions():
         try:
             manifest = log.read(version).manifest
@@ -242,7 +243,7 @@ def verify_checkpoints(storage: CheckpointStorage) -> Verification:
         except CheckpointError as error:
             result.problems.append(Problem(None, log.name(version), str(error)))
             continue
-        if manifest is None:
+        if manifest is None or version < oldest:
             continue
         problems = _verify_files(storage, manifest, checked, result)
         if problems and not storage.exists(log.name(version)):

@@ -92,7 +92,7 @@ def _operator_to_json(ack: OperatorAck) -> JsonObject:
         "subtask": ack.subtask,
         "watermark": ack.watermark,
         "idle": ack.idle,
-        "state": ack.state,
+        "state": _handle_to_json(ack.state),
         "operator_state": _to_base64(ack.operator_state),
         "committables": [_to_base64(committable) for committable in ack.committables],
         "metrics": ack.metrics,
@@ -112,6 +112,23 @@ def _operator_from_json(value: JsonObject) -> OperatorAck:
     )
 
 
+def _handle_to_json(handle: StateHandle | None) -> JsonObject | None:
+    """Files are told apart by name, so that those of an epoch are few changes of those before."""
+    if handle is None:
+        return None
+    files = {
+        file["local"]: {"remote": file["remote"], "size": file["size"], "digest": file["digest"]}
+        for file in handle["files"]
+    }
+    first, stop = handle["key_groups"]
+    return {
+        "backend": handle["backend"],
+        "id": handle["id"],
+        "key_groups": [first, stop],
+        "files": files,
+    }
+
+
 def _handle_from_json(value: JsonObject | None) -> StateHandle | None:
     if value is None:
         return None
@@ -127,9 +144,16 @@ def _handle_from_json(value: JsonObject | None) -> StateHandle | None:
                 "size": int(file["size"]),
                 "digest": _digest(file),
             }
-            for file in value["files"]
+            for file in _files(value["files"])
         ],
     }
+
+
+def _files(value: JsonObject | list[JsonObject]) -> list[JsonObject]:
+    """Older releases wrote a list."""
+    if isinstance(value, list):
+        return value
+    return [{"local": local, **file} for local, file in value.items()]
 
 
 def _digest(file: JsonObject) -> str:

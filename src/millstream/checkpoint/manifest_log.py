@@ -10,28 +10,27 @@ takes exactly that number, so a writer that was thought dead finds its next vers
 can never publish again (fencing).  For this to hold, ``open`` versions are never deleted: they
 are a few hundred bytes per run.  Versions of old checkpoints are deleted.
 
+A manifest that is long and differs little from the one before is written as its changes, on top of
+the version before (its *base*).  After so many changes, or when they have become as long, it is
+written in full again, and so is the first of each run.  Versions of old checkpoints stay as long as
+one that is kept needs them; each version says which is the oldest that is still a checkpoint.
+
 What it is not: a decision of when to publish or what to do about a manifest; see
 ``checkpoint/coordinator.py``.
 
-The file is one JSON object.  Its last member, ``checksum``, is the SHA-256 of the bytes of the
-file up to the comma before it, closed with ``}``.
-
-Read next: ``checkpoint/coordinator.py``.
+Read next: ``checkpoint/log_file.py``, then ``checkpoint/coordinator.py``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import re
-import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.checkpoint.json_changes import apply, difference
+from millstream.checkpoint.log_file import Base, LogFile, corrupt, decode, encode
 from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to_json
-from millstream.checkpoint.model import FORMAT_VERSION, READABLE_VERSIONS
-from millstream.errors import CorruptCheckpointError, FencedError, UnknownFormatError
+from millstream.errors import CorruptCheckpointError, FencedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,9 +42,14 @@ __all__ = ["LogVersion", "ManifestLog"]
 
 _DIRECTORY: Final = "log"
 _NAME: Final = re.compile(r"log/(\d{20})\.json")
-_CHECKSUM: Final = ',"checksum":"'
 #: How often reading starts again because a live writer deleted what was just listed.
 _READ_ATTEMPTS: Final = 20
+#: Files of fewer bytes are not worth a base.
+_LEAST_BASE: Final = 4096
+#: So many versions may lie one on top of the other, so that reading the last stays quick.
+_MOST_CHANGES: Final = 32
+#: Manifests that were read and may be the base of what is read next.
+_MOST_READ: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,21 @@ class LogVersion:
     owner: str
     #: None for an ``open``.
     manifest: Manifest | None
+    #: The oldest version that was still a checkpoint when this one was published.
+    oldest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """The last version that this writer published."""
+
+    base: Base
+    #: The manifest.
+    value: dict[str, Any]
+    #: How many versions it lies on, bytes of the first of them, and of the others together.
+    depth: int
+    full: int
+    changes: int
 
 
 class ManifestLog:
@@ -75,6 +94,11 @@ class ManifestLog:
         self._storage = storage
         self._generation: int | None = None
         self._last_version = -1
+        self._published: _Published | None = None
+        #: Version of each manifest that was read or published -> that of its base.
+        self._bases: dict[int, int | None] = {}
+        #: (version, checksum) -> manifest, of the last ones that were read.
+        self._read: dict[Base, dict[str, Any]] = {}
 
     @property
     def generation(self) -> int:
@@ -112,7 +136,7 @@ class ManifestLog:
         while True:
             newest = self._newest()
             version, generation = (newest.version + 1, newest.generation + 1) if newest else (0, 1)
-            content = _encode(version, generation, "open", None)
+            content, _ = encode(version, generation)
             # Cases:
             # 1. False: another run opened or the old writer published in between.  Look again.
             # 2. True and the version is the newest: we are the writer; whoever wrote before
@@ -129,8 +153,12 @@ class ManifestLog:
                 self._generation, self._last_version = generation, version
                 return generation
 
-    def publish(self, manifest: Manifest) -> int:
+    def publish(self, manifest: Manifest, oldest: int | None = 0) -> int:
         """Publish ``manifest``: the commit point of its epoch.
+
+        Args:
+            manifest: of the epoch.
+            oldest: the oldest version that stays a checkpoint; None: this is the only one.
 
         Returns:
             The version that holds it.
@@ -139,8 +167,8 @@ class ManifestLog:
             FencedError: a newer run has opened the log.
         """
         version = self._last_version + 1
-        manifest = replace(manifest, generation=self.generation)
-        content = _encode(version, self.generation, "checkpoint", manifest)
+        value = manifest_to_json(replace(manifest, generation=self.generation))
+        content, published = self._encoded(version, value, version if oldest is None else oldest)
         # Cases:
         # 1. True: published.
         # 2. False, and the version there has our very bytes: an earlier try of ours that failed
@@ -150,8 +178,29 @@ class ManifestLog:
         # other content.  Older writers find our open in their way, and we are one thread.
         if not self._storage.put_if_absent(self.name(version), content):
             self._require_own(version, content)
-        self._last_version = version
+        before = self._published
+        on_top = before is not None and published.depth > 0
+        self._bases[version] = before.base.version if before is not None and on_top else None
+        self._last_version, self._published = version, published
         return version
+
+    def _encoded(
+        self, version: int, value: dict[str, Any], oldest: int
+    ) -> tuple[bytes, _Published]:
+        """The file of a manifest: in full, or as its changes if those are short."""
+        before = self._published
+        if before is not None and before.full >= _LEAST_BASE and before.depth < _MOST_CHANGES:
+            changes = difference(before.value, value)
+            content, checksum = encode(
+                version, self.generation, changes, base=before.base, oldest=oldest
+            )
+            length = before.changes + len(content)
+            # All changes together as long as the whole: writing it anew costs no more than half.
+            if length <= before.full:
+                base = Base(version, checksum)
+                return content, _Published(base, value, before.depth + 1, before.full, length)
+        content, checksum = encode(version, self.generation, value, oldest=oldest)
+        return content, _Published(Base(version, checksum), value, 0, len(content), 0)
 
     def check_fence(self) -> None:
         """Make sure, as of now, that no newer run has opened the log.
@@ -198,12 +247,29 @@ class ManifestLog:
         return [entry.manifest for entry in self.entries() if entry.manifest is not None]
 
     def entries(self) -> Iterator[LogVersion]:
-        """Every version, oldest first; those deleted meanwhile are passed over."""
+        """Every version but those that are bases only, oldest first.
+
+        Versions that are deleted meanwhile are passed over.
+        """
+        oldest = self.oldest_checkpoint()
         for version in self.versions():
             try:
-                yield self.read(version)
+                file = self._file(version)
+                if file.content is None or version >= oldest:
+                    yield self._version_of(file)
             except FileNotFoundError:
                 continue
+
+    def oldest_checkpoint(self) -> int:
+        """The oldest version that is still a checkpoint: manifests before it are bases only."""
+        for version in reversed(self.versions()):
+            try:
+                file = self._file(version)
+            except (FileNotFoundError, CorruptCheckpointError):
+                continue  # whoever reads the version is told
+            if file.content is not None:
+                return file.oldest
+        return 0
 
     def versions(self) -> list[int]:
         """The numbers of the versions that exist, in order."""
@@ -215,25 +281,93 @@ class ManifestLog:
 
         Raises:
             FileNotFoundError: there is none of that number.
-            CorruptCheckpointError: it is not what was written.
+            CorruptCheckpointError: it, or a version that it lies on, is not what was written.
             UnknownFormatError: it was written in another format version.
         """
-        name = self.name(version)
-        return _decode(
-            self._storage.read(name), version, place=f"{name} in {self._storage.location}"
-        )
+        return self._version_of(self._file(version))
 
-    def delete(self, versions: Iterable[int]) -> None:
-        """Delete versions of old checkpoints.  Never call it for an ``open``."""
-        self._storage.delete([self.name(version) for version in versions])
+    def keep(self, versions: Iterable[int]) -> None:
+        """Delete all manifests but those of ``versions`` and what they lie on.
 
-    def _newest(self) -> LogVersion | None:
+        Only what this object has read or published is deleted, and never an ``open``.
+        """
+        needed: set[int | None] = {None}
+        for version in versions:
+            base: int | None = version
+            while base not in needed:
+                needed.add(base)
+                base = None if base is None else self._bases.get(base)
+        dropped = [version for version in self._bases if version not in needed]
+        if dropped:
+            self._storage.delete([self.name(version) for version in dropped])
+        for version in dropped:
+            del self._bases[version]
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _place(self, version: int) -> str:
+        return f"{self.name(version)} in {self._storage.location}"
+
+    def _file(self, version: int) -> LogFile:
+        return decode(self._storage.read(self.name(version)), version, self._place(version))
+
+    def _version_of(self, file: LogFile) -> LogVersion:
+        manifest = None
+        if file.content is not None:
+            self._bases[file.version] = None if file.base is None else file.base.version
+            try:
+                manifest = manifest_from_json(self._value_of(file))
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+                reason = f"it lacks a part or has a wrong one ({error!r})"
+                raise corrupt(self._place(file.version), reason) from error
+        return LogVersion(file.version, file.generation, file.owner, manifest, file.oldest)
+
+    def _value_of(self, file: LogFile) -> dict[str, Any]:
+        """The manifest that a file says, with what it lies on."""
+        files = [file]
+        value: dict[str, Any] | None = None
+        while value is None:
+            base = files[-1].base
+            if base is None:
+                value = files.pop().content
+            elif base in self._read:
+                value = self._read[base]
+            else:
+                files.append(self._base_file(base, file.version))
+        for each in reversed(files):
+            value = apply(value, each.content or {})
+        self._read[Base(file.version, file.checksum)] = value
+        while len(self._read) > _MOST_READ:
+            del self._read[next(iter(self._read))]
+        return value
+
+    def _base_file(self, base: Base, version: int) -> LogFile:
+        """The file of a base of ``version``.
+
+        Raises:
+            FileNotFoundError: both are gone: a live writer has cleaned up.
+            CorruptCheckpointError: only the base is gone, or is another than it was.
+        """
+        try:
+            file = self._file(base.version)
+        except FileNotFoundError:
+            if not self._storage.exists(self.name(version)):
+                raise
+            file = None
+        if file is None or file.checksum != base.checksum or file.content is None:
+            found = "missing" if file is None else "another than it was"
+            reason = f"it says the changes since version {base.version}, which is {found}"
+            raise corrupt(self._place(version), reason)
+        self._bases.setdefault(file.version, None if file.base is None else file.base.version)
+        return file
+
+    def _newest(self) -> LogFile | None:
         for _ in range(_READ_ATTEMPTS):
             versions = self.versions()
             if not versions:
                 return None
             try:
-                return self.read(versions[-1])
+                return self._file(versions[-1])
             except FileNotFoundError:
                 continue
         message = f"the manifest log in {self._storage.location} changes while it is read"
@@ -243,59 +377,10 @@ class ManifestLog:
         present = self._storage.read(self.name(version))
         if present == content:
             return
-        entry = _decode(present, version, place=self.name(version))
+        entry = decode(present, version, self.name(version))
         message = (
             f"the job in {self._storage.location} was taken over by generation"
             f" {entry.generation} ({entry.owner}); this run is generation {self.generation} and"
             " must not publish any more. Stop this run, or stop the other and start this one again."
         )
         raise FencedError(message)
-
-
-def _encode(version: int, generation: int, kind: str, manifest: Manifest | None) -> bytes:
-    value: dict[str, object] = {
-        "format_version": FORMAT_VERSION,
-        "version": version,
-        "generation": generation,
-        "kind": kind,
-        "owner": f"{socket.gethostname()}:{os.getpid()}",
-    }
-    if manifest is not None:
-        value["manifest"] = manifest_to_json(manifest)
-    body = json.dumps(value, separators=(",", ":"))
-    checksum = hashlib.sha256(body.encode()).hexdigest()
-    return f'{body[:-1]}{_CHECKSUM}{checksum}"}}\n'.encode()
-
-
-def _decode(content: bytes, version: int, place: str) -> LogVersion:
-    try:
-        value: dict[str, Any] = json.loads(content)
-        found = value["format_version"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise _corrupt(place, "it is not a JSON object of a manifest log") from error
-    if found not in READABLE_VERSIONS:
-        message = (
-            f"{place} has format version {found!r}; this release of Millstream reads versions up to"
-            f" {FORMAT_VERSION}. Run the job with the release that wrote it, or start with an"
-            " empty checkpoint directory."
-        )
-        raise UnknownFormatError(message)
-    body = content.decode().rpartition(_CHECKSUM)[0] + "}"
-    if hashlib.sha256(body.encode()).hexdigest() != value.get("checksum"):
-        raise _corrupt(place, "its checksum does not match its content")
-    try:
-        if value["version"] != version:
-            raise _corrupt(place, f"it says that it is version {value['version']}")
-        is_open = value["kind"] == "open"
-        manifest = None if is_open else manifest_from_json(value["manifest"])
-        return LogVersion(version, int(value["generation"]), str(value["owner"]), manifest)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _corrupt(place, f"it lacks a part or has a wrong one ({error!r})") from error
-
-
-def _corrupt(place: str, reason: str) -> CorruptCheckpointError:
-    message = (
-        f"{place} is damaged: {reason}. Put the file back from a copy. Going on from an older"
-        " checkpoint would write again what was already committed."
-    )
-    return CorruptCheckpointError(message)

@@ -35,6 +35,8 @@ def read_checkpoints(log: ManifestLog, job_id: str) -> list[tuple[int, Manifest]
        so it keeps no files.  It stays where it is, for it may be an ``open``, and these
        are never deleted; ``millstream checkpoints`` shows it.
     5. It is of another job or format: refused.
+    6. It is older than the oldest checkpoint that the newest manifest says there is: passed over.
+       It is there because newer ones say only what has changed since.
 
     What can never happen: the newest one is passed over and an older one taken for it.
 
@@ -45,14 +47,16 @@ def read_checkpoints(log: ManifestLog, job_id: str) -> list[tuple[int, Manifest]
     """
     found: list[tuple[int, Manifest]] = []
     damage: CorruptCheckpointError | None = None
+    oldest = 0
     for version in log.versions():
         try:
-            manifest = log.read(version).manifest
+            entry = log.read(version)
         except FileNotFoundError:  # cleaned up by a run that is just being fenced
             continue
         except CorruptCheckpointError as error:
             damage = error
             continue
+        manifest = entry.manifest
         if manifest is None:
             continue
         if manifest.job_id != job_id:
@@ -62,7 +66,8 @@ def read_checkpoints(log: ManifestLog, job_id: str) -> list[tuple[int, Manifest]
             )
             raise ForeignCheckpointError(message)
         damage = None
+        oldest = entry.oldest
         found.append((version, manifest))
     if damage is not None:
         raise damage
-    return found
+    return [(version, manifest) for version, manifest in found if version >= oldest]

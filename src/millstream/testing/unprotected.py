@@ -18,8 +18,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint import coordinator, manifest_log
+from millstream.checkpoint import coordinator
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.log_file import encode
+from millstream.checkpoint.manifest_codec import manifest_to_json
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.connectors import write_ahead_sink
 from millstream.connectors.commit_notes import CommitNotes
@@ -73,12 +75,12 @@ def _put(owner: object, name: str, replacement: object) -> None:
 
 
 def _remove_fencing() -> None:
-    def publish(log: ManifestLog, manifest: Manifest) -> int:
+    def publish(log: ManifestLog, manifest: Manifest, _: int | None = 0) -> int:
         """Take the next free version, whoever wrote the one before."""
         own = replace(manifest, generation=log.generation)
         while True:
             version = log.versions()[-1] + 1
-            content = manifest_log._encode(version, log.generation, "checkpoint", own)  # noqa: SLF001
+            content, _checksum = encode(version, log.generation, manifest_to_json(own))
             if log._storage.put_if_absent(log.name(version), content):  # noqa: SLF001
                 return version
 

@@ -218,7 +218,8 @@ class TimestampsWatermarksOperator(Operator):
         if self._is_silent():
             self._idle = True
         elif self._is_due():
-            self._last_emit = self._now
+            if self._interval is not None:  # else it is not asked for, and changes every checkpoint
+                self._last_emit = self._now
             self._unasked = False
             self._emit_periodically()
         if self._idle and not self._records:
