@@ -11,6 +11,7 @@ import pytest
 
 from millstream.common import Row, Types, WatermarkStrategy
 from millstream.connectors.blackhole import BlackholeSink
+from millstream.connectors.collection import CollectionSource
 from millstream.datastream import (
     FilterFunction,
     KeyedProcessFunction,
@@ -59,6 +60,16 @@ class Timer(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: Any) -> None:
         getattr(ctx.timer_service(), f"register_{self.kind}_time_timer")(self.time(ctx))
+
+
+class WithoutContext(KeyedProcessFunction):
+    def process_element(self, value: Any) -> Any:  # type: ignore[override]
+        yield value
+
+
+class ReturnsRow(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        return Row(value, 1)
 
 
 class TimerWithoutKeys(ProcessFunction):
@@ -122,6 +133,34 @@ AT_ONCE: dict[str, tuple[Callable[[Any], object], str]] = {
     "key of a class yields": (lambda s: s.key_by(YieldingKey()), "this one yields"),
     "map is async": (lambda s: s.map(waits), r"map\(\) cannot call an async function"),
     "flat_map is async": (lambda s: s.flat_map(waits), r"flat_map\(\) cannot call an async"),
+    "too many arguments": (
+        lambda s: s.map(lambda a, b: a),
+        r"map\(\) calls its function with \(record\), but .*\(a, b\) cannot be called so: missing",
+    ),
+    "too few arguments": (
+        lambda s: s.key_by(str).reduce(lambda a: a),
+        r"reduce\(\) calls its function with \(so far, new\), but",
+    ),
+    "process_element without context": (
+        lambda s: s.key_by(str).process(WithoutContext()),
+        r"process\(\) calls its function with \(record, context\), but WithoutContext.process_el",
+    ),
+    "sum of texts": (lambda s: s.map(str).key_by(str).sum(0), r"sum\(0\) needs numbers.* String"),
+    "no tag": (lambda s: s.map(str).get_side_output("late"), "needs the OutputTag .*not 'late'"),
+    "no strategy": (
+        lambda s: s.assign_timestamps_and_watermarks(lambda v: v),
+        "a WatermarkStrategy is needed",
+    ),
+    "no strategy of a source": (
+        lambda s: s.get_execution_environment().from_source(
+            CollectionSource([1]), lambda v: v, "numbers"
+        ),
+        "a WatermarkStrategy is needed",
+    ),
+    "no collection": (
+        lambda s: s.get_execution_environment().from_collection(5),
+        r"from_collection\(\) needs a list .*not 5",
+    ),
     "broadcast state": (
         lambda s: s.broadcast(MapStateDescriptor("rules", Types.STRING(), Types.LONG())),
         r"broadcast\(descriptor\): broadcast state is not there yet",
@@ -173,6 +212,22 @@ AT_WORK: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a generator of a lambda": (
         lambda s: s.map(lambda v: (each for each in [v])),
         rf"operator 'Map' {HERE} .*record 1: map\(\) made a generator.*use flat_map\(\)",
+    ),
+    "flat_map returns a number": (
+        lambda s: s.flat_map(lambda v: v),
+        rf"operator 'FlatMap' {HERE} .*not iterable; the function must return an iterable of reco",
+    ),
+    "process_element returns a row": (
+        lambda s: s.key_by(lambda v: v).process(ReturnsRow()),
+        rf"operator 'KeyedProcess' {HERE} .*record 1 .*would be taken for records; yield the row",
+    ),
+    "flat_map returns a row": (
+        lambda s: s.flat_map(lambda v: Row(v, 1)),
+        rf"operator 'FlatMap' {HERE} .*record 1: .*would be taken for records; yield the row",
+    ),
+    "a field of a row that is not there": (
+        lambda s: s.map(lambda v: Row(word="a", n=v)).map(lambda row: row.words),
+        rf"operator 'Map' {HERE} .*the row has no field 'words'; it has n, word",
     ),
     "a timestamp that is none": (
         lambda s: s.assign_timestamps_and_watermarks(

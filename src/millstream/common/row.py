@@ -161,7 +161,11 @@ class Row(list[Any]):
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field
         """Only reached if no field has that name: fields are properties of the row's class."""
-        raise AttributeError(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        has = "has no field names" if self._fields is None else f"has {', '.join(self._fields)}"
+        message = f"the row has no field {name!r}; it {has}"
+        raise AttributeError(message)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refused, as in PyFlink: use ``row[name] = value``."""

@@ -21,6 +21,7 @@ from millstream.common.functions import (
     Partitioner,
     ProcessFunction,
 )
+from millstream.common.output_tag import OutputTag
 from millstream.common.type_information import check_type_argument
 from millstream.common.types import Types
 from millstream.connectors.sink import Sink
@@ -31,6 +32,7 @@ from millstream.datastream.stream_words import describe_stream, raise_missing
 from millstream.datastream.type_choice import (
     as_key_selector,
     as_partitioner,
+    check_strategy,
     choose_output_type,
     method_of,
     require,
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.common.output_tag import OutputTag
     from millstream.common.typeinfo import TypeInformation
     from millstream.common.watermark_strategy import WatermarkStrategy
     from millstream.datastream.all_windowed_stream import AllWindowedStream
@@ -214,8 +215,9 @@ class DataStream(NamedOperator):
         """Give records new timestamps and the stream new watermarks.
 
         Raises:
-            ProgramError: the strategy aligns sources, but here is none.
+            ProgramError: the strategy aligns sources, but here is none; it is no strategy.
         """
+        check_strategy(watermark_strategy)
         if watermark_strategy.alignment is not None:
             message = (
                 "with_watermark_alignment() makes sources wait for each other, and "
@@ -342,6 +344,10 @@ class DataStream(NamedOperator):
         Raises:
             ProgramError: the stream is not the output of an operator.
         """
+        given: object = output_tag  # what it really is, a type checker notwithstanding
+        if not isinstance(given, OutputTag):
+            message = f"get_side_output() needs the OutputTag of the side output, not {given!r}"
+            raise ProgramError(message)
         physical = self._physical("get_side_output")
         known = physical.side_types.get(output_tag.tag_id)
         side = SideOutputTransformation(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millstream.common import options
@@ -28,6 +29,7 @@ from millstream.datastream.running_jobs import (
     note_use,
     wait_for,
 )
+from millstream.datastream.type_choice import check_strategy
 from millstream.errors import ProgramError
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.program_location import caller_location
@@ -35,8 +37,6 @@ from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformatio
 from millstream.graph.translate import translate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from millstream.common.typeinfo import TypeInformation
     from millstream.common.watermark_strategy import WatermarkStrategy
     from millstream.datastream.checkpointing_mode import CheckpointingMode, RuntimeExecutionMode
@@ -228,6 +228,12 @@ class StreamExecutionEnvironment:
         from millstream.connectors.collection import CollectionSource
 
         check_type_argument(type_info, "the type_info of from_collection()")
+        given: object = collection  # what it really is, a type checker notwithstanding
+        if not isinstance(given, Iterable):
+            message = (
+                f"from_collection() needs a list or another iterable of records, not {given!r}"
+            )
+            raise ProgramError(message)
         kind = type_info or Types.PICKLED_BYTE_ARRAY()
         source = CollectionSource(list(collection), kind)
         return self._read("Source: Collection Source", kind, source=source, non_parallel=True)
@@ -303,6 +309,8 @@ class StreamExecutionEnvironment:
         non_parallel: bool = False,
     ) -> DataStream:
         check_type_argument(output_type, f"the type_info of '{name}'")
+        if watermark_strategy is not None:
+            check_strategy(watermark_strategy)
         text = Types.STRING()
         dead_letters = Types.ROW_NAMED(["place", "raw", "error"], [text, text, text])
         transformation = SourceTransformation(

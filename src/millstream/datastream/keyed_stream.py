@@ -24,6 +24,7 @@ from millstream.datastream.processing_time import may_use_processing_time_timers
 from millstream.datastream.type_choice import (
     check_field,
     check_returns,
+    check_summable,
     choose_output_type,
     infer_key_type,
     method_of,
@@ -195,6 +196,8 @@ class KeyedStream(DataStream):
 
     def _aggregate(self, kind: str, field: int | str) -> DataStream:
         check_field(field, self.get_type())
+        if kind == "sum":
+            check_summable(field, self.get_type())
         factory = KeyedAggregateFactory(kind, field, self._key_selector)
         return self._operator(kind, factory, self.get_type(), {})
 

@@ -15,6 +15,7 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.common.co_functions import ProcessJoinFunction
 from millstream.common.composite_types import CompositeTypeInfo, TupleTypeInfo
 from millstream.common.field_access import field_of
 from millstream.common.functions import (
@@ -29,6 +30,7 @@ from millstream.common.functions import (
 from millstream.common.type_inference import infer_return_type
 from millstream.common.type_information import MapTypeInfo
 from millstream.common.types import Types
+from millstream.common.watermark_strategy import WatermarkStrategy
 from millstream.errors import ProgramError, with_article
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ __all__ = [
     "as_partitioner",
     "check_field",
     "check_returns",
+    "check_strategy",
+    "check_summable",
     "choose_output_type",
     "infer_key_type",
     "method_of",
@@ -117,19 +121,35 @@ def _hint(function: Function, method: str) -> str:
     return ""
 
 
-#: The methods whose functions return one result per record, and what they are called in classes.
-_ONE_RESULT: Final = {"map": "map", "filter": "filter", "reduce": "reduce", "key_by": "get_key"}
+#: The methods whose functions return one result per record.
+_ONE_RESULT: Final = frozenset({"map", "filter", "reduce", "key_by"})
+
+
+#: What functions are called with.
+_ARGUMENTS: Final = {
+    "map": ("record",),
+    "flat_map": ("record",),
+    "filter": ("record",),
+    "key_by": ("record",),
+    "reduce": ("so far", "new"),
+    "process": ("record", "context"),
+}
+#: What the method of a class is called, where it is not called as that of the stream.
+_METHODS: Final = {"key_by": "get_key", "process": "process_element"}
 
 
 def check_returns(function: object, method: str) -> None:
-    """Refuse functions that return a generator or a coroutine where one result is wanted.
+    """Refuse functions that cannot be called, or return a generator where one result is wanted.
 
     Raises:
-        ProgramError: it is a generator function given to ``map`` or the like, or is async.
+        ProgramError: it is a generator function given to ``map`` or the like, is async, or takes
+            another number of arguments.
     """
     code = function
     if isinstance(function, Function):
-        code = getattr(function, _ONE_RESULT.get(method, method), None)
+        code = getattr(function, _METHODS.get(method, method), None)
+    if not isinstance(function, ProcessJoinFunction):  # which has a record of each side
+        _check_arguments(code, method)
     if inspect.iscoroutinefunction(code):
         message = (
             f"{method}() cannot call an async function; call it with asyncio.run() inside of a "
@@ -143,6 +163,40 @@ def check_returns(function: object, method: str) -> None:
             f"result would be a generator{instead}"
         )
         raise ProgramError(message)
+
+
+def check_strategy(strategy: object) -> None:
+    """Refuse what is no WatermarkStrategy.
+
+    Raises:
+        ProgramError: it is something else.
+    """
+    if isinstance(strategy, WatermarkStrategy):
+        return
+    message = (
+        "a WatermarkStrategy is needed, such as WatermarkStrategy.for_monotonous_timestamps()"
+        f".with_timestamp_assigner(...), not {strategy!r}"
+    )
+    raise ProgramError(message)
+
+
+def _check_arguments(code: object, method: str) -> None:
+    wanted = _ARGUMENTS.get(method)
+    if wanted is None or not callable(code):
+        return
+    try:
+        signature = inspect.signature(code)
+    except (ValueError, TypeError):
+        return  # written in C, without a signature
+    try:
+        signature.bind(*wanted)
+    except TypeError as error:
+        name = getattr(code, "__qualname__", repr(code))
+        message = (
+            f"{method}() calls its function with ({', '.join(wanted)}), but {name}{signature} "
+            f"cannot be called so: {error}"
+        )
+        raise ProgramError(message) from error
 
 
 class FieldSelector:
@@ -222,6 +276,21 @@ def check_field(field: str | int, type_info: TypeInformation) -> None:
     hint = f"; did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
     message = f"there is no field '{field}' in {type_info}{hint}"
     raise ProgramError(message)
+
+
+def check_summable(field: str | int, type_info: TypeInformation) -> None:
+    """Refuse the sum of a field that is declared as text or truth value.
+
+    Raises:
+        ProgramError: it is.
+    """
+    kind = type_info
+    if isinstance(type_info, CompositeTypeInfo):
+        names = type_info.get_field_names()
+        kind = type_info.get_field_types()[names.index(field) if isinstance(field, str) else field]
+    if str(kind) in {"String", "Character", "Boolean", "Date", "Time", "Timestamp", "TimestampLtz"}:
+        message = f"sum({field!r}) needs numbers, but the field is declared as {kind}"
+        raise ProgramError(message)
 
 
 def infer_key_type(

@@ -42,6 +42,7 @@ __all__ = [
     "keys_of",
     "located",
     "private_copy",
+    "refuse_row",
     "short_repr",
     "user_error",
     "user_line",
@@ -146,8 +147,23 @@ def user_error(
     place = user_line(error)
     if place is not None:
         parts.append(f"\n  at {place}")
+    elif isinstance(error, TypeError) and str(error).endswith("object is not iterable"):
+        parts.append("; the function must return an iterable of records, or yield them")
     kind = type(error) if isinstance(error, MillstreamError) else UserFunctionError
     return located(kind("".join(parts)))
+
+
+def refuse_row(result: object) -> None:
+    """Refuse a row where an iterable of records is wanted: its fields would be the records.
+
+    Raises:
+        ProgramError: always.
+    """
+    message = (
+        f"the function returned {short_repr(result)}, whose fields would be taken for records; "
+        "yield the row, or return a list of rows"
+    )
+    raise ProgramError(message)
 
 
 def located(error: MillstreamError) -> MillstreamError:

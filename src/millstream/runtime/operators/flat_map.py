@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.common.row import Row
 from millstream.runtime.batch import Batch
 from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
+from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
 
 if TYPE_CHECKING:
     from millstream.runtime.operator import Operator
@@ -47,8 +48,11 @@ class FlatMapOperator(FunctionOperator):
         try:
             for value in batch.values:
                 result = flat_map(value)
-                if result is not None:
-                    extend(result)
+                if result is None:
+                    continue
+                if isinstance(result, Row):
+                    refuse_row(result)
+                extend(result)
         except Exception as error:
             raise user_error(self.context, error, value) from error
         self.emit(Batch(self.context.output_type, values=out))
@@ -61,10 +65,13 @@ class FlatMapOperator(FunctionOperator):
         try:
             for value, timestamp in zip(batch.values, batch.timestamp_list, strict=True):
                 result = flat_map(value)
-                if result is not None:
-                    for item in result:
-                        append(item)
-                        append_timestamp(timestamp)
+                if result is None:
+                    continue
+                if isinstance(result, Row):
+                    refuse_row(result)
+                for item in result:
+                    append(item)
+                    append_timestamp(timestamp)
         except Exception as error:
             raise user_error(self.context, error, value) from error
         self.emit(Batch(self.context.output_type, values=out, timestamps=timestamps))

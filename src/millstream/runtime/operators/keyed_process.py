@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.common.functions import KeyedProcessFunction, TimeDomain, TimerService
 from millstream.common.output_tag import OutputTag
+from millstream.common.row import Row
 from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.function_context import KeyedTimerService
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
-from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
+from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
 from millstream.state.sections import FUNCTION_STATES
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class KeyedProcessOperator(KeyedOperator):
                 result = process(value, context)
                 if result is None:
                     continue
+                if isinstance(result, Row):
+                    refuse_row(result)
                 for item in result:  # as Collector.collect, in place: this is the hot loop
                     if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
                         collector.side(item, timestamp)

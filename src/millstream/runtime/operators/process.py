@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.common.functions import ProcessFunction, TimerService
 from millstream.common.output_tag import OutputTag
+from millstream.common.row import Row
 from millstream.runtime.batch import MIN_TIMESTAMP
 from millstream.runtime.function_context import Clock
 from millstream.runtime.operators.base import Collector, FunctionOperator
-from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
+from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
 
 if TYPE_CHECKING:
     from millstream.runtime.batch import Batch
@@ -74,6 +75,8 @@ class ProcessOperator(FunctionOperator):
                 result = process(value, context)
                 if result is None:
                     continue
+                if isinstance(result, Row):
+                    refuse_row(result)
                 for item in result:  # as Collector.collect, in place: this is the hot loop
                     if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
                         collector.side(item, timestamp)
