@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -141,6 +141,44 @@ def test_damage_behind_the_back_ends_the_epoch_once(
     store = copy.world.open()
     with pytest.raises(LocalCopyError, match=r"operator op, subtask 0: .* run again"):
         read(store)
+    store.close()
+    copy.check()
+
+
+WRITES: dict[str, Callable[[KeyValueStore], object]] = {
+    "write": lambda store: store.write([(b"Knew", b"")]),
+    "delete_range": lambda store: store.delete_range(b"K", b"L"),
+    "snapshot": lambda store: store.snapshot(),
+}
+
+
+class CompactionMetDamage:
+    """A database whose compaction has met a block that it cannot read: nothing can be written."""
+
+    def __init__(self, database: Any, path: Path) -> None:
+        self._database = database
+        self._path = path
+
+    def close(self) -> None:
+        self._database.close()
+
+    def fail(self, *_: object) -> None:
+        message = f"Corruption: block checksum mismatch: type = 4 in {self._path} offset 0"
+        raise Exception(message)  # noqa: TRY002 - as rocksdict does
+
+    write = delete_range = flush = fail
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("backend", ["rocksdb"])
+def test_damage_that_compaction_meets_is_ours_to_tell(
+    copy: Copy, write: Callable[[KeyValueStore], object]
+) -> None:
+    flip_on_the_medium(copy.data_file())
+    store: Any = copy.world.open()
+    store._database = CompactionMetDamage(store._database, copy.data_file())
+    with pytest.raises(LocalCopyError, match="operator op, subtask 0"):
+        write(store)
     store.close()
     copy.check()
 

@@ -15,6 +15,7 @@ Read next: ``state/local_copies.py``, ``state/backend.py``.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +33,12 @@ from rocksdict import (
 )
 
 from millstream.crash_points import crash_point
-from millstream.errors import CorruptCheckpointError, DirectoryError, StateError
+from millstream.errors import (
+    CorruptCheckpointError,
+    DirectoryError,
+    MillstreamError,
+    StateError,
+)
 from millstream.state.snapshot_files import upload_file
 from millstream.state.store import StateHandle
 
@@ -182,6 +188,17 @@ class RocksDBStore:
             raise self._failure(error, "read") from error
         return value
 
+    @contextlib.contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        """Raise our errors: writes also fail for what compaction has met beside them."""
+        try:
+            with self._copies.explained():
+                yield
+        except MillstreamError:
+            raise
+        except Exception as error:
+            raise self._failure(error, what) from error
+
     def _failure(self, error: Exception, what: str) -> StateError | CorruptCheckpointError:
         """The error to raise for one of RocksDB's."""
         if any(sign in str(error) for sign in _SIGNS_OF_DAMAGE):
@@ -223,7 +240,7 @@ class RocksDBStore:
         Raises:
             DirectoryError: the disk is full.
         """
-        with self._copies.explained():
+        with self._writing("write"):
             self._write(puts, deletes)
 
     def _write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes]) -> None:
@@ -249,7 +266,8 @@ class RocksDBStore:
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete every key in ``[start, stop)``."""
         if start < stop:
-            self._database.delete_range(start, stop, self._write_options)
+            with self._writing("delete"):
+                self._database.delete_range(start, stop, self._write_options)
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries with a key in ``[start, stop)``, in byte order."""
@@ -280,15 +298,10 @@ class RocksDBStore:
         identity = uuid.uuid4().hex
         crash_point("state.flush.before")
         target = self._copies.snapshot(identity)
-        try:
-            with self._copies.explained():
-                self._database.flush()
-                self._wait_for_compaction()
-                Checkpoint(self._database).create_checkpoint(str(target))
-        except DirectoryError:
-            raise
-        except Exception as error:
-            raise self._failure(error, "write its snapshot") from error
+        with self._writing("write its snapshot"):
+            self._database.flush()
+            self._wait_for_compaction()
+            Checkpoint(self._database).create_checkpoint(str(target))
         crash_point("state.flush.after")
         handle = StateHandle(
             backend="rocksdb",
