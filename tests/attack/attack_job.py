@@ -81,13 +81,13 @@ class Totals(KeyedProcessFunction):
         number, sum_ = self.buckets.get(end) or (0, 0)
         self.buckets.put(end, (number + 1, sum_ + value.amount))
         ctx.timer_service().register_event_time_timer(end)
-        yield Row(kind="running", customer=value.customer, id=value.id, n=count, total=total)
+        yield Row("running", value.customer, value.id, count, total)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Row]:
         number, sum_ = self.buckets.get(timestamp)
         self.buckets.remove(timestamp)
         key = ctx.get_current_key()
-        yield Row(kind="bucket", customer=key, id=timestamp, n=number, total=sum_)
+        yield Row("bucket", key, timestamp, number, sum_)
 
 
 def customer(row: Row) -> bytes:

@@ -290,7 +290,8 @@ def test_messages(broker: Broker) -> None:
     [JsonRowSerializationSchema.builder().build(), AvroRowSerializationSchema(AVRO)],
     ids=["json", "avro"],
 )
-def test_a_tuple_that_stands_for_a_row_has_its_names(values: Any) -> None:
+@pytest.mark.parametrize("first", [("a", 1), Row("a", 1)], ids=["tuple", "row"])
+def test_what_stands_for_a_row_without_names_gets_them(values: Any, first: object) -> None:
     serializer = (
         KafkaRecordSerializationSchema.builder()
         .set_topic_selector(lambda row: row.name)
@@ -299,9 +300,9 @@ def test_a_tuple_that_stands_for_a_row_has_its_names(values: Any) -> None:
         .set_header_provider(lambda row: [("name", row.name.encode())])
         .build()
     )
-    tuples: list[object] = [("a", 1), Row(name="b", count=2)]
+    nameless: list[object] = [first, Row(name="b", count=2)]
     rows: list[object] = [Row(name="a", count=1), Row(name="b", count=2)]
-    made = serializer.messages(Batch(ROW, values=tuples))
+    made = serializer.messages(Batch(ROW, values=nameless))
     assert made == serializer.messages(Batch(ROW, values=rows))
     assert [(topic, message["key"]) for topic, (message,) in made.items()] == [
         ("a", b"1"),

@@ -131,11 +131,17 @@ class KafkaRecordSerializationSchema:
 
 
 def _records(batch: Batch) -> Sequence[object]:
-    """The records as they are behind an exchange: a tuple that stands for a row has its names."""
-    typed = isinstance(batch.type_info, RowTypeInfo) and batch.type_info.arrow_schema is not None
-    if typed and any(not isinstance(value, Row) for value in batch.values):
-        return batch.type_info.from_arrow(batch.arrow)
-    return batch.values
+    """The records as they are behind an exchange: rows with the names of their type.
+
+    Without an exchange a tuple may stand for a row, or a row may have been made without names.
+    """
+    if not isinstance(batch.type_info, RowTypeInfo) or batch.type_info.arrow_schema is None:
+        return batch.values
+    # All rows of a class have the same names.
+    examples = {type(value): value for value in batch.values}.values()
+    if all(isinstance(each, Row) and each.get_field_names() is not None for each in examples):
+        return batch.values
+    return batch.type_info.from_arrow(batch.arrow)
 
 
 def _messages(fields: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
