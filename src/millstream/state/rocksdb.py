@@ -59,9 +59,9 @@ _WRITE_BUFFER: Final = 32 * _MEBIBYTE
 _BATCH: Final = 10_000
 #: ``get_many`` of a good part of all entries reads them all in order: from this many keys on, if
 #: that reads at most so many times more, and entries are no longer than this many bytes on average.
-#: Measured in CPU time over 0.1, 1 and 4 million entries of 12 and 200 bytes, the two ways cross at
-#: 3 to 4 for keys that are there and at 2 to 3 for keys that are not: these cost least one by one,
-#: for Bloom filters answer for most of them.
+#: Measured in CPU time over 0.1 and 1 million entries of 12 and 200 bytes (and in part over 4
+#: million), the two ways cross at 3 to 4 for keys that are there and at 2 to 3 for keys that are
+#: not: these cost least one by one, for Bloom filters answer for most of them.
 _SCAN_FROM: Final = 1_000
 _SCAN_FACTOR: Final = 3
 _SCAN_ENTRY: Final = 512
@@ -76,7 +76,7 @@ _COMPACT_FROM: Final = 4
 _LONGEST_WAIT: Final = 30.0
 #: What makes single compactions small, whatever the size of the state: the first level below
 #: level 0 is rewritten as a whole; below it, files are cut so that they overlap few of the next
-#: level.  docs/decisions/0008-compaction-between-epochs.md has the figures.
+#: level.  docs/decisions/0010-compaction-between-epochs.md has the figures.
 _LEVEL_BASE: Final = 8 * _MEBIBYTE
 _TABLE: Final = 4 * _MEBIBYTE
 _MOST_COMPACTED: Final = 16 * _MEBIBYTE
