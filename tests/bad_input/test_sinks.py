@@ -182,7 +182,7 @@ def test_a_topic_that_is_deleted_while_the_job_runs(
         run(sink_graph(outlet.sink(), parallelism=1), tmp_path / "checkpoints", epochs)
 
     go(epochs=1)
-    outlet.broker.admin.delete_topics([outlet.topic])
+    outlet.broker.delete(outlet.topic)
     with pytest.raises(SinkError, match=f"sink 'results'.*epoch 1.*{outlet.topic}.*UNKNOWN_TOPIC"):
         go()
     go()

@@ -49,9 +49,19 @@ class Broker:
         self._producer: Any = None
 
     def close(self) -> None:
+        self._forget_producer()
+        self.admin.close()
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        # A producer that has written to it would ask for its leader without a pause, for ever.
+        self._forget_producer()
+        self.admin.delete_topics([topic])
+
+    def _forget_producer(self) -> None:
         if self._producer is not None:
             self._producer.close()
-        self.admin.close()
+            self._producer = None
 
     def topic(self, partitions: int = 1, name: str = "topic") -> str:
         """A new topic with a name of its own; it keeps its records, however old they are."""

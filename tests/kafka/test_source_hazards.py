@@ -55,7 +55,7 @@ def make_anew(broker: Broker, topic: str) -> None:
     limit = time.monotonic() + 120
     while True:
         with contextlib.suppress(UnknownTopicOrPartitionError):
-            broker.admin.delete_topics([topic])
+            broker.delete(topic)
         try:
             broker.admin.create_topics([NewTopic(topic, 1, 1)])
         except TopicAlreadyExistsError:  # a client that asked for it in between has made it
