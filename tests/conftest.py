@@ -27,6 +27,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -64,6 +65,9 @@ _DIRECTORY: Final = pytest.StashKey[Path]()
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the directory of this run; the processes started by it inherit the choice."""
     _configure_hypothesis(config)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As shells start what runs in the background; programs of tests are to be interrupted.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         return
     _remove_left_over()

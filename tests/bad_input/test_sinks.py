@@ -146,7 +146,7 @@ FILES: dict[str, Cause] = {
     ),
     "no directory": Cause(
         (
-            "cannot rename .*File exists",
+            "cannot rename .*is a file, not a directory",
             "epoch 0",
             "stay pre-committed",
             "next run .* commits them",
@@ -164,7 +164,7 @@ KAFKA: dict[str, Cause] = {
         options={"value": to_text},
     ),
     "too large": Cause(
-        ("refuses a record", "Message size too large", "bad-key", "message.max.bytes"),
+        ("larger than the sink may send: 2000031 bytes", "bad-key", "message.max.bytes"),
         LARGE,
         TEXTS,
     ),

@@ -66,6 +66,8 @@ def test_an_interrupt_cancels_the_job_and_waits_for_it(
 ) -> None:
     program = start(mode)
     program.until(sign)
+    for _ in range(3):  # then it waits, for the job or for a record that does not come
+        program.until("running")
     program.process.send_signal(signal.SIGINT)
     assert program.end() == (0, ["jobs left: []"], "")
 

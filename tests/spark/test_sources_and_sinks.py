@@ -262,7 +262,8 @@ def test_result_of_execute_async(make: Make) -> None:
 def test_print(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     env = make(2)
     env.from_collection([Row(1, "hi"), Row(2, "ho")], SCHEMA).print("rows").set_parallelism(1)
-    env.from_collection([(i, "t") for i in range(4)]).print()
+    # Mapped: a collection is one stream, which is printed as one.
+    env.from_collection([(i, "t") for i in range(4)]).map(lambda pair: pair).print()
     env.execute("print")
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("rows")] == [
