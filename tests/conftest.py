@@ -24,7 +24,6 @@ Read next: ``docs/contributors.md``.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -77,8 +76,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(directory)
     tempfile.tempdir = None  # forget what was found before
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
-    if "SPARK_HOME" not in os.environ:
-        os.environ["SPARK_HOME"] = str(_spark_home(directory / "spark"))
     config.stash[_DIRECTORY] = directory
 
 
@@ -95,26 +92,6 @@ def _configure_hypothesis(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     settings.load_profile("millstream")
-
-
-def _spark_home(home: Path) -> Path:
-    """Where Spark's Python processes do not import PySpark from a zip file.
-
-    They would compile its sources at every start, for a second: Python keeps no compiled files of
-    what is in zip files.  A session starts five such processes, and each query one more.
-    """
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
-    installed = Path(found.origin).parent
-    library = home / "python" / "lib" / "pyspark.zip"
-    library.mkdir(parents=True)
-    (library / "pyspark").symlink_to(installed)
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(installed / name)
-    for path in (installed / "python" / "lib").glob("py4j-*.zip"):
-        (library.parent / path.name).symlink_to(path)
-    return home
 
 
 def pytest_terminal_summary(

@@ -41,8 +41,7 @@ class Driver:
         self.number = number
         self.output = directory / f"driver-{number}.txt"
         environment = dict(os.environ)
-        for name in ("SPARK_HOME", "SPARK_SUBMIT_OPTS"):
-            environment.pop(name, None)  # what the tests save at the start, a user does not
+        environment.pop("SPARK_SUBMIT_OPTS", None)  # what tests save at the start, a user does not
         environment["PYTHONPATH"] = os.pathsep.join(part for part in sys.path if part)
         self.began = time.time()
         with self.output.open("wb") as stream:

@@ -10,6 +10,7 @@ What it is not: a client of Millstream's: the readers use kafka-python, psycopg 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,7 +23,7 @@ from tests.attack.orders import Result
 from kafka import KafkaConsumer, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tests.attack.orders import Answer
 
@@ -171,12 +172,14 @@ class FileReader(Reader):
     def look(self) -> list[Result]:
         """The rows of files with names that readers look at."""
         rows = []
-        for path in sorted(self._directory.rglob("*")):
-            hidden = any(
-                part.startswith((".", "_")) for part in path.relative_to(self._directory).parts
-            )
-            if hidden or path in self._seen or not path.is_file():
-                continue
-            self._seen.add(path)
-            rows += [Result(**json.loads(line)) for line in path.read_text().splitlines()]
+        for path in sorted(self._visible()):
+            if path not in self._seen:
+                self._seen.add(path)
+                rows += [Result(**json.loads(line)) for line in path.read_text().splitlines()]
         return rows
+
+    def _visible(self) -> Iterator[Path]:
+        """The files, without a look into what is hidden: that may vanish meanwhile."""
+        for directory, inner, names in os.walk(self._directory):
+            inner[:] = [name for name in inner if not name.startswith((".", "_"))]
+            yield from (Path(directory, name) for name in names if not name.startswith((".", "_")))

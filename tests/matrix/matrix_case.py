@@ -117,6 +117,8 @@ def all_cases(seed: int) -> list[Case]:
 
 
 def _is_case(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
+    if point in target.never:
+        return False
     if fault is Fault.LOCAL_COPY_DAMAGED:
         return _damages(point)
     if fault is Fault.DISK_FULL:

@@ -75,6 +75,8 @@ class MatrixTarget(ABC):
     server_error: ClassVar[type[Exception] | None] = None
     #: Points at which the process itself holds a lock, which nobody else can take from it.
     locked: ClassVar[tuple[str, ...]] = ()
+    #: Points of the driver that a job with such a sink never passes.
+    never: ClassVar[tuple[str, ...]] = ()
     #: Whether there is a ``slowed`` address.
     slows: ClassVar[bool] = False
 
@@ -226,6 +228,7 @@ class UpsertMatrixTarget(TwoPhaseMatrixTarget):
     """By key; what is visible too early is never wrong, for the job counts the same again."""
 
     parts = ("PostgreSQL upsert",)
+    never = ("sink.commit.before", "sink.commit.after")  # it has no committer
     table = UpsertTarget
 
 

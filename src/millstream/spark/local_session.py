@@ -5,6 +5,7 @@ What it is: the options, environment and Java of a session that is not the user'
 - on this machine only (``local[*]``), everything listens on the loopback interface, and Spark's
   connections ask for a secret of the run, which is on no command line;
 - the JVM logs by ``log4j2.properties`` beside this file, not by Spark's default;
+- its Python processes import PySpark from files, which are compiled once, instead of an archive;
 - its temporary files are in the directory of the run, of which it shares the lock;
 - it is stopped, and waited for, before Python exits.
 
@@ -30,6 +31,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -134,6 +136,8 @@ def _launch(settings: Mapping[str, object], master: str) -> dict[str, str]:
     if master.startswith("local") and "SPARK_LOCAL_IP" not in os.environ:
         # What has no option of its own (the web interface, a local cluster) asks for this.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
+    if master.startswith("local") and "SPARK_HOME" not in os.environ:
+        environment["SPARK_HOME"] = str(_home_without_archive(temporary.path))
     conf = SparkConf(loadDefaults=False)
     for key, value in {**found, **settings}.items():
         if key != _SECRET:
@@ -166,6 +170,31 @@ def _surroundings(directory: Path) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(socket_directory(_SOCKET_NAME)),
     }
+
+
+def _home_without_archive(directory: Path) -> Path:
+    """Spark's home, but for PySpark's archive: Python finds the installed files in its place.
+
+    Of what is in an archive Python keeps no compiled files.  Each query starts five Python
+    processes beside the workers' daemon, one after the other, and each would compile PySpark anew,
+    for a second.
+    """
+    installed = Path(_find_spark_home())
+    archive = installed / "python" / "lib" / "pyspark.zip"
+    package = Path(pyspark.__file__).parent
+    if not archive.is_file() or package != installed:
+        return installed  # Spark's own distribution, whose Python is that of its archive
+    home = Path(tempfile.mkdtemp(prefix="spark-home-", dir=directory))
+    library = home / "python" / "lib"
+    (library / archive.name).mkdir(parents=True)
+    (library / archive.name / "pyspark").symlink_to(package)
+    for path in installed.iterdir():
+        if path.is_dir() and path.name != "python":
+            (home / path.name).symlink_to(path)
+    for path in archive.parent.iterdir():
+        if path != archive:
+            (library / path.name).symlink_to(path)
+    return home
 
 
 def _has_log_configuration() -> bool:
