@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from millstream.spark.local_session import warm_up
 from millstream.spark.worker_daemon import without_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 PROGRAM = """
 import sys
@@ -54,3 +64,27 @@ def test_pyspark_as_it_is_installed_is_imported_from_files() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert archive.is_file()
     assert done.stdout.strip() == package.origin
+
+
+def test_tasks_find_the_daemon_that_was_started_in_advance(spark: SparkSession) -> None:
+    def parents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"pid": [os.getppid()]})
+
+    warm_up(spark).join(60)
+    started = _daemons(spark)
+    frame = spark.range(2, numPartitions=2).mapInArrow(parents, "pid long")
+    assert {row.pid for row in frame.collect()} <= started
+    assert _daemons(spark) == started
+
+
+def _daemons(spark: SparkSession) -> set[int]:
+    """The daemons of ours that the JVM has started."""
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == jvm and b"worker_daemon" in (path / "cmdline").read_bytes():
+                found.add(int(path.name))
+    return found

@@ -6,6 +6,7 @@ What it is: the options, environment and Java of a session that is not the user'
   connections ask for a secret of the run, which is on no command line;
 - the JVM logs by ``log4j2.properties`` beside this file, not by Spark's default;
 - its Python processes import PySpark from files, which are compiled once, instead of an archive;
+- its workers' daemon starts before the first task asks for one;
 - its temporary files are in the directory of the run, of which it shares the lock;
 - it is stopped, and waited for, before Python exits.
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.resources
+import logging
 import os
 import secrets
 import signal
@@ -47,9 +49,13 @@ from millstream.spark.java import find_java
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
+
     from millstream.common.configuration import Configuration
 
 __all__ = ["start_session"]
+
+_LOG: Final = logging.getLogger("millstream")
 
 _OPTIONS: Final = {
     "spark.ui.enabled": "false",
@@ -108,7 +114,7 @@ def start_session(configuration: Configuration) -> SparkSession:
         settings.setdefault(_SECRET, secrets.token_hex(32))
     session = _get(builder.master(master), settings)
     if launched:
-        atexit.register(_end, session)
+        atexit.register(_end, session, warm_up(session) if master.startswith("local") else None)
     return session
 
 
@@ -235,8 +241,33 @@ def _handler_of_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _end(session: SparkSession) -> None:
+def warm_up(session: SparkSession) -> threading.Thread:
+    """Have the workers' daemon started while the first query still starts; the thread that waits.
+
+    Spark starts the daemon with the first task, and the daemon imports for some seconds.  The start
+    of a query mostly waits for one Python process after the other, and leaves a core to it.
+    """
+
+    def run() -> None:
+        try:
+            # As the tasks of epochs are run: workers of another kind have a daemon of their own.
+            session.range(1, numPartitions=1).mapInArrow(_as_they_come, "id long").collect()
+        except Exception:  # noqa: BLE001 - the job's own tasks will meet it, and tell
+            _LOG.debug("the workers' daemon was not started in advance", exc_info=True)
+
+    thread = threading.Thread(target=run, name="millstream-warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def _as_they_come(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def _end(session: SparkSession, warming: threading.Thread | None) -> None:
     """Stop the session, then the JVM, and wait: nothing is said or left after Python's end."""
+    if warming is not None:  # it would tell of the end of the JVM under it
+        warming.join(_END_SECONDS)
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] = gateway.proc
     # One that is gone already has nothing to stop.
