@@ -13,9 +13,15 @@ Read next: ``bench/growing_state.py``, ``bench/growing_sources.py``.
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["Point", "Quantity", "quantities", "render_growing", "verdicts"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Point", "Quantity", "growing_arguments", "quantities", "render_growing", "verdicts"]
 
 _HEADINGS = ("growing quantity", "size", "median", "longest", "CPU", "growth", "target", "")
 #: In order of the columns, with their format.
@@ -49,6 +55,16 @@ class Point:
     def cost(self) -> float:
         """What is compared between sizes; 0 if it was not measured."""
         return self.figures.get("cpu_seconds", self.figures.get("seconds", 0.0))
+
+
+def growing_arguments(workloads: Sequence[str]) -> argparse.Namespace:
+    """What the module of a quantity is called with; it can measure these workloads."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workload", choices=workloads, required=True)
+    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    return parser.parse_args()
 
 
 def quantities(*, quick: bool) -> tuple[Quantity, ...]:

@@ -15,11 +15,10 @@ Run by ``bench/run.py``.  Read next: ``bench/growing.py``.
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.growing import growing_arguments
 from bench.measure import Outcome
 
 from millstream.checkpoint.local_storage import LocalStorage
@@ -39,6 +38,7 @@ except ImportError:  # an older version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from millstream.common.typeinfo import TypeInformation
 
@@ -137,18 +137,9 @@ def _share(ask: Any) -> dict[str, float]:  # noqa: ANN401 - any call
     return {"cpu_seconds": (time.process_time() - cpu) / seconds}
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--workload", choices=WORKLOADS, required=True)
-    parser.add_argument("--size", type=int, required=True)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    return parser.parse_args()
-
-
 def main() -> None:
     """Measure one quantity at one size and save the outcome."""
-    arguments = _arguments()
+    arguments = growing_arguments(WORKLOADS)
     measure = {"polled": _polled, "discovered": _discovered, "idle": _idle}[arguments.workload]
     Outcome(figures=measure(arguments.size, arguments.scratch)).save(arguments.report)
 

@@ -16,16 +16,15 @@ Run by ``bench/run.py``.  Read next: ``bench/growing.py``.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 import time
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
+from bench.growing import growing_arguments
 from bench.measure import Outcome
 
 from millstream.checkpoint.local_storage import LocalStorage
@@ -36,6 +35,7 @@ from millstream.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from millstream.state.store import StateHandle
 
@@ -185,18 +185,9 @@ def _restored(keys: int, directory: Path) -> dict[str, float]:
     return figures | {"gibibytes": gibibytes}
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--workload", choices=WORKLOADS, required=True)
-    parser.add_argument("--size", type=int, required=True)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    return parser.parse_args()
-
-
 def main() -> None:
     """Measure one quantity at one size and save the outcome."""
-    arguments = _arguments()
+    arguments = growing_arguments(WORKLOADS)
     if arguments.workload == "loaded":
         figures = _loaded(arguments.size, arguments.scratch)
     elif arguments.workload == "restored":
