@@ -23,16 +23,16 @@ from bench.measure import Outcome
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Types, WatermarkStrategy
-from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors import DiscardingSink
-from millstream.runtime import planner as planning
-from millstream.runtime.planner import PlannedSource, SourcePlanner
-from millstream.runtime.split_log import SplitLog
+from millstream.execution import planner as planning
+from millstream.execution.planner import PlannedSource, SourcePlanner
+from millstream.execution.split_log import SplitLog
 from millstream.testing.mini_cluster import MiniCluster
 
 try:
-    from millstream.runtime.offsets import initial_offset
+    from millstream.execution.offsets import initial_offset
 except ImportError:  # an older version
     initial_offset = planning.initial_offset  # type: ignore[attr-defined]
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["WORKLOADS"]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from millstream.state.store import StateHandle
+    from millstream.contracts.key_value_store import StateHandle
 
 __all__ = ["WORKLOADS"]
 

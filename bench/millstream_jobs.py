@@ -210,7 +210,7 @@ _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
 
 
 #: As in a session that Millstream starts itself.
-OPTIONS = {"spark.python.daemon.module": "millstream.spark.worker_daemon"}
+OPTIONS = {"spark.python.daemon.module": "millstream.engines.spark.worker_daemon"}
 
 
 def new_environment(scratch: Path) -> StreamExecutionEnvironment:

@@ -154,7 +154,7 @@ def _rank(item: pytest.Item) -> tuple[bool, bool]:
 def spark() -> SparkSession:
     """The session of this process; whoever uses it gets the mark ``spark``."""
     from millstream.common import Configuration
-    from millstream.spark.session import get_session
+    from millstream.engines.spark.session import get_session
 
     source = str(Path(__file__).parents[1] / "src")
     # Workers know nothing of pytest's ``pythonpath``.

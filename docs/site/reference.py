@@ -181,7 +181,7 @@ def _summary(value: object) -> str:
 
 
 def _options_page() -> str:
-    from millstream.common.options import ALL_OPTIONS
+    from millstream.configuration.options import ALL_OPTIONS
 
     rows = [
         (

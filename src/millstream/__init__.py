@@ -7,10 +7,11 @@ Read next: ``docs/getting-started.md``; to work on the code, ``docs/contributors
 
 from __future__ import annotations
 
-from millstream import not_offered
+from millstream import moved_modules, not_offered
 
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
 
+moved_modules.install()
 not_offered.install()

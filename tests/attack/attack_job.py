@@ -34,7 +34,7 @@ from millstream.datastream.formats.json import (
     JsonRowSerializationSchema,
 )
 from millstream.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from millstream.spark.session import get_session
+from millstream.engines.spark.session import get_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 from millstream.common import Row, Types, WatermarkStrategy
-from millstream.connectors.collect import CollectSink
-from millstream.connectors.collection import CollectionSource
+from millstream.connectors.basic.collect import CollectSink
+from millstream.connectors.basic.collection import CollectionSource
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.graph.validation import validate_connectors
 from millstream.testing.mini_cluster import MiniCluster
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.sink import Sink
-    from millstream.connectors.source import Source
+    from millstream.contracts.sink import Sink
+    from millstream.contracts.source import Source
     from millstream.graph.model import JobGraph
+    from millstream.types.typeinfo import TypeInformation
 
 RESULT = Types.ROW_NAMED(["key", "n", "id"], [Types.STRING(), Types.LONG(), Types.LONG()])
 #: The same with a number that is text, for what does not parse.

@@ -16,7 +16,7 @@ import duckdb
 from tests.databases.server import execute
 from tests.databases.targets import TARGETS, DuckDbTarget, PostgresTarget, Target
 
-from millstream.connectors.file_sink import FileSink
+from millstream.connectors.files.sink import FileSink
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.datastream.connectors.kafka import DeliveryGuarantee, KafkaRecordSerializationSchema
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.databases.server import PostgresServer
     from tests.kafka.broker import Broker
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
 
 __all__ = ["DATABASES", "Outlet", "make_outlet"]
 

@@ -16,13 +16,13 @@ from tests.bad_input.outlets import KafkaOutlet, make_outlet
 from tests.databases.server import PostgresServer, execute
 
 from millstream.common import SimpleStringSchema
-from millstream.connectors.duckdb_sink import DuckDbSink
-from millstream.connectors.file_sink import FileSink
-from millstream.connectors.files import FileSource
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
+from millstream.connectors.files.sink import FileSink
+from millstream.connectors.files.source import FileSource
 from millstream.connectors.kafka.client import KafkaCluster
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.postgres_source import PostgresSource
-from millstream.connectors.sqlite_sink import SqliteSink
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.connectors.postgres.source import PostgresSource
 from millstream.datastream.connectors.kafka import (
     DeliveryGuarantee,
     KafkaRecordSerializationSchema,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Broker
 
-    from millstream.connectors.sink import Sink
-    from millstream.connectors.source import Source
+    from millstream.contracts.sink import Sink
+    from millstream.contracts.source import Source
 
 POSTGRES = ["two_phase", "commit_table", "upsert"]
 KAFKA = ["EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"]

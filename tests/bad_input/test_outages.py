@@ -12,8 +12,8 @@ from tests.bad_input.jobs import PER_EPOCH, ROWS, run, sink_graph, source_graph,
 from tests.databases.server import PostgresServer, execute
 from tests.databases.targets import TARGETS
 
-from millstream.connectors.collect import read_collected
-from millstream.connectors.postgres_source import PostgresSource
+from millstream.connectors.basic.collect import read_collected
+from millstream.connectors.postgres.source import PostgresSource
 from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:

@@ -32,14 +32,14 @@ from tests.bad_input.outlets import (
 )
 
 from millstream.common import Row
-from millstream.connectors.sink import DeliveryGuarantee
+from millstream.contracts.sink import DeliveryGuarantee
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.types.typeinfo import TypeInformation
 
 KEYS = sorted(row.key for row in ROWS)
 FIRST = sorted(row.key for row in ROWS[:PER_EPOCH])

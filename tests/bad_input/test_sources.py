@@ -14,9 +14,9 @@ from tests.bad_input.jobs import run, source_graph, submit
 from tests.databases.server import PostgresServer, execute
 
 from millstream.common import Types
-from millstream.connectors.collect import read_collected
-from millstream.connectors.files import FileSource
-from millstream.connectors.postgres_source import PostgresSource
+from millstream.connectors.basic.collect import read_collected
+from millstream.connectors.files.source import FileSource
+from millstream.connectors.postgres.source import PostgresSource
 from millstream.datastream.connectors.kafka import KafkaSource
 from millstream.datastream.formats.json import JsonRowDeserializationSchema
 from millstream.errors import SourceError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Broker
 
-    from millstream.connectors.source import Source
+    from millstream.contracts.source import Source
 
 ROW = Types.ROW_NAMED(["i", "n"], [Types.LONG(), Types.LONG()])
 

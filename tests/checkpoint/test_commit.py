@@ -20,15 +20,15 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import Manifest, OperatorAck
 from millstream.cli.checkpoints_command import show_checkpoints
-from millstream.common.pickling import dumps
-from millstream.connectors.sink import Committer
+from millstream.contracts.sink import Committer
 from millstream.errors import PermanentSinkError, SinkError
+from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from millstream.connectors.sink import CommitRequest
+    from millstream.contracts.sink import CommitRequest
 
 
 class Recorder(Committer):

@@ -16,9 +16,9 @@ from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCom
 from millstream.checkpoint.committer_thread import CommitterThread
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import Manifest, OperatorAck
-from millstream.common.pickling import dumps
-from millstream.connectors.sink import CommitRequest, Committable, Committer, CommitterContext
+from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
 from millstream.errors import SinkError
+from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

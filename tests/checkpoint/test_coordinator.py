@@ -25,7 +25,7 @@ from millstream.checkpoint.inspect import (
     list_checkpoints,
     verify_checkpoints,
 )
-from millstream.checkpoint.program import OperatorRecord
+from millstream.checkpoint.model import OperatorRecord
 from millstream.checkpoint.publish import EpochFacts
 from millstream.errors import (
     CheckpointError,
@@ -40,7 +40,7 @@ from millstream.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from millstream.state.store import StateHandle
+    from millstream.contracts.key_value_store import StateHandle
 
 
 def coordinator(storage: LocalStorage, job_id: str = "job") -> Coordinator:

@@ -19,15 +19,16 @@ from tests.small_disk import SmallDisk, may_mount
 
 from millstream.checkpoint import JobIdentity, LocalStorage
 from millstream.checkpoint.job_directories import JobDirectories, check_directories
-from millstream.common import Configuration, directories
-from millstream.common.directories import LOCAL_STATE, default_local_directory, directory_error
+from millstream.common import Configuration
+from millstream.directories import ownership
+from millstream.directories.ownership import LOCAL_STATE, default_local_directory, directory_error
 from millstream.errors import DirectoryError
 from millstream.state.backend import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from millstream.state.store import StateHandle
+    from millstream.contracts.key_value_store import StateHandle
 
 
 def storage_in(path: Path) -> LocalStorage:
@@ -192,7 +193,7 @@ def test_directories_in_reach_of_others_are_refused(
     with caplog.at_level(logging.WARNING):
         for mode, word in ((0o750, "read"), (0o770, "changed")):
             caplog.clear()
-            directories._warned.clear()
+            ownership._warned.clear()
             directory.chmod(mode)
             check_directories(configuration)
             (record,) = caplog.records

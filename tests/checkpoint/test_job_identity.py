@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint import JobIdentity, LocalStorage
-from millstream.checkpoint.program import OperatorRecord
+from millstream.checkpoint.model import OperatorRecord
+from millstream.contracts.state_sections import FUNCTION_STATES
 from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
-from millstream.state.sections import FUNCTION_STATES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from millstream.errors import CorruptCheckpointError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.state.store import StateFile
+    from millstream.contracts.key_value_store import StateFile
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),

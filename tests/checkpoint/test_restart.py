@@ -6,15 +6,7 @@ import random
 
 import pytest
 
-from millstream.checkpoint.restart import (
-    ExponentialDelay,
-    FixedDelay,
-    GiveUpOnRepeats,
-    NoRestart,
-    RestartStrategy,
-    restart_strategy,
-)
-from millstream.common.configuration import Configuration
+from millstream.configuration.configuration import Configuration
 from millstream.errors import (
     ConfigurationError,
     FencedError,
@@ -24,6 +16,14 @@ from millstream.errors import (
     SinkError,
     SourceError,
     UserFunctionError,
+)
+from millstream.execution.restart import (
+    ExponentialDelay,
+    FixedDelay,
+    GiveUpOnRepeats,
+    NoRestart,
+    RestartStrategy,
+    restart_strategy,
 )
 
 ERROR = SourceError("disk")

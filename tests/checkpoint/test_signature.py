@@ -19,18 +19,18 @@ from millstream.checkpoint.digests import digest_of
 from millstream.checkpoint.signature import HmacSeal, is_sealed
 from millstream.cli.main import main
 from millstream.common import Configuration, Types, WatermarkStrategy
-from millstream.common.watermark_strategy import TimestampAssigner
-from millstream.connectors.staged_values import staging_directory
+from millstream.connectors.commit_protocols.staged_values import staging_directory
 from millstream.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from millstream.datastream.connectors import TwoPhaseCommitSinkFunction
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import CheckpointError, ConfigurationError, SignatureError
+from millstream.functions.watermark_strategy import TimestampAssigner
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from millstream.connectors.two_phase_sink import SinkContext
+    from millstream.connectors.commit_protocols.two_phase import SinkContext
 
 LAST: Final = 40
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint import Manifest, OperatorAck, SplitState, TaskAck
+from millstream.checkpoint.acknowledgements import select_votes
 from millstream.checkpoint.digests import difference, digest_of
 from millstream.checkpoint.manifest_codec import _handle_from_json
 from millstream.checkpoint.publish import EpochFacts, make_manifest
-from millstream.checkpoint.votes import select_votes
 from millstream.errors import InconsistentEpochError
 
 if TYPE_CHECKING:
-    from millstream.state.store import StateFile
+    from millstream.contracts.key_value_store import StateFile
 
 
 def ack(

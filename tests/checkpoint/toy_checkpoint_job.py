@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from millstream.checkpoint import Coordinator, JobIdentity, LocalStorage, OperatorAck, TaskAck
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.digests import difference, digest_of
-from millstream.checkpoint.program import OperatorRecord
+from millstream.checkpoint.model import OperatorRecord
 from millstream.checkpoint.publish import EpochFacts
-from millstream.connectors.sink import CommitRequest, Committer
+from millstream.contracts.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.checkpoint import Manifest
-    from millstream.state.store import StateFile, StateHandle
+    from millstream.contracts.key_value_store import StateFile, StateHandle
 
 RECORDS = 60
 KEYS = 5

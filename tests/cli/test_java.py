@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.engines.spark import java
+from millstream.engines.spark.java import find_java, parse_version, use_java
 from millstream.errors import ConfigurationError
-from millstream.spark import java
-from millstream.spark.java import find_java, parse_version, use_java
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.common import Configuration, Duration, options
-from millstream.common.configuration import CONFIGURATION_VARIABLE
+from millstream.common import Configuration, Duration
+from millstream.configuration import options
+from millstream.configuration.configuration import CONFIGURATION_VARIABLE
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:

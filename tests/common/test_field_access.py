@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.common.field_access import column_of, field_of
-from millstream.common.typeinfo import Types
+from millstream.types.field_access import column_of, field_of
+from millstream.types.typeinfo import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.common.row import Row, RowKind, row_class
+from millstream.types.row import Row, RowKind, row_class
 
 
 def test_a_row_without_names_is_reached_by_index() -> None:

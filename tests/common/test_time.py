@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from millstream.common.time import Duration, DurationLike, Instant, Time, milliseconds_of
+from millstream.types.time import Duration, DurationLike, Instant, Time, milliseconds_of
 
 
 def test_units_agree() -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, NewType, Optional
 
 import pytest
 
-from millstream.common.type_inference import infer_return_type, infer_type
-from millstream.common.typeinfo import TypeInformation, Types
+from millstream.types.type_inference import infer_return_type, infer_type
+from millstream.types.typeinfo import TypeInformation, Types
 
 Name = NewType("Name", str)
 

@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.common.row import Row, RowKind, row_class
-from millstream.common.time import Instant
-from millstream.common.typeinfo import (
+from millstream.errors import ProgramError, TypeMismatchError
+from millstream.types.row import Row, RowKind, row_class
+from millstream.types.time import Instant
+from millstream.types.typeinfo import (
     ArrowTypeInfo,
     PickledBytesTypeInfo,
     TypeInformation,
     Types,
     from_arrow_schema,
 )
-from millstream.errors import ProgramError, TypeMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from millstream.common import Duration, Types, WatermarkStrategy, field_timestamps
-from millstream.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.common.watermark_strategy import (
+from millstream.contracts.batch import Batch
+from millstream.errors import ProgramError, TypeMismatchError
+from millstream.functions.watermark_strategy import (
     BoundedOutOfOrdernessWatermarks,
     NoWatermarks,
     TimestampAssigner,
     WatermarkGenerator,
     WatermarkOutput,
 )
-from millstream.errors import ProgramError, TypeMismatchError
-from millstream.runtime.batch import Batch
+from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.types.typeinfo import TypeInformation
 
 
 class Collected:

@@ -6,15 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from millstream.connectors.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
+from millstream.contracts.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from millstream.connectors.sink import CommitRequest, Committable, WriterContext
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import CommitRequest, Committable, WriterContext
 
 #: What a process keeps where a durable sink has files.
 MEMORY: dict[str, list[object]] = {}

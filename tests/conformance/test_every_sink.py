@@ -17,17 +17,17 @@ from tests.databases.server import execute
 from tests.databases.targets import RESULT, TARGETS
 
 import millstream.connectors
-import millstream.spark
+import millstream.engines.spark
 from millstream.common import Encoder, Row, SimpleStringSchema, Types
-from millstream.connectors.collect import CollectSink, read_collected
-from millstream.connectors.file_sink import FileSink, OutputFileConfig
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.connectors.basic.print_sink import PrintSink
+from millstream.connectors.files.sink import FileSink, OutputFileConfig
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.print_sink import PrintSink
-from millstream.connectors.sink import DeliveryGuarantee, Sink
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import DeliveryGuarantee, Sink
 from millstream.datastream.connectors.kafka import KafkaRecordSerializationSchema
-from millstream.runtime.batch import Batch
 from millstream.testing.conformance import check_sink
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def test_no_sink_is_forgotten() -> None:
     found = set()
     packages = [
         info
-        for package in (millstream.connectors, millstream.spark)
+        for package in (millstream.connectors, millstream.engines.spark)
         for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     ]
     for info in packages:

@@ -15,11 +15,11 @@ import pytest
 from tests.databases.server import execute
 
 import millstream.connectors
-import millstream.spark
+import millstream.engines.spark
 from millstream.common import Types, WatermarkStrategy
-from millstream.common.serialization import SimpleStringSchema
-from millstream.connectors.sink import Sink, WriterContext
-from millstream.connectors.source import Source
+from millstream.contracts.serialization import SimpleStringSchema
+from millstream.contracts.sink import Sink, WriterContext
+from millstream.contracts.source import Source
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.kafka import (
     KafkaRecordSerializationSchema,
@@ -99,7 +99,7 @@ def subclasses(base: type[Any]) -> Iterator[type[Any]]:
 
 
 def test_every_connector_is_in_the_table() -> None:
-    for package in (millstream.connectors, millstream.spark):
+    for package in (millstream.connectors, millstream.engines.spark):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     ours = ("millstream.connectors.", "millstream.spark.")

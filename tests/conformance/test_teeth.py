@@ -8,9 +8,9 @@ import pytest
 from tests.conformance.reference import ReferenceSink
 
 from millstream.common import Types
-from millstream.connectors.sink import DeliveryGuarantee
-from millstream.connectors.write_ahead_sink import GenericWriteAheadSink
-from millstream.runtime.batch import Batch
+from millstream.connectors.commit_protocols.write_ahead import GenericWriteAheadSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import DeliveryGuarantee
 from millstream.testing.conformance import ConformanceError, check_sink
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.integration.job_runs import examples, temporary_directory
 
 from millstream.common import Row, Types
-from millstream.connectors.files import FileSource
+from millstream.connectors.files.source import FileSource
+from millstream.contracts.batch import Batch
 from millstream.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from millstream.errors import ConfigurationError, SinkError, SourceError
-from millstream.runtime.batch import Batch
 from millstream.testing.conformance import read_records
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def test_lists_that_could_not_be_told_apart_are_refused(tmp_path: Path) -> None:
 
 
 def test_untyped_records_with_other_characters(tmp_path: Path) -> None:
-    from millstream.connectors.csv_writer import CsvWriterFactory
+    from millstream.connectors.formats.csv_writer import CsvWriterFactory
 
     factory = CsvWriterFactory(delimiter=";", quote="'", null_text="NULL", line_separator="\r\n")
     values: list[object] = [

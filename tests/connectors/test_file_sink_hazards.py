@@ -11,12 +11,12 @@ import pytest
 from millstream import crash_points
 from millstream.cli.main import main
 from millstream.common import Types
-from millstream.connectors import pending_files
-from millstream.connectors.file_sink import FileSink
-from millstream.connectors.sink import CommitRequest, WriterContext
+from millstream.connectors.files import pending_files
+from millstream.connectors.files.sink import FileSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import SinkError
-from millstream.runtime.batch import Batch
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

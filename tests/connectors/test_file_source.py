@@ -17,19 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.common.time import Duration
-from millstream.common.types import Types
-from millstream.connectors.csv_format import CsvFormat
-from millstream.connectors.file_format import StreamFormat
-from millstream.connectors.files import FileSource
-from millstream.connectors.source import Boundedness
+from millstream.connectors.files.source import FileSource
+from millstream.connectors.formats.csv_format import CsvFormat
+from millstream.contracts.source import Boundedness
+from millstream.datastream.connectors.file_system import StreamFormat
 from millstream.errors import ConfigurationError, MalformedRecordError, SourceError
 from millstream.testing.conformance import check_source, read_records, read_split
+from millstream.types.time import Duration
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.connectors.source import Source
+    from millstream.contracts.source import Source
 
 ROWS = 5_000
 SCHEMA = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])

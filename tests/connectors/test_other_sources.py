@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from millstream.common.types import Types
-from millstream.connectors.collection import CollectionSource
-from millstream.connectors.data_generator import (
+from millstream.connectors.basic.collection import CollectionSource
+from millstream.connectors.basic.data_generator import (
     DataGeneratorSource,
     GeneratorFunction,
     RateLimiterStrategy,
 )
-from millstream.connectors.number_sequence import NumberSequenceSource
-from millstream.connectors.socket_source import SocketTextStreamSource
-from millstream.connectors.source import Boundedness, SourceBatch
+from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.socket_source import SocketTextStreamSource
+from millstream.contracts.source import Boundedness, SourceBatch
 from millstream.errors import ConfigurationError, SourceError, TypeMismatchError
 from millstream.testing.conformance import check_source, read_records
 from millstream.testing.sources import CRASH, EOF, EPOCH, WATERMARK, At, ScriptedSource
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from millstream.connectors.source import Source
+    from millstream.contracts.source import Source
 
 
 def read_all(source: Source) -> list[object]:

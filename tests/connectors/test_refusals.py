@@ -12,20 +12,20 @@ from tests.small_disk import SmallDisk, may_mount
 
 from millstream import crash_points
 from millstream.common import Types
-from millstream.connectors.file_sink import FileSink
+from millstream.connectors.files.sink import FileSink
 from millstream.connectors.refusals import directory_refusal, is_permanent
-from millstream.connectors.sink import Sink, SinkWriter, WriterContext
+from millstream.contracts.sink import Sink, SinkWriter, WriterContext
+from millstream.engines.spark.errors import original_error
 from millstream.errors import PermanentSinkError, SinkError
 from millstream.runtime.operators.sink import SinkFactory
-from millstream.spark.errors import original_error
 from millstream.testing.harness import OperatorHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millstream.connectors.sink import Committable
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import Committable
 
 
 def everything(directory: Path) -> list[int]:

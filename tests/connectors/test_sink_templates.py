@@ -9,19 +9,19 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Configuration, Types
-from millstream.connectors import two_phase_sink
-from millstream.connectors.sink import (
+from millstream.connectors.commit_protocols import two_phase as two_phase_sink
+from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
+from millstream.connectors.commit_protocols.upsert import UpsertSink
+from millstream.connectors.commit_protocols.write_ahead import GenericWriteAheadSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import (
     CommitRequest,
     CommitterContext,
     DeliveryGuarantee,
     Sink,
     WriterContext,
 )
-from millstream.connectors.two_phase_sink import SinkContext, TwoPhaseCommitSinkFunction
-from millstream.connectors.upsert_sink import UpsertSink
-from millstream.connectors.write_ahead_sink import GenericWriteAheadSink
 from millstream.errors import ConfigurationError, SinkError
-from millstream.runtime.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,36 +15,36 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.common.row import Row
-from millstream.common.serialization import Encoder
-from millstream.common.types import Types
-from millstream.connectors.blackhole import BlackholeSink
-from millstream.connectors.collect import CollectSink, read_collected
-from millstream.connectors.csv_writer import CsvWriterFactory
-from millstream.connectors.file_sink import (
+from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.connectors.basic.print_sink import PrintSink
+from millstream.connectors.files.file_writers import (
+    JsonLinesWriterFactory,
+    ParquetWriterFactory,
+)
+from millstream.connectors.files.sink import (
     BucketAssigner,
     FileSink,
     OutputFileConfig,
     RollingPolicy,
 )
-from millstream.connectors.file_writers import (
-    JsonLinesWriterFactory,
-    ParquetWriterFactory,
-)
-from millstream.connectors.json_text import json_lines
-from millstream.connectors.print_sink import PrintSink
-from millstream.connectors.sink import CommitRequest, DeliveryGuarantee, Sink, WriterContext
+from millstream.connectors.formats.csv_writer import CsvWriterFactory
+from millstream.connectors.formats.json_text import json_lines
+from millstream.contracts.batch import Batch
+from millstream.contracts.serialization import Encoder
+from millstream.contracts.sink import CommitRequest, DeliveryGuarantee, Sink, WriterContext
 from millstream.errors import SinkError
-from millstream.runtime.batch import Batch
 from millstream.testing.conformance import check_sink
 from millstream.testing.sinks import FailingSink
+from millstream.types.row import Row
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.sink import Committable
+    from millstream.contracts.sink import Committable
+    from millstream.types.typeinfo import TypeInformation
 
 ROW = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 ROWS: list[object] = [

@@ -18,7 +18,7 @@ from millstream.connectors.kafka.producers import discard_producers
 from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.connectors.sink import DeliveryGuarantee
+from millstream.contracts.sink import DeliveryGuarantee
 from millstream.datastream.formats.json import JsonRowSerializationSchema
 from millstream.errors import SinkError
 from millstream.testing.mini_cluster import MiniCluster

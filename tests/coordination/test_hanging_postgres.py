@@ -11,8 +11,8 @@ from tests.databases.kill_chain import check
 from tests.databases.targets import TARGETS, PostgresTarget
 
 from millstream.checkpoint.commit import CommitRetry
-from millstream.connectors import postgres_source
-from millstream.connectors.postgres_sink import PostgresSink
+from millstream.connectors.postgres import source as postgres_source
+from millstream.connectors.postgres.sink import PostgresSink
 from millstream.errors import SinkError, SourceError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.coordination.proxy import HangingProxy
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
 
     Disturb = Callable[[str, Callable[[], None]], None]
 

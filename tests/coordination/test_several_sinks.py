@@ -18,7 +18,7 @@ from tests.databases.kill_chain import check
 from tests.databases.targets import RESULT, SqliteTarget, Target, TwoPhaseTarget
 
 from millstream.checkpoint.commit import CommitRetry
-from millstream.connectors.file_sink import FileSink
+from millstream.connectors.files.sink import FileSink
 from millstream.connectors.kafka.producers import discard_producers
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.datastream import StreamExecutionEnvironment
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.coordination.proxy import HangingProxy
     from tests.kafka.broker import Broker
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
 
     Disturb = Callable[[str, Callable[[], None]], None]
     Rows = list[tuple[str, int, int]]

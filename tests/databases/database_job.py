@@ -27,7 +27,7 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
     from millstream.graph.model import JobGraph
 
 RECORDS = 240

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from tests.databases.server import execute, prepared_in_schema
 
-from millstream.common.types import Types
-from millstream.connectors.duckdb_sink import DuckDbSink
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.sqlite_sink import SqliteSink
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
 
 RESULT = Types.ROW_NAMED(["key", "n", "id"], [Types.STRING(), Types.LONG(), Types.LONG()])
 #: The table of the tests; rows of one key have n = 1, 2, 3, ...

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.databases.targets import RESULT, TARGETS, SqliteTarget, Target
 
-from millstream.common.row import Row, RowKind
-from millstream.common.types import Types
-from millstream.connectors.duckdb_sink import DuckDbSink
-from millstream.connectors.sink import CommitRequest, Sink, WriterContext
-from millstream.connectors.sqlite_sink import SqliteSink
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, Sink, WriterContext
 from millstream.errors import SinkError
-from millstream.runtime.batch import Batch
 from millstream.testing.conformance import check_sink
 from millstream.testing.sinks import FailingSink
+from millstream.types.row import Row, RowKind
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from millstream.connectors.sink import Committable
+    from millstream.contracts.sink import Committable
 
 ROWS: list[object] = [Row(key="a", n=1, id=10), Row(key="å'\"\n", n=2, id=None)]
 

@@ -12,23 +12,23 @@ from tests.databases.targets import TARGETS
 from tests.databases.test_refusals import ALL, change
 
 from millstream.common import Row
-from millstream.common.typeinfo import from_arrow_schema
-from millstream.connectors.duckdb_sink import DuckDbSink
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.postgres_source import PostgresSource
-from millstream.connectors.sink import CommitRequest, WriterContext
-from millstream.connectors.sqlite_sink import SqliteSink
-from millstream.connectors.table_rows import table_parts
+from millstream.connectors.commit_protocols.table_rows import table_parts
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.connectors.postgres.source import PostgresSource
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.errors import SinkError
 from millstream.graph.explain import explain
 from millstream.graph.validation import connector_place
-from millstream.runtime.batch import Batch
 from millstream.testing.conformance import read_records
+from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
 
 #: As SQL has it -> as users write it.
 NAMES = {

@@ -10,14 +10,14 @@ from tests.databases.server import execute
 from tests.databases.targets import RESULT, TARGETS, PostgresTarget
 from tests.databases.test_postgres_sinks import KINDS, ROWS, at, commit, prepare
 
-from millstream.common.row import Row
-from millstream.common.typeinfo import from_arrow_schema
-from millstream.connectors import postgres_source
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.postgres_source import PostgresSource
+from millstream.connectors.postgres import source as postgres_source
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.connectors.postgres.source import PostgresSource
+from millstream.contracts.batch import Batch
 from millstream.errors import SinkError
-from millstream.runtime.batch import Batch
 from millstream.testing.conformance import read_records
+from millstream.types.row import Row
+from millstream.types.typeinfo import from_arrow_schema
 
 
 def target_of(kind: str, database: str) -> PostgresTarget:

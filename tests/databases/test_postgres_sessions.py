@@ -13,17 +13,17 @@ from tests.databases.targets import TARGETS, PostgresTarget
 from tests.databases.test_postgres_sinks import ROWS, at, commit, prepare
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.connectors.postgres_names import session_name
-from millstream.connectors.postgres_sessions import RunSessions, lock_holders
-from millstream.connectors.sink import CommitRequest, CommitterContext
+from millstream.connectors.postgres.names import session_name
+from millstream.connectors.postgres.sessions import RunSessions, lock_holders
+from millstream.contracts.sink import CommitRequest, CommitterContext
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from millstream.connectors.postgres_table import Session
-    from millstream.connectors.sink import Committable, Committer, Sink
+    from millstream.connectors.postgres.table import Session
+    from millstream.contracts.sink import Committable, Committer, Sink
 
     Disturb = Callable[[str, Callable[[], None]], None]
 
@@ -113,7 +113,7 @@ def writing(sink: Sink) -> Iterator[None]:
     """A writer of generation 3 that has written and not pre-committed."""
     from tests.databases.targets import RESULT
 
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
 
     writer = sink.create_writer(at())
     try:

@@ -12,21 +12,21 @@ import pytest
 from tests.databases.server import PostgresServer, execute
 from tests.databases.targets import RESULT, TARGETS, PostgresTarget, UpsertTarget
 
-from millstream.common.row import Row
-from millstream.common.typeinfo import from_arrow_schema
-from millstream.common.types import Types
-from millstream.connectors.commit_notes import COMMIT_TABLE
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.sink import CommitRequest, Sink, WriterContext
+from millstream.connectors.commit_protocols.commit_notes import COMMIT_TABLE
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, Sink, WriterContext
 from millstream.errors import SinkError
-from millstream.runtime.batch import Batch
 from millstream.testing.conformance import check_sink
 from millstream.testing.sinks import FailingSink
+from millstream.types.row import Row
+from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.sink import Committable
+    from millstream.contracts.sink import Committable
 
 ROWS: list[object] = [Row(key="a", n=1, id=10), Row(key="å'\"\n\\.", n=2, id=None)]
 KINDS = ["postgres-two-phase", "postgres-commit-table"]

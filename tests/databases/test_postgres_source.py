@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.databases.server import execute
 
-from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.connectors import postgres_source
-from millstream.connectors.collect import CollectSink, read_collected
-from millstream.connectors.postgres_keys import key_range
-from millstream.connectors.postgres_source import PostgresSource
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.connectors.postgres import source as postgres_source
+from millstream.connectors.postgres.keys import key_range
+from millstream.connectors.postgres.source import PostgresSource
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import SourceError
+from millstream.functions.watermark_strategy import WatermarkStrategy
 from millstream.testing.conformance import check_source, read_records
 from millstream.testing.mini_cluster import MiniCluster
 

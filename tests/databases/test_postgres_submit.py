@@ -9,10 +9,10 @@ from tests.databases.server import execute
 from tests.databases.targets import RESULT, TARGETS, PostgresTarget
 
 from millstream.common import Configuration, Row
-from millstream.connectors.sink import Sink, SinkWriter, WriterContext
+from millstream.contracts.sink import Sink, SinkWriter, WriterContext
 from millstream.datastream import StreamExecutionEnvironment
+from millstream.engines.spark import driver
 from millstream.errors import SinkError
-from millstream.spark import driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

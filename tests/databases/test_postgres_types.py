@@ -19,20 +19,20 @@ import pytest
 from psycopg.types.json import Jsonb
 from tests.databases.server import execute
 
-from millstream.common.row import Row
-from millstream.common.time import Instant
-from millstream.common.types import Types
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.postgres_source import PostgresSource
-from millstream.connectors.sink import CommitRequest, WriterContext
-from millstream.runtime.batch import Batch
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.connectors.postgres.source import PostgresSource
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.testing.conformance import read_records
+from millstream.types.row import Row
+from millstream.types.time import Instant
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
+    from millstream.types.typeinfo import TypeInformation
 
 ROWS = 400
 TEXTS = [

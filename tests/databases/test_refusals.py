@@ -9,19 +9,19 @@ from tests.databases.database_job import cluster, expected, job_graph
 from tests.databases.targets import TARGETS, PostgresTarget, Target, UpsertTarget
 
 from millstream.common import Row, Types
-from millstream.connectors.postgres_sink import PostgresSink
-from millstream.connectors.sink import WriterContext
+from millstream.connectors.postgres.sink import PostgresSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import WriterContext
 from millstream.errors import PermanentSinkError, SinkError
 from millstream.graph.validation import validate_connectors
-from millstream.runtime.batch import Batch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.databases.server import PostgresServer
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.sink import Committable
+    from millstream.contracts.sink import Committable
+    from millstream.types.typeinfo import TypeInformation
 
 ALL = ["sqlite", "duckdb", "postgres-two-phase", "postgres-commit-table", "postgres-upsert"]
 #: Of records of which the table lacks a column.

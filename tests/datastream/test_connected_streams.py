@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.common.types import Types
-from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.connectors.blackhole import BlackholeSink
-from millstream.connectors.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -25,15 +23,17 @@ from millstream.datastream import (
 )
 from millstream.datastream import data_stream as data_stream_module
 from millstream.errors import ProgramError, UnpicklableFunctionError
+from millstream.functions.watermark_strategy import WatermarkStrategy
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.explain import explain
 from millstream.graph.guarantee import sink_guarantees
 from millstream.graph.model import Partitioning
 from millstream.graph.picture import picture
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.common.typeinfo import TypeInformation
     from millstream.datastream import DataStream
+    from millstream.types.typeinfo import TypeInformation
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
 ROW = Types.ROW_NAMED(["origin", "delay"], [Types.STRING(), Types.INT()])

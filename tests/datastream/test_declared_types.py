@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from millstream.common import Row, Types
-from millstream.connectors.blackhole import BlackholeSink
-from millstream.connectors.collect import CollectSink, read_collected
+from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.datastream import (
     AggregateFunction,
     KeyedProcessFunction,

@@ -10,11 +10,9 @@ import pytest
 
 import millstream.datastream
 from millstream.checkpoint.commit import PendingCommits
-from millstream.common import options
-from millstream.common.configuration import Configuration
-from millstream.common.types import Types
-from millstream.common.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
-from millstream.connectors.blackhole import BlackholeSink
+from millstream.configuration import options
+from millstream.configuration.configuration import Configuration
+from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.datastream import (
     CheckpointingMode,
     JobExecutionResult,
@@ -25,6 +23,8 @@ from millstream.datastream import (
 from millstream.datastream.context import capture_job_graphs, execution_context
 from millstream.datastream.spark_schema import strategy_of_spark, type_of_spark
 from millstream.errors import ConfigurationError, ProgramError
+from millstream.functions.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from pathlib import Path

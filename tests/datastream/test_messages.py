@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from millstream.common import Row, Types, WatermarkStrategy
-from millstream.connectors.blackhole import BlackholeSink
-from millstream.connectors.collection import CollectionSource
+from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.collection import CollectionSource
 from millstream.datastream import (
     FilterFunction,
     KeyedProcessFunction,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.common.types import Types
-from millstream.connectors.blackhole import BlackholeSink
+from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.datastream import (
     AggregateFunction,
     FilterFunction,
@@ -28,6 +27,7 @@ from millstream.datastream.aggregates import Avg, Count, Max, Sum
 from millstream.datastream.data_stream import KeyedStream, WindowedStream
 from millstream.errors import ProgramError
 from millstream.runtime.operators import KeyedProcessFactory, MapFactory, WindowFactory
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from millstream.datastream import DataStream

@@ -15,15 +15,11 @@ from millstream.common import (
     Types,
     WatermarkStrategy,
 )
-from millstream.common.serialization import Encoder
-from millstream.common.watermark_strategy import (
-    TimestampAssigner,
-    WatermarkGenerator,
-)
-from millstream.connectors.blackhole import BlackholeSink
-from millstream.connectors.data_generator import DataGeneratorSource
-from millstream.connectors.file_sink import BucketAssigner, FileSink
-from millstream.connectors.source import Boundedness, KnownSplits, Source, Split
+from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.data_generator import DataGeneratorSource
+from millstream.connectors.files.sink import BucketAssigner, FileSink
+from millstream.contracts.serialization import Encoder
+from millstream.contracts.source import Boundedness, KnownSplits, Source, Split
 from millstream.datastream import (
     AggregateFunction,
     CoFlatMapFunction,
@@ -53,6 +49,10 @@ from millstream.datastream.window import (
     WindowAssigner,
 )
 from millstream.errors import MillstreamError, SinkError, SourceError, UserFunctionError
+from millstream.functions.watermark_strategy import (
+    TimestampAssigner,
+    WatermarkGenerator,
+)
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.common.types import Types
-from millstream.connectors.blackhole import BlackholeSink
+from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.datastream import (
     CoGroupFunction,
     CountEvictor,
@@ -26,6 +25,7 @@ from millstream.errors import ProgramError
 from millstream.graph.model import Partitioning
 from millstream.runtime.operators import TaggedInputsFactory
 from millstream.testing.harness import OperatorHarness
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from millstream.datastream import DataStream

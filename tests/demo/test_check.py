@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.common.row import row_class
 from millstream.demo.check import check
 from millstream.demo.definitions import HOUR_MS, OUT_OF_ORDERNESS_MS, OutputDirectories
 from millstream.demo.job import (
@@ -22,6 +21,7 @@ from millstream.demo.job import (
 )
 from millstream.demo.picture import draw
 from millstream.demo.prepare import prepare
+from millstream.types.row import row_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.common import Types
-from millstream.runtime.batch import Batch
+from millstream.contracts.batch import Batch
 from millstream.testing.conformance import check_sink, check_source
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tests.docs.sinks_page import create_table, rows_of, write_modules
 
 from millstream.checkpoint import LocalStorage
 from millstream.common import Types
-from millstream.connectors.sink import CommitRequest, CommitterContext, WriterContext
-from millstream.runtime.batch import Batch
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, CommitterContext, WriterContext
 from millstream.testing.conformance import check_sink
 
 if TYPE_CHECKING:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.common.configuration import Configuration
-from millstream.common.types import Types
-from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.connectors.blackhole import BlackholeSink
-from millstream.connectors.collect import CollectSink
-from millstream.connectors.number_sequence import NumberSequenceSource
-from millstream.connectors.sink import DeliveryGuarantee, SinkKind
+from millstream.configuration.configuration import Configuration
+from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.collect import CollectSink
+from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.contracts.sink import DeliveryGuarantee, SinkKind
 from millstream.datastream import (
     CheckpointingMode,
     OutputTag,
@@ -23,10 +21,12 @@ from millstream.datastream import (
     TumblingEventTimeWindows,
 )
 from millstream.datastream.aggregates import Count
+from millstream.functions.watermark_strategy import WatermarkStrategy
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.explain import explain
 from millstream.graph.guarantee import guarantee_table, sink_guarantees
 from millstream.graph.picture import picture
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from millstream.common.types import Types
 from millstream.graph.model import Partitioning, StreamEdge, StreamNode
 from millstream.graph.stages import cut_stages, levels
+from millstream.types.types import Types
 
 FORWARD, HASH, REBALANCE = Partitioning.FORWARD, Partitioning.HASH, Partitioning.REBALANCE
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.common.types import Types
-from millstream.connectors.blackhole import BlackholeSink
+from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.datastream import OutputTag, RuntimeExecutionMode, StreamExecutionEnvironment
 from millstream.errors import ProgramError, UnpicklableFunctionError
 from millstream.graph.model import Partitioning
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from millstream.datastream import DataStream

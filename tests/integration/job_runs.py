@@ -23,18 +23,18 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from millstream.common import Types, WatermarkStrategy
-from millstream.common.watermark_strategy import WatermarkGenerator
-from millstream.connectors.collect import CollectSink, read_collected
-from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.datastream import DataStream, StreamExecutionEnvironment
+from millstream.functions.watermark_strategy import WatermarkGenerator
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millstream.checkpoint.model import Manifest
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.source import KnownSplits
+    from millstream.contracts.source import KnownSplits
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
     "EveryRecord",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.common import WatermarkStrategy
-    from millstream.connectors.source import Split
+    from millstream.contracts.source import Split
     from millstream.datastream import StreamExecutionEnvironment
 
 Event = tuple[str, int, int]

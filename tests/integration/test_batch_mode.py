@@ -25,7 +25,6 @@ from tests.integration.job_runs import (
 )
 
 from millstream.common import Time, Types, WatermarkStrategy
-from millstream.common.watermark_strategy import WatermarkGenerator
 from millstream.datastream import (
     AggregateFunction,
     KeyedCoProcessFunction,
@@ -50,6 +49,7 @@ from millstream.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from millstream.functions.watermark_strategy import WatermarkGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

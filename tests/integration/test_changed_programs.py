@@ -19,7 +19,7 @@ from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.checkpoint.program import labelled, labels
 from millstream.cli.main import main
 from millstream.common import Types
-from millstream.connectors.blackhole import BlackholeSink
+from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.datastream import KeyedProcessFunction, TumblingEventTimeWindows
 from millstream.datastream.state import (
     ListStateDescriptor,
@@ -27,7 +27,7 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.errors import IncompatibleProgramError, StateError
-from millstream.graph.restored_program import program_of
+from millstream.execution.restored_program import program_of
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

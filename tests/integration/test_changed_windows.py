@@ -17,7 +17,7 @@ import pytest
 from tests.integration.job_runs import SplitsSource, collect, environment, event_time
 
 from millstream.common import Types
-from millstream.connectors.collect import collected_files, read_collected_file
+from millstream.connectors.basic.collect import collected_files, read_collected_file
 from millstream.datastream import (
     AggregateFunction,
     ContinuousEventTimeTrigger,

@@ -8,7 +8,7 @@ import pytest
 from tests.recovery.template_job import Files
 
 from millstream.common import Types
-from millstream.connectors.collect import CollectSink, read_collected
+from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.datastream import CheckpointingMode, StreamExecutionEnvironment
 from millstream.errors import CheckpointError, SinkError, UserFunctionError
 from millstream.testing.mini_cluster import MiniCluster
@@ -17,7 +17,7 @@ from millstream.testing.sinks import FailingSink
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
     from millstream.graph.model import JobGraph
 
 NUMBERS = list(range(1, 13))

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
 from millstream.common import Types
-from millstream.connectors.files import FileSource
+from millstream.connectors.files.source import FileSource
 from millstream.datastream import OutputTag, StreamExecutionEnvironment
 from millstream.datastream.connectors import FileSink
 from millstream.errors import InconsistentEpochError, SinkError, SourceError, UserFunctionError

@@ -14,9 +14,9 @@ from tests.integration.job_runs import SplitsSource, collect, collected, environ
 from tests.integration.test_time_of_jobs import GrowingSource, gathered
 
 from millstream.common import Types, WatermarkStrategy
-from millstream.common.watermark_strategy import WatermarkGenerator
 from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.state import ValueStateDescriptor
+from millstream.functions.watermark_strategy import WatermarkGenerator
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.job_runs import SplitsSource, collect, collected, environment
 
 from millstream.common import Types, WatermarkStrategy
-from millstream.connectors.collect import CollectSink
+from millstream.connectors.basic.collect import CollectSink
 from millstream.datastream.collecting import add_collect_sink
 from millstream.testing.mini_cluster import MiniCluster
 

@@ -21,7 +21,7 @@ from tests.integration.job_runs import (
 )
 
 from millstream.common import OutputTag, WatermarkStrategy
-from millstream.connectors.source import Boundedness, SourceBatch
+from millstream.contracts.source import Boundedness, SourceBatch
 from millstream.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from millstream.connectors.source import Split
+    from millstream.contracts.source import Split
 
 Event = tuple[str, int, int]
 MAX_TIME = 2**63 - 1

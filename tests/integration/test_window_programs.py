@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.checkpoint.model import Manifest
-    from millstream.common.typeinfo import TypeInformation
     from millstream.datastream import DataStream, WindowedStream
-    from millstream.runtime.aggregates import BuiltInAggregate
+    from millstream.runtime.columnar.aggregates import BuiltInAggregate
+    from millstream.types.typeinfo import TypeInformation
 
 LATE = OutputTag("late")
 #: (key, window start, window end).

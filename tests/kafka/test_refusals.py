@@ -15,13 +15,13 @@ from millstream.common import SimpleStringSchema, Types
 from millstream.connectors.kafka import producers
 from millstream.connectors.kafka.refusals import DeliveryFailures
 from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.contracts.batch import Batch
 from millstream.datastream.connectors.kafka import (
     DeliveryGuarantee,
     KafkaRecordSerializationSchema,
     KafkaSink,
 )
 from millstream.errors import PermanentSinkError, SinkError
-from millstream.runtime.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

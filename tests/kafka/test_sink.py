@@ -17,7 +17,8 @@ from millstream.connectors.kafka.transactions import (
     PreparedTransaction,
     TransactionControl,
 )
-from millstream.connectors.sink import CommitRequest, WriterContext
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.datastream.connectors.kafka import (
     DeliveryGuarantee,
     KafkaRecordSerializationSchema,
@@ -31,14 +32,13 @@ from millstream.datastream.formats.avro import (
 from millstream.datastream.formats.csv import CsvRowSerializationSchema
 from millstream.datastream.formats.json import JsonRowSerializationSchema
 from millstream.errors import ConfigurationError, SinkError
-from millstream.runtime.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.kafka.broker import Broker
 
-    from millstream.connectors.sink import Committable
+    from millstream.contracts.sink import Committable
 
 ROW = Types.ROW_NAMED(["name", "count"], [Types.STRING(), Types.LONG()])
 

@@ -15,7 +15,7 @@ from tests.kafka.test_sink import commit, context, exactly_once, prepare, texts,
 
 from millstream.connectors.kafka import producers
 from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.connectors.sink import CommitRequest
+from millstream.contracts.sink import CommitRequest
 from millstream.datastream.connectors.kafka import DeliveryGuarantee
 from millstream.errors import SinkError
 

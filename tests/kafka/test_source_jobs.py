@@ -10,7 +10,7 @@ import pytest
 from kafka.structs import TopicPartition
 
 from millstream.common import Duration, SimpleStringSchema, Types, WatermarkStrategy
-from millstream.connectors.collect import CollectSink, read_collected
+from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.connectors.kafka import reader
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.aggregates import Count

@@ -25,10 +25,13 @@ from tests.databases.targets import (
 )
 
 from kafka import KafkaConsumer, TopicPartition
-from millstream.connectors.file_sink import FileSink
+from millstream.connectors.commit_protocols.write_ahead import (
+    CheckpointCommitter,
+    GenericWriteAheadSink,
+)
+from millstream.connectors.files.sink import FileSink
 from millstream.connectors.kafka.client import KafkaCluster, KafkaTopicPartition
 from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.connectors.write_ahead_sink import CheckpointCommitter, GenericWriteAheadSink
 from millstream.datastream.connectors.kafka import (
     DeliveryGuarantee,
     KafkaRecordSerializationSchema,
@@ -40,7 +43,7 @@ from millstream.errors import SinkError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
 
 __all__ = ["COMMITTED", "KINDS", "MatrixTarget", "Reader", "Result", "make_target"]
 

@@ -42,7 +42,7 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from millstream.connectors.source import Split
+    from millstream.contracts.source import Split
 
 EVENT = Types.ROW_NAMED(
     ["id", "key", "ts", "value"], [Types.LONG(), Types.STRING(), Types.LONG(), Types.LONG()]

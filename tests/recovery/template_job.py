@@ -29,7 +29,7 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from millstream.connectors.two_phase_sink import SinkContext
+    from millstream.connectors.commit_protocols.two_phase import SinkContext
 
 LAST = 120
 KEYS = 5

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.common.types import Types
-from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import CheckpointError
-from millstream.runtime import split_log
-from millstream.runtime.offsets import Offset, Position, initial_offset
+from millstream.execution import split_log
+from millstream.execution.offsets import Offset, Position, initial_offset
+from millstream.execution.planner import PlannedSource, SourcePlanner
+from millstream.execution.split_log import SplitLog, SplitTable
 from millstream.runtime.plan import END_OF_INPUT
-from millstream.runtime.planner import PlannedSource, SourcePlanner
-from millstream.runtime.split_log import SplitLog, SplitTable
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.source import KnownSplits
+    from millstream.contracts.source import KnownSplits
+    from millstream.types.typeinfo import TypeInformation
 
 
 class _Lengths(Source):

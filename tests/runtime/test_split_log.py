@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.connectors.source import Split
+from millstream.contracts.source import Split
 from millstream.crash_points import arm
 from millstream.errors import CorruptCheckpointError, UnknownFormatError
-from millstream.runtime.offsets import NumberRanges
-from millstream.runtime.split_log import MOST_FILES, SplitLog
+from millstream.execution.offsets import NumberRanges
+from millstream.execution.split_log import MOST_FILES, SplitLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def test_a_crash_while_compacting(tmp_path: Path, point: str) -> None:
 def test_a_fenced_driver_changes_no_number(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.runtime.split_log.MOST_FILES", 3)
+    monkeypatch.setattr("millstream.execution.split_log.MOST_FILES", 3)
     chance = random.Random(seed)
     logs = [log_in(tmp_path), log_in(tmp_path)]
     tables = [log.load("s") for log in logs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.runtime.exchange import WatermarkValve
 
 A, B = (0, 0), (0, 1)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.common import Configuration, Row, Types, WatermarkStrategy
-from millstream.connectors.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from millstream.datastream.connectors import FileSink
 from millstream.datastream.state import ValueStateDescriptor
@@ -26,7 +26,7 @@ from millstream.datastream.state import ValueStateDescriptor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.connectors.source import Split
+    from millstream.contracts.source import Split
     from millstream.datastream import RuntimeContext
 
 NUMBERS = 60

@@ -17,7 +17,7 @@ from tests.spark.counting_job import COUNTED, KEYS, NUMBERS, Counting, SlowNumbe
 from millstream.common import WatermarkStrategy
 
 if TYPE_CHECKING:
-    from millstream.connectors.sink import Sink
+    from millstream.contracts.sink import Sink
     from millstream.datastream import StreamExecutionEnvironment
 
 __all__ = ["EPOCHS", "add_job", "check", "new_table"]

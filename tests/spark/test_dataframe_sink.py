@@ -14,7 +14,8 @@ from tests.docs.sinks_page import create_table, rows_of, write_modules
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Row, Types
-from millstream.connectors.sink import (
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import (
     CommitRequest,
     CommitterContext,
     DeliveryGuarantee,
@@ -22,7 +23,6 @@ from millstream.connectors.sink import (
     WriterContext,
 )
 from millstream.errors import SinkError
-from millstream.runtime.batch import Batch
 from millstream.spark import DataFrameSink, EpochNumber
 from millstream.testing.conformance import ConformanceError, check_sink
 

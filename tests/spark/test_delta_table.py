@@ -19,7 +19,7 @@ import pytest
 from tests.docs.sinks_page import write_modules
 from tests.spark import counting_job, delta_job
 
-from millstream.connectors.sink import DeliveryGuarantee
+from millstream.contracts.sink import DeliveryGuarantee
 from millstream.crash_points import points_of
 from millstream.datastream import RestartStrategies
 from millstream.spark import DataFrameSink

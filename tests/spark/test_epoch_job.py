@@ -9,7 +9,7 @@ import pytest
 
 from millstream.common import Types, WatermarkStrategy
 from millstream.datastream.connectors import DataGeneratorSource, RateLimiterStrategy
-from millstream.spark import epoch_job, stage_function
+from millstream.engines.spark import epoch_job, stage_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,6 +23,7 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.signature import seal_of
 from millstream.common import Types
 from millstream.datastream import MapFunction, RestartStrategies
+from millstream.engines.spark import driver
 from millstream.errors import (
     DirectoryError,
     FencedError,
@@ -32,7 +33,6 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.metrics.progress import SilentProgressReporter
-from millstream.spark import driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,13 +11,13 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.checkpoint.restart import FixedDelay, GiveUpOnRepeats
 from millstream.common import Types
 from millstream.datastream import StreamExecutionEnvironment
+from millstream.engines.spark.driver import _Job, _Run
+from millstream.engines.spark.java_process import JavaProcess
 from millstream.errors import EngineError
+from millstream.execution.restart import FixedDelay, GiveUpOnRepeats
 from millstream.metrics.progress import SilentProgressReporter
-from millstream.spark.driver import _Job, _Run
-from millstream.spark.java_process import JavaProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

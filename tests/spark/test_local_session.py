@@ -17,10 +17,10 @@ import pytest
 from py4j.protocol import Py4JError
 
 from millstream.common import Configuration
+from millstream.engines.spark import local_session
+from millstream.engines.spark.errors import in_a_line
+from millstream.engines.spark.silent_worker import quiet
 from millstream.errors import EngineError
-from millstream.spark import local_session
-from millstream.spark.errors import in_a_line
-from millstream.spark.silent_worker import quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +149,7 @@ def test_an_interrupt_of_millstream_run_is_one_line(
 def test_a_source_runner_ends_in_silence_when_the_query_stops(error: str) -> None:
     """As PySpark's runner does it: the reader is stopped before anybody is told of the error."""
     program = f"""
-from millstream.spark.split_source import _SplitReader
+from millstream.engines.spark.split_source import _SplitReader
 try:
     try:
         raise {error}
@@ -164,7 +164,7 @@ except BaseException as error:
     assert (run.returncode, run.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("module", ["pyspark_millstream", "millstream.spark.split_source"])
+@pytest.mark.parametrize("module", ["pyspark_millstream", "millstream.engines.spark.split_source"])
 def test_pysparks_own_daemons_are_silenced(module: str) -> None:
     """They close their workers after a minute without work, and then these printed tracebacks."""
     assert "pyspark_millstream" in [each.name for each in pkgutil.iter_modules()]

@@ -9,14 +9,14 @@ import pytest
 
 from millstream.checkpoint.publish import EpochFacts
 from millstream.common import Types
-from millstream.connectors.file_sink import FileSink
-from millstream.connectors.sink import WriterContext
+from millstream.connectors.files.sink import FileSink
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import WriterContext
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.runtime.batch import Batch
-from millstream.spark.driver import _Job
+from millstream.engines.spark.driver import _Job
 
 if TYPE_CHECKING:
-    from millstream.connectors.sink import Committable
+    from millstream.contracts.sink import Committable
 
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.spark.local_session import warm_up
-from millstream.spark.worker_daemon import without_archive
+from millstream.engines.spark.local_session import warm_up
+from millstream.engines.spark.worker_daemon import without_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PROGRAM = """
 import sys
-from millstream.spark import worker_daemon
+from millstream.engines.spark import worker_daemon
 assert "pyspark" not in sys.modules
 sys.path[:] = worker_daemon.without_archive(sys.path)
 import pyspark

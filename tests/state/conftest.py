@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from millstream.contracts.key_value_store import KeyValueStore, StateHandle
     from millstream.state.keyed import KeyedState
-    from millstream.state.store import KeyValueStore, StateHandle
 
 MAX_PARALLELISM = 128
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tests.state.conftest import World
 
-from millstream.state.rocksdb import RocksDBStore
+from millstream.state.backends.rocksdb import RocksDBStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.state.store import StateFile
+    from millstream.contracts.key_value_store import StateFile
 
 MEBIBYTE = 1 << 20
 ENTRIES = 40_000

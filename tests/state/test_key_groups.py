@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.common.row import Row, RowKind
 from millstream.errors import StateError
 from millstream.state.key_codec import cache_key, decode_key, encode_key, uncache_key
 from millstream.state.key_groups import (
@@ -24,6 +23,7 @@ from millstream.state.key_groups import (
     key_groups_of_array,
     subtask_of,
 )
+from millstream.types.row import Row, RowKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ProgramError, StateError, UnknownFormatError
-from millstream.runtime.batch import MAX_TIMESTAMP
-from millstream.state.descriptors import (
+from millstream.functions.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.state.conftest import World
 
-    from millstream.state.store import KeyValueStore
+    from millstream.contracts.key_value_store import KeyValueStore
 
 ENTRIES = {b"K%05d" % number: b"%d" % (number * number) for number in range(5_000)}
 EVERYTHING = (b"", b"\xff" * 8)

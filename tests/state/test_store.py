@@ -1,4 +1,4 @@
-"""The contract of state/store.py, for both backends."""
+"""The contract of contracts/key_value_store.py, for both backends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.contracts.key_value_store import StateHandle
 from millstream.errors import ConfigurationError, CorruptCheckpointError, UnknownFormatError
-from millstream.state.rocksdb import RocksDBStore
-from millstream.state.store import StateHandle
+from millstream.state.backends.rocksdb import RocksDBStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.state import timers as module
-from millstream.state.descriptors import ValueStateDescriptor
 from millstream.state.key_groups import key_group, key_group_range, subtask_of
 from millstream.state.keyed import KeyedState
 from millstream.state.rescale import copy_key_groups
 from millstream.testing.memory_store import MemoryStore
+from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

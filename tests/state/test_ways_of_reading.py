@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.state.conftest import World
 
-from millstream.state.rocksdb import RocksDBStore
+from millstream.state.backends.rocksdb import RocksDBStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

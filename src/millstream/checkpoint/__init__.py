@@ -22,7 +22,7 @@ from millstream.checkpoint.model import (
     SplitState,
     TaskAck,
 )
-from millstream.checkpoint.storage import CheckpointStorage
+from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 __all__ = [
     "FORMAT_VERSION",

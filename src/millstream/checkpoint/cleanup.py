@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.manifest_log import ManifestLog
     from millstream.checkpoint.model import Manifest
-    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 __all__ = ["SWEEP_INTERVAL", "Cleaner", "state_names"]
 

@@ -17,21 +17,20 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from millstream.common.checkpointing_mode import CheckpointingMode
-from millstream.common.pickling import loads
-from millstream.connectors.sink import CommitRequest
+from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.contracts.sink import CommitRequest
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, DirectoryError, PermanentSinkError, SinkError
+from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.checkpoint.committer_thread import CommitterThread
     from millstream.checkpoint.manifest_log import ManifestLog
-    from millstream.checkpoint.model import Manifest
-    from millstream.checkpoint.program import OperatorRecord
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.connectors.sink import Committer
+    from millstream.checkpoint.model import Manifest, OperatorRecord
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.sink import Committer
 
 __all__ = [
     "PENDING_FILE",

@@ -24,7 +24,7 @@ from millstream.errors import CheckpointError, DirectoryError
 
 if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
-    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 __all__ = ["confirm_committed", "is_noted_committed", "note_committed"]
 

@@ -32,13 +32,13 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.connectors.sink import Committer
+from millstream.contracts.sink import Committer
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.connectors.sink import CommitRequest, Committable, CommitterContext
+    from millstream.contracts.sink import CommitRequest, Committable, CommitterContext
 
 __all__ = ["COMMIT_TIMEOUT", "CommitterThread"]
 

@@ -19,7 +19,7 @@ That is the order for exactly-once.  The other modes (``CheckpointingMode``) are
                                     that fails is passed over, and state is kept in memory only
 
 What it is not: a scheduler.  It neither starts epochs nor runs tasks, and it knows nothing of
-Spark; ``spark/driver.py`` calls it.
+Spark; ``engines/spark/driver.py`` calls it.
 
 Read next: ``checkpoint/manifest_log.py``, then the steps in order.
 """
@@ -31,6 +31,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.checkpoint.acknowledgements import select_votes
 from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
 from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits, abort_orphans
 from millstream.checkpoint.committed_note import is_noted_committed, note_committed
@@ -38,9 +39,8 @@ from millstream.checkpoint.committer_thread import COMMIT_TIMEOUT, CommitterThre
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.publish import EpochFacts, make_manifest
 from millstream.checkpoint.recovery import read_checkpoints
-from millstream.checkpoint.votes import select_votes
-from millstream.common.checkpointing_mode import CheckpointingMode
-from millstream.connectors.sink import CommitterContext
+from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.contracts.sink import CommitterContext
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, ConfigurationError, CorruptCheckpointError
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from millstream.checkpoint.model import Manifest, TaskAck
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.connectors.sink import Committer
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.sink import Committer
 
 __all__ = ["Coordinator"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from millstream.state.store import StateFile
+    from millstream.contracts.key_value_store import StateFile
 
 __all__ = ["blocks_of", "difference", "digest_of"]
 

@@ -18,14 +18,14 @@ from millstream.checkpoint.commit import PendingCommits, read_pending
 from millstream.checkpoint.digests import difference
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
-from millstream.checkpoint.program import OperatorRecord
-from millstream.common.time import MIN_TIMESTAMP
+from millstream.checkpoint.model import OperatorRecord
 from millstream.errors import CheckpointError, DirectoryError
+from millstream.types.time import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, OperatorAck
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.state.store import StateFile
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import StateFile
 
 __all__ = [
     "CheckpointDetails",

@@ -5,7 +5,7 @@ runs: each can be written to, and nobody else can write to what is loaded from i
 
 What it is not: whose checkpoints they are; that is ``checkpoint/job_identity.py``.
 
-Read next: ``common/directories.py``.
+Read next: ``directories/ownership.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.signature import seal_of
-from millstream.common import options
-from millstream.common.directories import (
+from millstream.configuration import options
+from millstream.directories.ownership import (
     LOCAL_STATE,
     TEMPORARY,
     default_local_directory,
@@ -26,11 +26,11 @@ from millstream.common.directories import (
     probe,
     require_private,
 )
-from millstream.common.run_directory import run_directory
+from millstream.directories.run_directory import run_directory
 from millstream.errors import DirectoryError, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.common.configuration import Configuration
+    from millstream.configuration.configuration import Configuration
 
 __all__ = ["JobDirectories", "check_directories"]
 

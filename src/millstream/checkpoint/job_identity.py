@@ -19,16 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.model import FORMAT_VERSION, READABLE_VERSIONS
-from millstream.checkpoint.program import OperatorRecord, record_from_json, record_to_json
+from millstream.checkpoint.model import FORMAT_VERSION, READABLE_VERSIONS, OperatorRecord
+from millstream.checkpoint.program import record_from_json, record_to_json
 from millstream.checkpoint.signature import IDENTITY
-from millstream.common.directories import CHECKPOINTS, directory_error
+from millstream.directories.ownership import CHECKPOINTS, directory_error
 from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 __all__ = ["JobIdentity"]
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
 from millstream.checkpoint.signature import HmacSeal, NoSeal
-from millstream.common.directories import (
+from millstream.directories.ownership import (
     CHECKPOINTS,
     LOCAL_STATE,
     PRIVATE_FILE,

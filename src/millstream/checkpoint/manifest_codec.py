@@ -18,7 +18,7 @@ from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
 from millstream.checkpoint.program import record_from_json, record_to_json
 
 if TYPE_CHECKING:
-    from millstream.state.store import StateHandle
+    from millstream.contracts.key_value_store import StateHandle
 
 __all__ = ["manifest_from_json", "manifest_to_json"]
 

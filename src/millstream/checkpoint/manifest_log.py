@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from millstream.checkpoint.model import Manifest
-    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 __all__ = ["LogVersion", "ManifestLog"]
 

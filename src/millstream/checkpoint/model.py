@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.checkpoint.program import OperatorRecord
-    from millstream.state.store import StateHandle
+    from millstream.contracts.key_value_store import StateHandle
+    from millstream.contracts.state_sections import StateSection
 
 __all__ = [
     "FORMAT_VERSION",
@@ -29,6 +29,42 @@ __all__ = [
 FORMAT_VERSION = 2
 #: Readers refuse any other.  1 says of the program only the kind of each operator.
 READABLE_VERSIONS = frozenset({1, 2})
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecord:
+    """One operator of the program that wrote a checkpoint, or of the one that is to go on."""
+
+    uid: str
+    #: "source", "operator" or "sink".
+    kind: str
+    #: Empty in checkpoints of format 1.
+    name: str = ""
+    #: "job.py:12".
+    location: str = ""
+    #: Whether the uid is the program's, not made from the operator's place in it.
+    has_own_uid: bool = True
+    #: Class of the source or sink.
+    connector: str = ""
+    #: A sink whose output may wait for its commit.
+    commits: bool = False
+    #: Uids of the operators that it reads.
+    inputs: tuple[str, ...] = ()
+    sections: tuple[StateSection, ...] = ()
+    #: States of the user's function -> kind and type; known once it has run.
+    states: dict[str, str] = field(default_factory=dict)
+    #: Key groups, and whether the program says how many; only of a program that is to run.
+    max_parallelism: int = 0
+    max_parallelism_is_set: bool = False
+    parallelism: int = 0
+
+    @property
+    def title(self) -> str:
+        """``operator 'count' (job.py:14)``; the uid stands for a name that is not known."""
+        if not self.name:
+            return f"{self.kind} with uid {self.uid!r}"
+        uid = f", uid {self.uid!r}" if self.has_own_uid else ""
+        return f"{self.kind} {self.name!r} ({self.location}{uid})"
 
 
 @dataclass(slots=True)

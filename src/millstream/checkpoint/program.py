@@ -7,16 +7,16 @@ What it is not: a check of the states of user functions within an operator.  The
 when it opens them (``state/keyed.py``): their names are not known before.  A state that the
 function no longer names is kept, as in Flink.
 
-Read next: ``checkpoint/program_changes.py``, ``graph/restored_program.py``.
+Read next: ``checkpoint/program_changes.py``, ``execution/restored_program.py``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.state.sections import StateSection
+from millstream.checkpoint.model import OperatorRecord
+from millstream.contracts.state_sections import StateSection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
 
 __all__ = [
-    "OperatorRecord",
     "holdings",
     "labelled",
     "labels",
@@ -35,42 +34,6 @@ __all__ = [
 
 #: Characters of a generated uid that tell operators of one name apart.
 _SHORT: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorRecord:
-    """One operator of the program that wrote a checkpoint, or of the one that is to go on."""
-
-    uid: str
-    #: "source", "operator" or "sink".
-    kind: str
-    #: Empty in checkpoints of format 1.
-    name: str = ""
-    #: "job.py:12".
-    location: str = ""
-    #: Whether the uid is the program's, not made from the operator's place in it.
-    has_own_uid: bool = True
-    #: Class of the source or sink.
-    connector: str = ""
-    #: A sink whose output may wait for its commit.
-    commits: bool = False
-    #: Uids of the operators that it reads.
-    inputs: tuple[str, ...] = ()
-    sections: tuple[StateSection, ...] = ()
-    #: States of the user's function -> kind and type; known once it has run.
-    states: dict[str, str] = field(default_factory=dict)
-    #: Key groups, and whether the program says how many; only of a program that is to run.
-    max_parallelism: int = 0
-    max_parallelism_is_set: bool = False
-    parallelism: int = 0
-
-    @property
-    def title(self) -> str:
-        """``operator 'count' (job.py:14)``; the uid stands for a name that is not known."""
-        if not self.name:
-            return f"{self.kind} with uid {self.uid!r}"
-        uid = f", uid {self.uid!r}" if self.has_own_uid else ""
-        return f"{self.kind} {self.name!r} ({self.location}{uid})"
 
 
 def holdings(manifest: Manifest, stored: Mapping[str, OperatorRecord]) -> dict[str, str]:

@@ -10,7 +10,7 @@ that is there must find what is stored of it: the same connector, key groups and
 
 What it is not: a reader or writer of anything.
 
-Read next: ``graph/restored_program.py``.
+Read next: ``execution/restored_program.py``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.program import holdings, stored_max_parallelism
+from millstream.contracts.state_sections import FUNCTION_STATES
 from millstream.errors import IncompatibleProgramError
-from millstream.state.sections import FUNCTION_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.checkpoint.model import Manifest
-    from millstream.checkpoint.program import OperatorRecord
-    from millstream.state.sections import StateSection
+    from millstream.checkpoint.model import Manifest, OperatorRecord
+    from millstream.contracts.state_sections import StateSection
 
     Records = Mapping[str, OperatorRecord]
 

@@ -20,8 +20,7 @@ from millstream.errors import InconsistentEpochError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.checkpoint.model import TaskAck
-    from millstream.checkpoint.program import OperatorRecord
+    from millstream.checkpoint.model import OperatorRecord, TaskAck
 
 __all__ = ["EpochFacts", "make_manifest"]
 

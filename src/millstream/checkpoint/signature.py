@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from millstream.common import options
+from millstream.configuration import options
 from millstream.errors import ConfigurationError, SignatureError
 
 __all__ = ["IDENTITY", "HmacSeal", "NoSeal", "Seal", "is_sealed", "seal_of"]

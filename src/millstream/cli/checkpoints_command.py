@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.commit import PendingCommits
     from millstream.checkpoint.inspect import OperatorDetails
     from millstream.checkpoint.model import SplitState
-    from millstream.checkpoint.storage import CheckpointStorage
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 __all__ = ["show_checkpoints"]
 

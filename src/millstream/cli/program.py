@@ -2,7 +2,7 @@
 
 What it is: the program is run as ``python program.py`` would run it, in this process; the
 options reach ``get_execution_environment()`` as JSON in the environment variable
-``MILLSTREAM_CONFIGURATION``, which ``common/configuration.py`` reads.  A variable, and not a
+``MILLSTREAM_CONFIGURATION``, which ``configuration/configuration.py`` reads.  A variable, and not a
 global of this process, because a program may start processes of its own.
 
 What it is not: a sandbox.
@@ -51,7 +51,7 @@ class ProgramOptions:
         Raises:
             ConfigurationError: an option is not known or the file cannot be read.
         """
-        from millstream.common.configuration import Configuration
+        from millstream.configuration.configuration import Configuration
 
         collected: dict[str, str] = {}
         if self.configuration_file is not None:

@@ -26,11 +26,11 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program import labels
 from millstream.checkpoint.recovery import read_checkpoints
 from millstream.checkpoint.signature import seal_of
+from millstream.connectors.files.pending_files import uid_hash
 from millstream.connectors.kafka.committer import prepared_of
 from millstream.connectors.kafka.producers import TransactionalIdParts
 from millstream.connectors.kafka.transactions import Outcome
-from millstream.connectors.pending_files import uid_hash
-from millstream.connectors.sink import WriterContext
+from millstream.contracts.sink import WriterContext
 from millstream.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:

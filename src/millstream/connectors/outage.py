@@ -6,18 +6,18 @@ before a restart, and for the new run to start.
 
 What it is not: a promise for outages that somebody has to end; those last as long as they do.
 
-Read next: ``connectors/two_phase_sink.py``, ``connectors/kafka/sink.py``.
+Read next: ``connectors/commit_protocols/two_phase.py``, ``connectors/kafka/sink.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.common import options
+from millstream.configuration import options
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from millstream.common.configuration import Configuration
+    from millstream.configuration.configuration import Configuration
 
 __all__ = ["require_outlives"]
 

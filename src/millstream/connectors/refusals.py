@@ -12,7 +12,7 @@ import errno
 import pickle
 from typing import TYPE_CHECKING, Final
 
-from millstream.common.directories import DirectoryUse, directory_error
+from millstream.directories.ownership import DirectoryUse, directory_error
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ Read next: ``datastream/environment.py``, ``datastream/data_stream.py``.
 
 from __future__ import annotations
 
-from millstream.common.output_tag import OutputTag
-from millstream.common.tagged_union import TaggedUnion
+from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.execution_mode import RuntimeExecutionMode
+from millstream.configuration.restart_strategies import RestartStrategies
 from millstream.datastream.all_windowed_stream import AllWindowedStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
-from millstream.datastream.checkpointing_mode import CheckpointingMode, RuntimeExecutionMode
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.co_grouped_streams import CoGroupedStreams
 from millstream.datastream.connected_streams import ConnectedStreams
@@ -46,10 +46,8 @@ from millstream.datastream.functions import (
     WindowFunction,
 )
 from millstream.datastream.interval_join import IntervalJoin, IntervalJoined
-from millstream.datastream.job_client import JobClient, JobExecutionResult, JobStatus
 from millstream.datastream.joined_streams import JoinedStreams
 from millstream.datastream.keyed_stream import KeyedStream
-from millstream.datastream.restart_strategies import RestartStrategies
 from millstream.datastream.slot_sharing_group import SlotSharingGroup
 from millstream.datastream.window import (
     ContinuousEventTimeTrigger,
@@ -89,6 +87,9 @@ from millstream.datastream.window import (
     WindowAssigner,
 )
 from millstream.datastream.windowed_stream import WindowedStream
+from millstream.execution.job_client import JobClient, JobExecutionResult, JobStatus
+from millstream.types.output_tag import OutputTag
+from millstream.types.tagged_union import TaggedUnion
 
 __all__ = [
     "AggregateFunction",

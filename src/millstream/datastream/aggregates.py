@@ -1,13 +1,13 @@
 """Built-in aggregates for ``WindowedStream.aggregate``.
 
-What it is: re-exports.  What it is not: where they are written: ``runtime/aggregates.py``.
+What it is: re-exports.  What it is not: where they are written: ``runtime/columnar/aggregates.py``.
 
-Read next: ``runtime/aggregates.py``.
+Read next: ``runtime/columnar/aggregates.py``.
 """
 
 from __future__ import annotations
 
-from millstream.runtime.aggregates import (
+from millstream.runtime.columnar.aggregates import (
     Avg,
     Collect,
     Count,

@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
-from millstream.common.functions import (
+from millstream.datastream.stream_words import raise_missing
+from millstream.datastream.type_choice import choose_output_type, method_of, require
+from millstream.datastream.windowed_stream import WindowedStream, require_assigner
+from millstream.functions.functions import (
     AggregateFunction,
     AllWindowFunction,
     Function,
@@ -23,23 +26,20 @@ from millstream.common.functions import (
     RuntimeContext,
     WindowFunction,
 )
-from millstream.common.types import Types
-from millstream.datastream.stream_words import raise_missing
-from millstream.datastream.type_choice import choose_output_type, method_of, require
-from millstream.datastream.windowed_stream import WindowedStream, require_assigner
-from millstream.runtime.aggregates import BuiltInAggregate
+from millstream.runtime.columnar.aggregates import BuiltInAggregate
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.common.output_tag import OutputTag
-    from millstream.common.time import DurationLike
-    from millstream.common.typeinfo import TypeInformation
     from millstream.datastream.data_stream import DataStream
-    from millstream.runtime.aggregates import Aggregates
-    from millstream.runtime.evictors import Evictor
-    from millstream.runtime.triggers import Trigger
-    from millstream.runtime.windows import WindowAssigner
+    from millstream.functions.evictors import Evictor
+    from millstream.functions.triggers import Trigger
+    from millstream.functions.windows import WindowAssigner
+    from millstream.runtime.columnar.aggregates import Aggregates
+    from millstream.types.output_tag import OutputTag
+    from millstream.types.time import DurationLike
+    from millstream.types.typeinfo import TypeInformation
 
     AnyAllWindowFunction: TypeAlias = (
         AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any]

@@ -3,7 +3,7 @@
 What it is: ROW(key, window_start, window_end, one field per aggregate), with the types that
 Arrow's aggregations have on the fields they read.
 
-What it is not: the aggregation (``runtime/aggregates.py``).
+What it is not: the aggregation (``runtime/columnar/aggregates.py``).
 
 Read next: ``datastream/windowed_stream.py``.
 """
@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.common.composite_types import CompositeTypeInfo
-from millstream.common.types import Types
 from millstream.datastream.type_choice import check_field
 from millstream.errors import ProgramError
-from millstream.runtime.aggregates import (
+from millstream.runtime.columnar.aggregates import (
     LEADING_COLUMNS,
     Avg,
     BuiltInAggregate,
@@ -27,11 +25,13 @@ from millstream.runtime.aggregates import (
     Quantiles,
     Sum,
 )
+from millstream.types.composite_types import CompositeTypeInfo
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["built_in_output_type"]
 

@@ -3,19 +3,19 @@
 What it is: another way to read and write the ``execution.checkpointing.*`` keys.
 What it is not: a store of its own.
 
-Read next: ``common/configuration.py``.
+Read next: ``configuration/configuration.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
-from millstream.common import options
+from millstream.configuration import options
 from millstream.datastream.checkpointing_mode import CheckpointingMode
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from millstream.common.configuration import Configuration
+    from millstream.configuration.configuration import Configuration
 
 __all__ = ["CheckpointConfig"]
 

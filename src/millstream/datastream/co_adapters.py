@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.common.co_functions import CoProcessFunction
+from millstream.functions.co_functions import CoProcessFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.common.co_functions import CoFlatMapFunction, CoMapFunction
-    from millstream.common.functions import Function, RuntimeContext
+    from millstream.functions.co_functions import CoFlatMapFunction, CoMapFunction
+    from millstream.functions.functions import Function, RuntimeContext
 
 __all__ = ["CoFlatMapAdapter", "CoMapAdapter"]
 

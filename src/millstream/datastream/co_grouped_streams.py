@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.common.co_functions import CoGroupFunction
 from millstream.datastream.paired_windows import PairedStreams, PairedWindowFunction, PairedWindows
 from millstream.datastream.type_choice import choose_output_type, method_of, require
+from millstream.functions.co_functions import CoGroupFunction
 from millstream.runtime.user_code import bound_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.common.typeinfo import TypeInformation
     from millstream.datastream.data_stream import DataStream
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["CoGroupedStreams"]
 

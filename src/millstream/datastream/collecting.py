@@ -5,7 +5,7 @@ over what the sink has committed so far.  Each record comes once, also after res
 
 What it is not: for large results: they go through files in a temporary directory.
 
-Read next: ``connectors/collect.py``.
+Read next: ``connectors/basic/collect.py``.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Final
 
-from millstream.common.run_directory import run_directory
-from millstream.connectors.collect import CollectSink, collected_files, read_collected_file
+from millstream.connectors.basic.collect import CollectSink, collected_files, read_collected_file
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.running_jobs import note_reader
+from millstream.directories.run_directory import run_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from millstream.datastream.data_stream import DataStream
-    from millstream.datastream.job_client import JobClient
+    from millstream.execution.job_client import JobClient
 
 __all__ = ["add_collect_sink", "collect_stream"]
 

@@ -12,31 +12,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.common.co_functions import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedCoProcessFunction,
-)
-from millstream.common.composite_types import CompositeTypeInfo
-from millstream.common.types import Types
 from millstream.datastream.co_adapters import CoFlatMapAdapter, CoMapAdapter
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.processing_time import may_use_processing_time_timers
 from millstream.datastream.type_choice import choose_output_type, require
 from millstream.errors import ProgramError
+from millstream.functions.co_functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
 from millstream.graph.program_location import caller_location
 from millstream.graph.transformation import TwoInputTransformation
 from millstream.runtime.operators import CoProcessFactory, KeyedCoProcessFactory
+from millstream.types.composite_types import CompositeTypeInfo
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.common.functions import KeySelector
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.environment import StreamExecutionEnvironment
-    from millstream.runtime.operator import OperatorFactory
+    from millstream.functions.functions import KeySelector
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["ConnectedStreams", "check_key_types", "check_streams", "two_input_operator"]
 

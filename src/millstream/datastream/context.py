@@ -20,7 +20,7 @@ from millstream.datastream.running_jobs import note_use
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.datastream.job_client import JobClient
+    from millstream.execution.job_client import JobClient
     from millstream.graph.model import JobGraph
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Submitter(Protocol):
-    """Starts a job; ``millstream.spark.driver.submit`` is one."""
+    """Starts a job; ``millstream.engines.spark.driver.submit`` is one."""
 
     def __call__(self, job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobClient:
         """Check and start the job."""

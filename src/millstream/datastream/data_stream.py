@@ -13,18 +13,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from millstream.common.functions import (
-    FilterFunction,
-    FlatMapFunction,
-    KeySelector,
-    MapFunction,
-    Partitioner,
-    ProcessFunction,
-)
-from millstream.common.output_tag import OutputTag
-from millstream.common.type_information import check_type_argument
-from millstream.common.types import Types
-from millstream.connectors.sink import Sink
+from millstream.contracts.sink import Sink
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.data_stream_sink import DataStreamSink
 from millstream.datastream.named_operator import NamedOperator
@@ -38,6 +27,14 @@ from millstream.datastream.type_choice import (
     require,
 )
 from millstream.errors import ProgramError
+from millstream.functions.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+)
 from millstream.graph.model import Partitioning
 from millstream.graph.program_location import caller_location
 from millstream.graph.transformation import (
@@ -56,14 +53,16 @@ from millstream.runtime.operators import (
     SinkFactory,
     TimestampsWatermarksFactory,
 )
+from millstream.types.output_tag import OutputTag
+from millstream.types.type_information import check_type_argument
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.common.watermark_strategy import WatermarkStrategy
+    from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.all_windowed_stream import AllWindowedStream
     from millstream.datastream.co_grouped_streams import CoGroupedStreams
     from millstream.datastream.connected_streams import ConnectedStreams
@@ -71,9 +70,10 @@ if TYPE_CHECKING:
     from millstream.datastream.joined_streams import JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.windowed_stream import WindowedStream
+    from millstream.functions.watermark_strategy import WatermarkStrategy
+    from millstream.functions.windows import WindowAssigner
     from millstream.graph.transformation import Transformation
-    from millstream.runtime.operator import OperatorFactory
-    from millstream.runtime.windows import WindowAssigner
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
     "CloseableIterator",
@@ -269,7 +269,7 @@ class DataStream(NamedOperator):
             size: records per window.
             slide: a window begins every so many records; 0: when the last one is full.
         """
-        from millstream.runtime.window_assigners import (
+        from millstream.functions.window_assigners import (
             CountSlidingWindowAssigner,
             CountTumblingWindowAssigner,
         )
@@ -437,7 +437,7 @@ class DataStream(NamedOperator):
         The sink is as parallel as the stream, so that what has an order keeps it: a stream of
         parallelism 1 is printed by one subtask also in a job of higher parallelism.
         """
-        from millstream.connectors.print_sink import PrintSink
+        from millstream.connectors.basic.print_sink import PrintSink
 
         name = "Sink: Print to Std. Out"
         return self._sink(PrintSink(sink_identifier), name, follows_input=True)

@@ -1,7 +1,8 @@
 """StreamExecutionEnvironment: where a program begins, and what runs it.
 
 What it is: the configuration of the job, its sources, and ``execute``.
-What it is not: the running; ``millstream.spark.driver`` does that, and is imported only then.
+What it is not: the running; ``millstream.engines.spark.driver`` does that, and is imported only
+then.
 
 Read next: ``datastream/data_stream.py``, ``graph/translate.py``.
 """
@@ -13,11 +14,9 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from millstream.common import options
-from millstream.common.configuration import Configuration
-from millstream.common.type_information import check_type_argument
-from millstream.common.types import Types
-from millstream.connectors.source import Source
+from millstream.configuration import options
+from millstream.configuration.configuration import Configuration
+from millstream.contracts.source import Source
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.context import current_context
 from millstream.datastream.data_stream import DataStream
@@ -35,15 +34,18 @@ from millstream.graph.execution_plan import execution_plan
 from millstream.graph.program_location import caller_location
 from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformation
 from millstream.graph.translate import translate
+from millstream.types.type_information import check_type_argument
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.common.watermark_strategy import WatermarkStrategy
-    from millstream.datastream.checkpointing_mode import CheckpointingMode, RuntimeExecutionMode
-    from millstream.datastream.job_client import JobClient, JobExecutionResult
-    from millstream.datastream.restart_strategies import RestartStrategyConfiguration
+    from millstream.configuration.checkpointing_mode import CheckpointingMode
+    from millstream.configuration.execution_mode import RuntimeExecutionMode
+    from millstream.configuration.restart_strategies import RestartStrategyConfiguration
+    from millstream.execution.job_client import JobClient, JobExecutionResult
+    from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.graph.model import JobGraph
     from millstream.graph.transformation import PhysicalTransformation
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["StreamExecutionEnvironment"]
 
@@ -225,7 +227,7 @@ class StreamExecutionEnvironment:
             collection: the records, in order.
             type_info: their type; without it they are pickled.
         """
-        from millstream.connectors.collection import CollectionSource
+        from millstream.connectors.basic.collection import CollectionSource
 
         check_type_argument(type_info, "the type_info of from_collection()")
         given: object = collection  # what it really is, a type checker notwithstanding
@@ -240,7 +242,7 @@ class StreamExecutionEnvironment:
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """The numbers from ``start`` to ``end``, both included; in order per subtask."""
-        from millstream.connectors.number_sequence import (
+        from millstream.connectors.basic.number_sequence import (
             NumberSequenceSource,
         )
 
@@ -405,7 +407,7 @@ class StreamExecutionEnvironment:
 
 
 def _submit_to_spark(job_graph: JobGraph, *, spark_dataframes: list[Any]) -> JobClient:
-    from millstream.spark.driver import submit
+    from millstream.engines.spark.driver import submit
 
     return submit(job_graph, spark_dataframes=spark_dataframes)
 

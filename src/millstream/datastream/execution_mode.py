@@ -1,7 +1,11 @@
-"""PyFlink's import path of RuntimeExecutionMode; read ``datastream/checkpointing_mode.py``."""
+"""Execution modes under PyFlink's import path."""
 
 from __future__ import annotations
 
-from millstream.datastream.checkpointing_mode import RuntimeExecutionMode
+from millstream.configuration.execution_mode import (
+    RuntimeExecutionMode,
+)
 
-__all__ = ["RuntimeExecutionMode"]
+__all__ = [
+    "RuntimeExecutionMode",
+]

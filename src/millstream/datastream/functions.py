@@ -1,14 +1,14 @@
 """The functions users write, under PyFlink's import path.
 
-What it is: re-exports.  What it is not: where they are written: ``common/functions.py`` and, for
-two inputs, ``common/co_functions.py``.
+What it is: re-exports.  What it is not: where they are written: ``functions/functions.py`` and, for
+two inputs, ``functions/co_functions.py``.
 
-Read next: ``common/functions.py``.
+Read next: ``functions/functions.py``.
 """
 
 from __future__ import annotations
 
-from millstream.common.co_functions import (
+from millstream.functions.co_functions import (
     CoFlatMapFunction,
     CoGroupFunction,
     CoMapFunction,
@@ -18,7 +18,7 @@ from millstream.common.co_functions import (
     KeyedCoProcessFunction,
     ProcessJoinFunction,
 )
-from millstream.common.functions import (
+from millstream.functions.functions import (
     AggregateFunction,
     AllWindowFunction,
     FilterFunction,

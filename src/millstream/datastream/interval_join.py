@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
-from millstream.common.co_functions import ProcessJoinFunction
-from millstream.common.time import milliseconds_of
 from millstream.datastream.connected_streams import (
     check_key_types,
     check_streams,
@@ -21,13 +19,15 @@ from millstream.datastream.connected_streams import (
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.type_choice import choose_output_type, require
 from millstream.errors import ProgramError
+from millstream.functions.co_functions import ProcessJoinFunction
 from millstream.runtime.operators import IntervalJoinFactory
+from millstream.types.time import milliseconds_of
 
 if TYPE_CHECKING:
-    from millstream.common.output_tag import OutputTag
-    from millstream.common.time import DurationLike
-    from millstream.common.typeinfo import TypeInformation
     from millstream.datastream.data_stream import DataStream
+    from millstream.types.output_tag import OutputTag
+    from millstream.types.time import DurationLike
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["IntervalJoin", "IntervalJoined"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.common.functions import KeyedProcessFunction
+from millstream.functions.functions import KeyedProcessFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.common.functions import (
+    from millstream.functions.functions import (
         FilterFunction,
         FlatMapFunction,
         MapFunction,

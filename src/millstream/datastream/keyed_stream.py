@@ -10,14 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from millstream.common.functions import (
-    FilterFunction,
-    FlatMapFunction,
-    KeyedProcessFunction,
-    MapFunction,
-    ReduceFunction,
-)
-from millstream.common.types import Types
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_adapters import KeyedFilter, KeyedFlatMap, KeyedMap
 from millstream.datastream.processing_time import may_use_processing_time_timers
@@ -32,26 +24,34 @@ from millstream.datastream.type_choice import (
 )
 from millstream.datastream.windowed_stream import WindowedStream
 from millstream.errors import ProgramError
+from millstream.functions.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ReduceFunction,
+)
+from millstream.functions.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+)
 from millstream.runtime.operators import (
     KeyedAggregateFactory,
     KeyedProcessFactory,
     KeyedReduceFactory,
 )
-from millstream.runtime.window_assigners import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
-)
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.common.functions import KeySelector, Partitioner
-    from millstream.common.typeinfo import TypeInformation
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.interval_join import IntervalJoin
+    from millstream.functions.functions import KeySelector, Partitioner
+    from millstream.functions.windows import WindowAssigner
     from millstream.graph.model import Partitioning
     from millstream.graph.transformation import Transformation
-    from millstream.runtime.windows import WindowAssigner
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["KeyedStream"]
 

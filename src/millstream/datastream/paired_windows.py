@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from millstream.common.functions import Function, WindowFunction
-from millstream.common.types import Types
 from millstream.datastream.connected_streams import (
     check_key_types,
     check_streams,
@@ -22,20 +20,22 @@ from millstream.datastream.connected_streams import (
 )
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.windowed_stream import WindowedStream
+from millstream.functions.functions import Function, WindowFunction
 from millstream.runtime.operators import TaggedInputsFactory, TaggedKeySelector
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.common.functions import KeySelector, RuntimeContext
-    from millstream.common.tagged_union import TaggedUnion
-    from millstream.common.time import DurationLike
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
-    from millstream.runtime.evictors import Evictor
-    from millstream.runtime.operator import OperatorFactory
-    from millstream.runtime.triggers import Trigger
-    from millstream.runtime.windows import WindowAssigner
+    from millstream.functions.evictors import Evictor
+    from millstream.functions.functions import KeySelector, RuntimeContext
+    from millstream.functions.triggers import Trigger
+    from millstream.functions.windows import WindowAssigner
+    from millstream.types.tagged_union import TaggedUnion
+    from millstream.types.time import DurationLike
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["EqualTo", "PairedStreams", "PairedWindowFunction", "PairedWindows", "Where"]
 

@@ -14,10 +14,10 @@ import inspect
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
-from millstream.common import co_functions
-from millstream.common.functions import Function
-from millstream.runtime.triggers import Trigger
-from millstream.runtime.window_assigners import (
+from millstream.functions import co_functions
+from millstream.functions.functions import Function
+from millstream.functions.triggers import Trigger
+from millstream.functions.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     GlobalWindows,

@@ -11,7 +11,7 @@ What it is: jobs run in threads of the program's own process.
 
 What it is not: the jobs themselves, which are the engine's.
 
-Read next: ``datastream/job_client.py``.
+Read next: ``execution/job_client.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from millstream.datastream.job_client import JobClient, JobExecutionResult
+    from millstream.execution.job_client import JobClient, JobExecutionResult
 
 __all__ = [
     "RunningJobs",

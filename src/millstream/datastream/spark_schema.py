@@ -3,7 +3,7 @@
 What it is: a table from Spark's type names to ``Types``, so that ``env.from_spark(df)`` needs no
 import of pyspark.  What it is not: the conversion of rows (``spark/``).
 
-Read next: ``common/types.py``.
+Read next: ``types/types.py``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
-from millstream.common.typeinfo import from_arrow_schema
-from millstream.common.watermark_strategy import TimeOrigin, WatermarkStrategy, field_timestamps
 from millstream.errors import ProgramError
+from millstream.functions.watermark_strategy import TimeOrigin, WatermarkStrategy, field_timestamps
+from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["arrow_schema_of_spark", "strategy_of_spark", "type_of_spark"]
 

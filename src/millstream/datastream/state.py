@@ -1,14 +1,14 @@
 """State descriptors and handles, under PyFlink's import path.
 
-What it is: re-exports.  What it is not: where they are written: ``state/descriptors.py`` and
-``state/handles.py``.
+What it is: re-exports.  What it is not: where they are written: ``functions/descriptors.py`` and
+``functions/handles.py``.
 
-Read next: ``state/descriptors.py``.
+Read next: ``functions/descriptors.py``.
 """
 
 from __future__ import annotations
 
-from millstream.state.descriptors import (
+from millstream.functions.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -17,7 +17,7 @@ from millstream.state.descriptors import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from millstream.state.handles import (
+from millstream.functions.handles import (
     AggregatingState,
     ListState,
     MapState,

@@ -3,7 +3,7 @@
 What it is: the order of precedence for types (given by the user, then inferred from the
 function's annotations, then untyped) and what a field name or index means for a type of record.
 
-What it is not: the inference itself, which is in ``common/type_inference.py``.
+What it is not: the inference itself, which is in ``types/type_inference.py``.
 
 Read next: ``datastream/data_stream.py``.
 """
@@ -15,10 +15,9 @@ import inspect
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.common.co_functions import ProcessJoinFunction
-from millstream.common.composite_types import CompositeTypeInfo, TupleTypeInfo
-from millstream.common.field_access import field_of
-from millstream.common.functions import (
+from millstream.errors import ProgramError, with_article
+from millstream.functions.co_functions import ProcessJoinFunction
+from millstream.functions.functions import (
     AggregateFunction,
     Function,
     KeyedProcessFunction,
@@ -27,16 +26,17 @@ from millstream.common.functions import (
     ProcessFunction,
     ProcessWindowFunction,
 )
-from millstream.common.type_inference import infer_return_type
-from millstream.common.type_information import MapTypeInfo
-from millstream.common.types import Types
-from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.errors import ProgramError, with_article
+from millstream.functions.watermark_strategy import WatermarkStrategy
+from millstream.types.composite_types import CompositeTypeInfo, TupleTypeInfo
+from millstream.types.field_access import field_of
+from millstream.types.type_inference import infer_return_type
+from millstream.types.type_information import MapTypeInfo
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
     "FieldSelector",

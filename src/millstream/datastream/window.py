@@ -1,14 +1,13 @@
 """Windows and their assigners, under PyFlink's import path.
 
-What it is: re-exports.  What it is not: where they are written: ``runtime/windows.py``.
+What it is: re-exports.  What it is not: where they are written: ``functions/windows.py``.
 
-Read next: ``runtime/windows.py``.
+Read next: ``functions/windows.py``.
 """
 
 from __future__ import annotations
 
-from millstream.common.time import Time as Time  # noqa: PLC0414 - programs take it from here
-from millstream.runtime.built_in_triggers import (
+from millstream.functions.built_in_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -20,15 +19,21 @@ from millstream.runtime.built_in_triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
-from millstream.runtime.evictors import (
+from millstream.functions.evictors import (
     CountEvictor,
     DeltaEvictor,
     Evictor,
     TimeEvictor,
     TimestampedValue,
 )
-from millstream.runtime.triggers import Trigger, TriggerResult
-from millstream.runtime.window_assigners import (
+from millstream.functions.triggers import Trigger, TriggerResult
+from millstream.functions.window import (
+    CountWindow,
+    GlobalWindow,
+    TimeWindow,
+    Window,
+)
+from millstream.functions.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     DynamicEventTimeSessionWindows,
@@ -40,16 +45,13 @@ from millstream.runtime.window_assigners import (
     SlidingProcessingTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from millstream.runtime.windows import (
-    CountWindow,
-    GlobalWindow,
+from millstream.functions.windows import (
     MergingWindowAssigner,
     SlidingEventTimeWindows,
-    TimeWindow,
     TumblingEventTimeWindows,
-    Window,
     WindowAssigner,
 )
+from millstream.types.time import Time as Time  # noqa: PLC0414 - programs take it from here
 
 __all__ = [
     "ContinuousEventTimeTrigger",

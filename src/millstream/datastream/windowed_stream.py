@@ -3,10 +3,10 @@
 What it is: what ``KeyedStream.window`` returns; one of ``reduce``, ``aggregate``, ``apply`` and
 ``process`` makes a stream of it again.
 
-What it is not: the windows themselves (``runtime/windows.py``) or their state.  Which operator
-runs them is decided in ``runtime/operators/window.py`` (``WindowFactory``).
+What it is not: the windows themselves (``functions/windows.py``) or their state.  Which operator
+runs them is decided in ``runtime/operators/windows/aligned.py`` (``WindowFactory``).
 
-Read next: ``datastream/all_windowed_stream.py``, ``runtime/operators/window.py``.
+Read next: ``datastream/all_windowed_stream.py``, ``runtime/operators/windows/aligned.py``.
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
-from millstream.common.functions import (
-    AggregateFunction,
-    ProcessWindowFunction,
-    ReduceFunction,
-    WindowFunction,
-)
-from millstream.common.time import milliseconds_of
 from millstream.datastream.built_in_types import built_in_output_type
 from millstream.datastream.processing_time import windows_need_processing_time
 from millstream.datastream.stream_words import raise_missing
 from millstream.datastream.type_choice import choose_output_type, method_of, require
 from millstream.errors import ProgramError
-from millstream.runtime.aggregates import BuiltInAggregate, named_aggregates
-from millstream.runtime.evictors import Evictor
+from millstream.functions.evictors import Evictor
+from millstream.functions.functions import (
+    AggregateFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from millstream.functions.triggers import Trigger
+from millstream.functions.windows import (
+    FixedEventTimeWindows,
+    MergingWindowAssigner,
+    WindowAssigner,
+)
+from millstream.runtime.columnar.aggregates import BuiltInAggregate, named_aggregates
 from millstream.runtime.operators import (
     AggregateSpec,
     ApplySpec,
@@ -37,24 +42,19 @@ from millstream.runtime.operators import (
     ReduceSpec,
     WindowFactory,
 )
-from millstream.runtime.triggers import Trigger
-from millstream.runtime.windows import (
-    FixedEventTimeWindows,
-    MergingWindowAssigner,
-    WindowAssigner,
-)
+from millstream.types.time import milliseconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.common.output_tag import OutputTag
-    from millstream.common.time import DurationLike
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
     from millstream.datastream.keyed_stream import KeyedStream
-    from millstream.runtime.aggregates import Aggregates
-    from millstream.runtime.operator import OperatorFactory
-    from millstream.runtime.operators.window_specs import WindowSpec
+    from millstream.runtime.columnar.aggregates import Aggregates
+    from millstream.runtime.operators.windows.specs import WindowSpec
+    from millstream.types.output_tag import OutputTag
+    from millstream.types.time import DurationLike
+    from millstream.types.typeinfo import TypeInformation
 
     AnyWindowFunction: TypeAlias = (
         WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any]

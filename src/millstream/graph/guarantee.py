@@ -14,10 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millstream.common import options
-from millstream.common.checkpointing_mode import CheckpointingMode
-from millstream.connectors.collect import CollectSink
-from millstream.connectors.sink import DeliveryGuarantee, SinkKind
+from millstream.configuration import options
+from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.contracts.sink import DeliveryGuarantee, SinkKind
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamNode
@@ -133,7 +132,7 @@ def _guarantee(job_graph: JobGraph, node: StreamNode, mode: CheckpointingMode) -
     if kind is SinkKind.IDEMPOTENT and not getattr(node.sink, "fenced", False):
         notes = (_BY_KEY,)
     # What is collected goes to the driver, and dies with it.
-    outlives = not isinstance(node.sink, CollectSink)
+    outlives = node.sink.outlives_the_run
     if outlives and not job_graph.configuration.get(options.CHECKPOINTS_DIRECTORY):
         # The others may repeat and lose anyway.
         notes += (_BY_RUN,) if word in {"exactly-once", "at-most-once"} else ()

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.common.configuration import Configuration
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.common.watermark_strategy import WatermarkStrategy
-    from millstream.connectors.sink import Sink
-    from millstream.connectors.source import Source
-    from millstream.runtime.operator import OperatorFactory
+    from millstream.configuration.configuration import Configuration
+    from millstream.contracts.operator import OperatorFactory
+    from millstream.contracts.sink import Sink
+    from millstream.contracts.source import Source
+    from millstream.functions.watermark_strategy import WatermarkStrategy
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["JobGraph", "Partitioning", "Stage", "StreamEdge", "StreamNode"]
 

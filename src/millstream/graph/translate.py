@@ -22,8 +22,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.common import options
-from millstream.connectors.source import Boundedness
+from millstream.configuration import options
+from millstream.contracts.source import Boundedness
 from millstream.errors import ProgramError
 from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
 from millstream.graph.pickling import check_picklable
@@ -43,9 +43,9 @@ from millstream.graph.transformation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from millstream.common.configuration import Configuration
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.configuration.configuration import Configuration
     from millstream.graph.transformation import Transformation
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["translate"]
 

@@ -5,7 +5,7 @@ sink as the user knows it: its name and where in the program it was made.
 
 What it is not: a check of the program itself (``graph/translate.py``).
 
-Read next: ``connectors/source.py``, ``connectors/sink.py``.
+Read next: ``contracts/source.py``, ``contracts/sink.py``.
 """
 
 from __future__ import annotations

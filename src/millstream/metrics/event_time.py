@@ -6,7 +6,7 @@ operator and split.
 What it is not: kept anywhere.  ``millstream checkpoints inspect`` shows what the manifest says by
 itself.
 
-Read next: ``metrics/progress.py``, ``spark/driver.py``.
+Read next: ``metrics/progress.py``, ``engines/spark/driver.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.time_origin import is_per_channel, time_origins
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 What it is: frames, the task loop, operators, event time, source planning.
 What it is not: user-facing names, which are in ``millstream.datastream``.
 
-Read next: ``runtime/operator.py``, ``runtime/stage.py``, ``runtime/task.py``.
+Read next: ``contracts/operator.py``, ``runtime/stage.py``, ``runtime/task.py``.
 """
 
 from __future__ import annotations

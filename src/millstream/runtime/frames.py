@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 import pyarrow as pa
 
-from millstream.common.pickling import dumps, loads
-from millstream.runtime.batch import MIN_TIMESTAMP, Batch
+from millstream.contracts.batch import MIN_TIMESTAMP, Batch
+from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
     "ACK",

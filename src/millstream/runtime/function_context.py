@@ -1,6 +1,6 @@
 """The runtime context and timer service that functions are given.
 
-What it is: implementations of the abstract classes of ``common/functions.py``.
+What it is: implementations of the abstract classes of ``functions/functions.py``.
 
 What it is not: state or timers themselves (``state/keyed.py``, ``state/timers.py``).
 
@@ -13,20 +13,25 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from millstream.common.functions import KeyedStateStore, MetricGroup, RuntimeContext, TimerService
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError
-from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.functions.functions import (
+    KeyedStateStore,
+    MetricGroup,
+    RuntimeContext,
+    TimerService,
+)
 
 if TYPE_CHECKING:
-    from millstream.runtime.operator import OperatorContext
-    from millstream.state.descriptors import (
+    from millstream.contracts.operator import OperatorContext
+    from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
         ReducingStateDescriptor,
         ValueStateDescriptor,
     )
-    from millstream.state.handles import (
+    from millstream.functions.handles import (
         AggregatingState,
         ListState,
         MapState,

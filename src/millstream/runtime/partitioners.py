@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from millstream.common.field_access import field_of
 from millstream.errors import ProgramError
 from millstream.graph.model import Partitioning
-from millstream.runtime.operators.window_partials import is_partial, key_groups_of_partials
+from millstream.runtime.operators.windows.partials import is_partial, key_groups_of_partials
 from millstream.runtime.user_code import keys_of, user_error
 from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
+from millstream.types.field_access import field_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import OperatorContext
     from millstream.graph.model import StreamEdge
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import OperatorContext
 
 __all__ = ["Partitioner", "create_partitioner", "key_column"]
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.contracts.batch import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.connectors.source import Split
-    from millstream.state.store import StateHandle
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import StateHandle
+    from millstream.contracts.source import Split
 
 __all__ = ["END_OF_INPUT", "EpochPlan", "OperatorRestore", "SplitAssignment"]
 

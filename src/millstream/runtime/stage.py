@@ -12,22 +12,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from millstream.common.watermark_strategy import WatermarkStrategy
-from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.contracts.operator import OperatorContext
+from millstream.functions.watermark_strategy import WatermarkStrategy
 from millstream.runtime.exchange import ExchangeWriter, WatermarkValve
 from millstream.runtime.frames import Outbox
-from millstream.runtime.operator import OperatorContext
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.partitioners import create_partitioner
 from millstream.runtime.time_origin import time_origins
 from millstream.runtime.user_code import check_output
 
 if TYPE_CHECKING:
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Operator
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import Operator
     from millstream.runtime.operators.combiner import CombinerOperator
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["ChainedInput", "NodeOutput", "StageInstance"]
 

@@ -4,8 +4,8 @@ What it is: restores operators, feeds them source splits (stage 0) or frames (la
 order, ends the epoch, and sends the acknowledgement.  It is a generator of Arrow record batches
 of frames, so that Spark can shuffle while it runs.
 
-What it is not: Spark code.  ``spark/stage_function.py`` calls it inside ``mapInArrow``; tests call
-it directly.
+What it is not: Spark code.  ``engines/spark/stage_function.py`` calls it inside ``mapInArrow``;
+tests call it directly.
 
 The path of an epoch in a task::
 
@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, cast
 import pyarrow.compute as pc
 
 from millstream.checkpoint.model import OperatorAck, SplitState, TaskAck
-from millstream.common import options
-from millstream.common.pickling import dumps, loads
-from millstream.common.watermark_strategy import TimeOrigin
+from millstream.configuration import options
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.contracts.operator import EpochContext, OperatorSnapshot
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SourceError
+from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.graph.validation import connector_place, naming
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.runtime.exchange import WatermarkValve
 from millstream.runtime.frames import (
     ACK,
@@ -47,22 +47,22 @@ from millstream.runtime.frames import (
     decode_batch,
     decode_long,
 )
-from millstream.runtime.operator import EpochContext, OperatorSnapshot
 from millstream.runtime.time_origin import is_per_channel
 from millstream.runtime.user_code import cause_of
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
+from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    from millstream.connectors.source import SourceBatch
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.source import SourceBatch
     from millstream.graph.model import StreamEdge, StreamNode
     from millstream.runtime.plan import EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
-    from millstream.state.store import KeyValueStore
 
 __all__ = ["Task"]
 

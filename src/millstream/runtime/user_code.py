@@ -19,19 +19,19 @@ from operator import length_hint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.common.functions import Function
 from millstream.errors import (
     MillstreamError,
     ProgramError,
     TypeMismatchError,
     UserFunctionError,
 )
+from millstream.functions.functions import Function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import OperatorContext
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import OperatorContext
 
 __all__ = [
     "NO_RECORD",

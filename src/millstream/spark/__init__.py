@@ -1,10 +1,6 @@
-"""The only package that imports pyspark: session, split source, exchange, epoch driver.
+"""What programs take from Spark's side: sinks of DataFrames.
 
-What it is: how a job graph runs on Spark.  One Structured Streaming query logs the offsets; each
-of its micro-batches is one epoch, run as one Spark job.
-What it is not: operators, state or the commit protocol; these know nothing of Spark.
-
-Read next: ``spark/driver.py``, then ``spark/epoch_driver.py``.
+What it is not: the engine (``millstream.engines.spark``).
 """
 
 from __future__ import annotations
@@ -12,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.spark.dataframe_sink import DataFrameSink, EpochNumber
+    from millstream.engines.spark.dataframe_sink import DataFrameSink, EpochNumber
 
 __all__ = ["DataFrameSink", "EpochNumber"]
 
@@ -20,7 +16,7 @@ __all__ = ["DataFrameSink", "EpochNumber"]
 def __getattr__(name: str) -> object:
     """Import pyspark only for those who ask for something that needs it."""
     if name in __all__:
-        from millstream.spark import dataframe_sink
+        from millstream.engines.spark import dataframe_sink
 
         found: object = getattr(dataframe_sink, name)
         return found

@@ -3,7 +3,8 @@
 What it is: ``open_store``, which finds the quickest way from the handles of the last checkpoint to
 an open store: nothing, the local copy, a download, or copying key groups out of the stores of
 another parallelism or backend.
-What it is not: a backend.  Those are ``state/rocksdb.py`` and ``state/hashmap.py``.
+What it is not: a backend.  Those are ``state/backends/rocksdb.py`` and
+``state/backends/hashmap.py``.
 
 Read next: ``state/rescale.py``.
 """
@@ -13,17 +14,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ConfigurationError, LocalCopyError, UnknownFormatError
-from millstream.state.hashmap import FILE_NAME, HashMapStore, load_entries
+from millstream.state.backends.hashmap import FILE_NAME, HashMapStore, load_entries
+from millstream.state.backends.rocksdb import RocksDBStore
 from millstream.state.local_copies import LocalCopies
 from millstream.state.rescale import copy_key_groups, drop_other_key_groups
-from millstream.state.rocksdb import RocksDBStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.state.store import KeyValueStore, StateHandle
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import KeyValueStore, StateHandle
 
 __all__ = ["BACKENDS", "open_store"]
 

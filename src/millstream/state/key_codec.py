@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
-from millstream.common.row import Row, row_class
 from millstream.errors import StateError
 from millstream.state.serializers import dumps, find_class, is_importable, loads, remember_class
+from millstream.types.row import Row, row_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

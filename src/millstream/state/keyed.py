@@ -6,7 +6,7 @@ memory; ``flush`` writes what changed and forgets it, so memory is bounded by wh
 Up to 200,000 numbers and strings per state stay in memory, for the next epoch in this worker to
 find if it goes on from the very snapshot that this one made.
 
-What it is not: a store (``state/store.py``), nor thread-safe.
+What it is not: a store (``contracts/key_value_store.py``), nor thread-safe.
 
 Facts about the store itself, under ``M``: each state's number, kind and time to live under its
 name; ``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks.
@@ -17,18 +17,15 @@ Read next: ``state/value_state.py``, ``state/timers.py``, ``state/backend.py``.
 from __future__ import annotations
 
 import json
-import struct
 import time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
-import numpy as np
-
+from millstream.contracts.state_sections import describe_type
 from millstream.errors import ProgramError, StateError, UnknownFormatError
-from millstream.state.key_codec import INT, INT_TAG, cache_key, decode_key, encode_key
-from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
+from millstream.state.key_codec import cache_key
+from millstream.state.key_context import KeyContext
 from millstream.state.list_state import KeyedListState
 from millstream.state.map_state import KeyedMapState
-from millstream.state.sections import describe_type
 from millstream.state.timers import InternalTimers
 from millstream.state.ttl import (
     TtlAggregatingState,
@@ -45,9 +42,8 @@ from millstream.state.value_state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millstream.state.descriptors import (
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
@@ -55,7 +51,7 @@ if TYPE_CHECKING:
         StateDescriptor,
         ValueStateDescriptor,
     )
-    from millstream.state.handles import (
+    from millstream.functions.handles import (
         AggregatingState,
         ListState,
         MapState,
@@ -64,7 +60,6 @@ if TYPE_CHECKING:
         ValueState,
     )
     from millstream.state.key_codec import CacheKey
-    from millstream.state.store import KeyValueStore
 
 __all__ = ["KeyedState"]
 
@@ -76,10 +71,6 @@ MOST_CACHED: Final = 1_000_000
 _META: Final = b"M"
 _FORMAT: Final = b"M\0format"
 _CHUNK: Final = b"M\0chunk"
-_HEAD: Final = struct.Struct(">BHHI")
-_INT_KEY: Final = struct.Struct(">BHHIBq")
-_GROUP_AND_LENGTH: Final = struct.Struct(">HI")
-_TAG: Final = 0x4B  # "K"
 #: What the names of states begin with that operators keep for themselves.
 _OWN: Final = "\0"
 
@@ -117,49 +108,32 @@ class _Stored(Protocol):
 _S = TypeVar("_S", bound=_Stored)
 
 
-class KeyedState:
+class KeyedState(KeyContext):
     """Handles, timers and the current key of one operator subtask.
 
     ``current_key`` is the key as the operator gave it; ``cache_key`` is what handles look it up by.
     """
 
     __slots__ = (
-        "_encoded",
-        "_encoded_of",
         "_facts",
-        "_flushes",
         "_handles",
         "_new_facts",
         "_next_index",
         "_states",
-        "_store",
-        "cache_key",
-        "current_key",
         "key_groups",
-        "max_parallelism",
-        "processing_time",
         "timers",
     )
 
     def __init__(self, max_parallelism: int, key_groups: tuple[int, int]) -> None:
         """Keep state for the key groups ``[first, stop)`` out of ``max_parallelism``."""
-        self.max_parallelism = max_parallelism
+        super().__init__(max_parallelism)
         self.key_groups = key_groups
-        self.current_key: object = None
-        self.cache_key: CacheKey = b""
-        #: Milliseconds; what time to live is measured by.
-        self.processing_time = 0
-        self._store: KeyValueStore | None = None
         self._states: dict[str, _Stored] = {}
         self._handles: dict[str, State] = {}
         #: What the store says of its states: name -> {"index", "kind", "ttl"}.
         self._facts: dict[str, dict[str, object]] = {}
         self._new_facts: dict[str, dict[str, object]] = {}
         self._next_index = 0
-        self._flushes = 0
-        #: The last key whose timer form was asked for.
-        self._encoded_of: CacheKey | None = None
-        self._encoded = b""
         self.timers = InternalTimers(self)
 
     # The life of an epoch.
@@ -216,21 +190,6 @@ class KeyedState:
         taken = [cast("int", fact["index"]) for fact in self._facts.values()]
         self._next_index = max(taken, default=-1) + 1
 
-    @property
-    def store(self) -> KeyValueStore:
-        """The store of the running epoch.
-
-        Raises:
-            StateError: no epoch is running: state was used in ``open`` or ``close``.
-        """
-        if self._store is None:
-            message = (
-                "keyed state has no current key here; use it in process_element, on_timer or"
-                " similar, not in open or close"
-            )
-            raise StateError(message)
-        return self._store
-
     def flush(self) -> None:
         """Write what changed to the store and drop what is held in memory, but for plain values."""
         puts: list[tuple[bytes, bytes]] = []
@@ -267,17 +226,6 @@ class KeyedState:
         """The handle of a state that was made; None if there is none of that name."""
         return self._handles.get(name)
 
-    # Keys.
-
-    def set_current_key(self, key: object) -> None:
-        """Let the handles speak of ``key``, which must lie in this subtask's key groups."""
-        self.current_key = key
-        kind = type(key)
-        if kind is int or kind is str:
-            self.cache_key = key  # type: ignore[assignment]
-        else:
-            self.cache_key = cache_key(key)
-
     def prefetch(self, keys: list[object]) -> None:
         """Read the values of ``keys`` in one go per state, for those not in memory yet."""
         if {int, str}.issuperset(map(type, keys)):
@@ -289,53 +237,6 @@ class KeyedState:
             self._forget()
         for state in self._states.values():
             state.prefetch(wanted)
-
-    def store_key(self, index: int, key: CacheKey) -> bytes:
-        """The store's name for state number ``index`` of ``key``."""
-        group = key_group_of_cache_key(key, self.max_parallelism)
-        encoded = key if type(key) is bytes else encode_key(key)
-        return _HEAD.pack(_TAG, group, index, len(encoded)) + encoded
-
-    def store_keys(self, index: int, keys: list[CacheKey]) -> list[bytes]:
-        """``store_key`` of many keys at once."""
-        if keys and set(map(type, keys)) == {int}:
-            try:
-                numbers = np.array(keys, dtype=np.int64)
-            except OverflowError:
-                pass
-            else:
-                groups = key_groups_of_ints(numbers, self.max_parallelism).tolist()
-                pack, size = _INT_KEY.pack, INT.size
-                return [
-                    pack(_TAG, group, index, size, INT_TAG, key)
-                    for group, key in zip(groups, keys, strict=True)
-                ]
-        return [self.store_key(index, key) for key in keys]
-
-    def timer_key(self, key: CacheKey) -> bytes:
-        """Key group, length and bytes of ``key``, as they stand in the name of a timer."""
-        if key == self._encoded_of and type(key) is type(self._encoded_of):
-            return self._encoded
-        group = key_group_of_cache_key(key, self.max_parallelism)
-        encoded = key if type(key) is bytes else encode_key(key)
-        self._encoded = _GROUP_AND_LENGTH.pack(group, len(encoded)) + encoded
-        self._encoded_of = key
-        return self._encoded
-
-    @staticmethod
-    def decode_cache_key(encoded: bytes) -> CacheKey:
-        """What the key with these bytes is looked up by in memory."""
-        return cast("CacheKey", decode_key(encoded)) if encoded[:1] in b"iIs" else encoded
-
-    def scan_prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries of the store whose names begin with ``prefix``, in order."""
-        stripped = prefix.rstrip(b"\xff")
-        return self.store.scan(prefix, stripped[:-1] + bytes((stripped[-1] + 1,)))
-
-    @property
-    def next_chunk(self) -> bytes:
-        """The number of the list chunks that the next flush writes, in 8 bytes."""
-        return (self._flushes + 1).to_bytes(8, "big")
 
     # States.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-    from millstream.state.store import StateFile, StateHandle
+    from millstream.contracts.key_value_store import StateFile, StateHandle
 
 __all__ = ["damage_of", "forget_files", "remember_file"]
 

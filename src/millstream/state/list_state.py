@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.state.handles import ListState
+from millstream.functions.handles import ListState
 from millstream.state.key_codec import uncache_key
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.state.descriptors import StateDescriptor
+    from millstream.functions.descriptors import StateDescriptor
     from millstream.state.key_codec import CacheKey
-    from millstream.state.keyed import KeyedState
+    from millstream.state.key_context import KeyContext
 
 __all__ = ["KeyedListState"]
 
@@ -43,7 +43,7 @@ class KeyedListState(ListState[Any]):
 
     __slots__ = ("_added", "_chunks", "_replaced", "_whole", "descriptor", "index", "keyed")
 
-    def __init__(self, keyed: KeyedState, descriptor: StateDescriptor) -> None:
+    def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
         self.keyed = keyed
         self.descriptor = descriptor
         self.index = -1

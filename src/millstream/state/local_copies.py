@@ -8,7 +8,7 @@ in the checkpoint.
 
 What it is not: durable.  Whatever is missing or damaged here is dropped and downloaded again.
 
-Read next: ``state/rocksdb.py``.
+Read next: ``state/backends/rocksdb.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from millstream.common.directories import (
+from millstream.directories.ownership import (
     LOCAL_STATE,
     PRIVATE_DIRECTORY,
     directory_error,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.state.store import StateHandle
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import StateHandle
 
 __all__ = ["LocalCopies"]
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.state.handles import MapState
+from millstream.functions.handles import MapState
 from millstream.state.key_codec import cache_key, encode_key, uncache_key
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.state.descriptors import StateDescriptor
+    from millstream.functions.descriptors import StateDescriptor
     from millstream.state.key_codec import CacheKey
-    from millstream.state.keyed import KeyedState
+    from millstream.state.key_context import KeyContext
 
 __all__ = ["KeyedMapState"]
 
@@ -54,7 +54,7 @@ class KeyedMapState(MapState[Any, Any]):
 
     __slots__ = ("_maps", "descriptor", "index", "keyed")
 
-    def __init__(self, keyed: KeyedState, descriptor: StateDescriptor) -> None:
+    def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
         self.keyed = keyed
         self.descriptor = descriptor
         self.index = -1

@@ -24,7 +24,7 @@ from millstream.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.state.store import KeyValueStore
+    from millstream.contracts.key_value_store import KeyValueStore
 
 __all__ = ["chunk_key_groups", "copy_key_groups", "drop_other_key_groups"]
 

@@ -4,7 +4,7 @@ What it is: what both backends need to move immutable files between a local dire
 checkpoint storage.
 What it is not: knowledge of what is in the files.
 
-Read next: ``state/rocksdb.py``.
+Read next: ``state/backends/rocksdb.py``.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from millstream.checkpoint.digests import blocks_of, difference, digest_of
+from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError
 from millstream.state.known_files import remember_file
-from millstream.state.store import StateFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.state.store import StateHandle
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import StateHandle
 
 __all__ = ["damaged_checkpoint", "directory_name", "download_snapshot", "upload_file"]
 

@@ -31,7 +31,7 @@ from millstream.state.key_codec import cache_key, decode_key
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.state.keyed import KeyedState
+    from millstream.state.key_context import KeyContext
 
 __all__ = ["MOST_HELD", "InternalTimers"]
 
@@ -79,7 +79,7 @@ class TimerQueue:
         "name",
     )
 
-    def __init__(self, keyed: KeyedState, name: str) -> None:
+    def __init__(self, keyed: KeyContext, name: str) -> None:
         self._keyed = keyed
         self.name = name
         #: The state's number in the store; -1 until a timer is registered in any epoch.
@@ -275,7 +275,7 @@ class InternalTimers:
 
     __slots__ = ("event", "processing")
 
-    def __init__(self, keyed: KeyedState) -> None:
+    def __init__(self, keyed: KeyContext) -> None:
         """Keep the timers in the store of ``keyed``."""
         self.event = TimerQueue(keyed, "\0timers.event")
         self.processing = TimerQueue(keyed, "\0timers.processing")

@@ -7,15 +7,15 @@ state is removed when it is met.
 What it is not: a clean-up in the background.  A key that is never touched again keeps its
 state.  Time is ``KeyedState.processing_time``, one value per epoch.
 
-Read next: ``state/descriptors.py`` for the configuration.
+Read next: ``functions/descriptors.py`` for the configuration.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.state.descriptors import StateTtlConfig
-from millstream.state.handles import (
+from millstream.functions.descriptors import StateTtlConfig
+from millstream.functions.handles import (
     AggregatingState,
     ListState,
     MapState,
@@ -26,8 +26,8 @@ from millstream.state.handles import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.state.descriptors import AggregateFunctionLike
-    from millstream.state.keyed import KeyedState
+    from millstream.functions.descriptors import AggregateFunctionLike
+    from millstream.state.key_context import KeyContext
 
 __all__ = [
     "TtlAggregatingState",
@@ -43,7 +43,7 @@ class _Expiry:
 
     __slots__ = ("_keyed", "_length", "on_read", "return_expired")
 
-    def __init__(self, keyed: KeyedState, config: StateTtlConfig) -> None:
+    def __init__(self, keyed: KeyContext, config: StateTtlConfig) -> None:
         self._keyed = keyed
         self._length = config.get_ttl().to_milliseconds()
         self.on_read = config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite
@@ -66,7 +66,7 @@ class TtlValueState(ValueState[Any]):
 
     __slots__ = ("_expiry", "_inner")
 
-    def __init__(self, keyed: KeyedState, inner: ValueState[Any], config: StateTtlConfig) -> None:
+    def __init__(self, keyed: KeyContext, inner: ValueState[Any], config: StateTtlConfig) -> None:
         self._inner = inner
         self._expiry = _Expiry(keyed, config)
 
@@ -98,7 +98,7 @@ class TtlReducingState(TtlValueState, ReducingState[Any]):
 
     def __init__(
         self,
-        keyed: KeyedState,
+        keyed: KeyContext,
         inner: ValueState[Any],
         config: StateTtlConfig,
         reduce: Callable[[Any, Any], Any],
@@ -123,7 +123,7 @@ class TtlAggregatingState(TtlValueState, AggregatingState[Any, Any]):
 
     def __init__(
         self,
-        keyed: KeyedState,
+        keyed: KeyContext,
         inner: ValueState[Any],
         config: StateTtlConfig,
         function: AggregateFunctionLike,
@@ -149,7 +149,7 @@ class TtlListState(ListState[Any]):
 
     __slots__ = ("_expiry", "_inner")
 
-    def __init__(self, keyed: KeyedState, inner: ListState[Any], config: StateTtlConfig) -> None:
+    def __init__(self, keyed: KeyContext, inner: ListState[Any], config: StateTtlConfig) -> None:
         self._inner = inner
         self._expiry = _Expiry(keyed, config)
 
@@ -187,7 +187,7 @@ class TtlMapState(MapState[Any, Any]):
     __slots__ = ("_expiry", "_inner")
 
     def __init__(
-        self, keyed: KeyedState, inner: MapState[Any, Any], config: StateTtlConfig
+        self, keyed: KeyContext, inner: MapState[Any, Any], config: StateTtlConfig
     ) -> None:
         self._inner = inner
         self._expiry = _Expiry(keyed, config)

@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.state.handles import AggregatingState, ReducingState, ValueState
+from millstream.functions.handles import AggregatingState, ReducingState, ValueState
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.state.descriptors import (
+    from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ReducingStateDescriptor,
         StateDescriptor,
     )
     from millstream.state.key_codec import CacheKey
-    from millstream.state.keyed import KeyedState
+    from millstream.state.key_context import KeyContext
 
 __all__ = ["KeyedAggregatingState", "KeyedReducingState", "KeyedValueState", "SingleValue"]
 
@@ -43,7 +43,7 @@ class SingleValue:
 
     __slots__ = ("cache", "descriptor", "dirty", "index", "keyed")
 
-    def __init__(self, keyed: KeyedState, descriptor: StateDescriptor) -> None:
+    def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
         self.keyed = keyed
         self.descriptor = descriptor
         #: The state's number in the store, set at the start of every epoch.
@@ -153,7 +153,7 @@ class KeyedReducingState(SingleValue, ReducingState[Any]):
 
     __slots__ = ("_reduce",)
 
-    def __init__(self, keyed: KeyedState, descriptor: ReducingStateDescriptor) -> None:
+    def __init__(self, keyed: KeyContext, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(keyed, descriptor)
         self._reduce = descriptor.reduce
 
@@ -184,7 +184,7 @@ class KeyedAggregatingState(SingleValue, AggregatingState[Any, Any]):
 
     __slots__ = ("_function",)
 
-    def __init__(self, keyed: KeyedState, descriptor: AggregatingStateDescriptor) -> None:
+    def __init__(self, keyed: KeyContext, descriptor: AggregatingStateDescriptor) -> None:
         super().__init__(keyed, descriptor)
         self._function = descriptor.aggregate
 

@@ -1,14 +1,14 @@
 """Does a source or a sink keep its contract?
 
-What it is: functions that check the numbered contracts of ``connectors/source.py`` and
-``connectors/sink.py`` on an instance, for our own connectors and for yours::
+What it is: functions that check the numbered contracts of ``contracts/source.py`` and
+``contracts/sink.py`` on an instance, for our own connectors and for yours::
 
     check_source(MySource(...))
     check_sink(lambda: MySink(directory), batches, read=lambda: my_rows(directory))
 
 What it is not: a test of what records a connector makes of what bytes.
 
-Read next: ``testing/sink_conformance.py``, ``connectors/source.py``.
+Read next: ``testing/sink_conformance.py``, ``contracts/source.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from millstream.testing.sink_conformance import ConformanceError, check_sink, require
 
 if TYPE_CHECKING:
-    from millstream.connectors.source import Source, SourceBatch, Split
+    from millstream.contracts.source import Source, SourceBatch, Split
 
 __all__ = ["ConformanceError", "check_sink", "check_source", "read_records", "read_split"]
 

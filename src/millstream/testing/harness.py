@@ -13,25 +13,25 @@ starts on the state of the old one.
 
 What it is not: parallel.  It runs one subtask; give ``subtask`` and ``parallelism`` for another.
 
-Read next: ``runtime/operator.py``.
+Read next: ``contracts/operator.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from millstream.common.configuration import Configuration
-from millstream.common.types import Types
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.runtime.operator import EpochContext, OperatorContext
+from millstream.configuration.configuration import Configuration
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.contracts.operator import EpochContext, OperatorContext
 from millstream.runtime.user_code import check_output
 from millstream.testing.memory_store import MemoryStore
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.runtime.operator import Operator, OperatorFactory, OperatorSnapshot
+    from millstream.contracts.operator import Operator, OperatorFactory, OperatorSnapshot
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["OperatorHarness"]
 

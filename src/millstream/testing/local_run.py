@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.connectors.collect import CollectSink, read_collected
+from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.errors import ProgramError
 from millstream.testing.mini_cluster import MiniCluster
 

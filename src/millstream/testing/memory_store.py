@@ -1,8 +1,9 @@
 """A key-value store in a dictionary, for the operator harness.
 
-What it is: the contract of ``state/store.py`` without files: ``snapshot`` is ``copy``.
+What it is: the contract of ``contracts/key_value_store.py`` without files: ``snapshot`` is
+``copy``.
 
-What it is not: a backend; jobs use ``state/hashmap.py`` or ``state/rocksdb.py``.
+What it is not: a backend; jobs use ``state/backends/hashmap.py`` or ``state/backends/rocksdb.py``.
 
 Read next: ``testing/harness.py``.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from millstream.state.store import StateHandle
+from millstream.contracts.key_value_store import StateHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

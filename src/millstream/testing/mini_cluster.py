@@ -7,7 +7,7 @@ resumed, at another parallelism too.
 
 What it is not: fast or parallel, and it has no restart strategy: an error is the test's to see.
 
-Read next: ``runtime/task.py``, ``spark/epoch_driver.py`` (the same on Spark),
+Read next: ``runtime/task.py``, ``engines/spark/epoch_driver.py`` (the same on Spark),
 ``testing/process_cluster.py`` (tasks in processes that can be killed).
 """
 
@@ -29,25 +29,25 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.program import labels
 from millstream.checkpoint.publish import EpochFacts
 from millstream.checkpoint.signature import seal_of
-from millstream.common import options
-from millstream.common.checkpointing_mode import CheckpointingMode
-from millstream.common.pickling import loads
+from millstream.configuration import options
+from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.crash_points import crash_point
-from millstream.graph.restored_program import claim_directory, fit, program_of
-from millstream.runtime.epoch import make_plan
+from millstream.execution.epoch import make_plan
+from millstream.execution.offsets import initial_offset
+from millstream.execution.planner import SourcePlanner, plan_sources
+from millstream.execution.restored_program import claim_directory, fit, program_of
+from millstream.execution.split_log import SplitLog
 from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
-from millstream.runtime.offsets import initial_offset
-from millstream.runtime.planner import SourcePlanner, plan_sources
-from millstream.runtime.split_log import SplitLog
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
+from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.execution.offsets import Offset
     from millstream.graph.model import JobGraph
-    from millstream.runtime.offsets import Offset
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["MiniCluster"]

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import cloudpickle
 
-from millstream.common.pickling import dumps, loads
 from millstream.errors import MillstreamError
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 from millstream.testing.mini_cluster import MiniCluster
+from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -3,12 +3,12 @@
 What it is: ``check_sink`` takes a sink through what can happen to it: attempts that lose, writers
 and committers that are killed, commits that are repeated, replays by a later run, orphans of other
 jobs and of newer runs, an old driver that goes on.  The first thing that is not as the numbered
-contracts in ``connectors/sink.py`` say is a ``ConformanceError`` with the contract's number.
+contracts in ``contracts/sink.py`` say is a ``ConformanceError`` with the contract's number.
 
 What it is not: a look into the target.  It sees what readers see; whether the target keeps what it
 has confirmed when its machine dies is the target's own affair.
 
-Read next: ``connectors/sink.py``, ``testing/sink_processes.py``.
+Read next: ``contracts/sink.py``, ``testing/sink_processes.py``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.common.pickling import dumps, loads
-from millstream.connectors.sink import (
+from millstream.contracts.sink import (
     CommitRequest,
     CommitterContext,
     DeliveryGuarantee,
@@ -31,13 +30,14 @@ from millstream.connectors.sink import (
 from millstream.crash_points import CRASH_POINTS, arm
 from millstream.errors import SinkError
 from millstream.testing.sink_processes import commit_and_die, write_and_die
+from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.checkpoint.storage import CheckpointStorage
-    from millstream.connectors.sink import Committable, Committer, Sink, SinkWriter
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.sink import Committable, Committer, Sink, SinkWriter
 
 __all__ = ["ConformanceError", "check_sink", "require"]
 

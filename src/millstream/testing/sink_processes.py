@@ -20,14 +20,14 @@ from collections.abc import Sequence as AbstractSequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from millstream.common.pickling import dumps, loads
-from millstream.connectors.sink import CommitRequest
-from millstream.runtime.batch import Batch
+from millstream.contracts.batch import Batch
+from millstream.contracts.sink import CommitRequest
+from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.connectors.sink import Committable, CommitterContext, Sink, WriterContext
+    from millstream.contracts.sink import Committable, CommitterContext, Sink, WriterContext
 
 __all__ = ["commit_and_die", "write_and_die"]
 

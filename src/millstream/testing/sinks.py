@@ -15,16 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.connectors.collect import CollectSink, read_collected
-from millstream.connectors.sink import Committer, Sink, SinkWriter, WriterContext
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import ConfigurationError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.sink import CommitRequest, Committable, CommitterContext
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import CommitRequest, Committable, CommitterContext
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["STEPS", "CollectSink", "FailingSink", "read_collected"]
 

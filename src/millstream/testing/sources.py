@@ -26,16 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.common.types import Types
-from millstream.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
-from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import SourceError
+from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkStrategy
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.source import KnownSplits
+    from millstream.contracts.source import KnownSplits
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["CRASH", "EOF", "EPOCH", "KILL", "WATERMARK", "At", "ScriptedSource"]
 

@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.datastream.environment import StreamExecutionEnvironment
 from millstream.errors import ProgramError
-from millstream.state.handles import ListState, MapState, ValueState
+from millstream.functions.handles import ListState, MapState, ValueState
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.sources import ScriptedSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.common.configuration import Configuration
-    from millstream.common.output_tag import OutputTag
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph, StreamNode
     from millstream.state.keyed import KeyedState
+    from millstream.types.output_tag import OutputTag
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["StreamHarness"]
 
@@ -168,7 +168,7 @@ def _graph_of(
 
 
 def _untimed() -> Any:  # noqa: ANN401 - a WatermarkStrategy of any type
-    from millstream.common.watermark_strategy import WatermarkStrategy
+    from millstream.functions.watermark_strategy import WatermarkStrategy
 
     return WatermarkStrategy.no_watermarks()
 

@@ -23,12 +23,12 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.log_file import encode
 from millstream.checkpoint.manifest_codec import manifest_to_json
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.connectors import write_ahead_sink
-from millstream.connectors.commit_notes import CommitNotes
+from millstream.connectors.commit_protocols import write_ahead as write_ahead_sink
+from millstream.connectors.commit_protocols.commit_notes import CommitNotes
+from millstream.connectors.files.pending_files import PendingFile
 from millstream.connectors.kafka.producers import PooledProducer
 from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.connectors.pending_files import PendingFile
-from millstream.connectors.postgres_sessions import RunSessions
+from millstream.connectors.postgres.sessions import RunSessions
 from millstream.state import local_copies
 from millstream.state.local_copies import LocalCopies
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.checkpoint.model import Manifest
-    from millstream.connectors.sink import Committable, CommitterContext
+    from millstream.contracts.sink import Committable, CommitterContext
 
 __all__ = ["Protection", "remove"]
 

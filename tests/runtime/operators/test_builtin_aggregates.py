@@ -18,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.operators.test_window_oracles import ASSIGNERS, ITEMS, LATENESS, Model
 
-from millstream.common.row import Row
-from millstream.common.types import Types
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.datastream.built_in_types import built_in_output_type
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.runtime.aggregates import (
+from millstream.functions.window_assigners import EventTimeSessionWindows
+from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.runtime.columnar.aggregates import (
     Avg,
     BuiltInAggregate,
     Collect,
@@ -36,16 +37,15 @@ from millstream.runtime.aggregates import (
     Quantiles,
     Sum,
 )
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators import BuiltInSpec, CombinerFactory, WindowFactory
 from millstream.runtime.operators.keyed import KeyExtractor
-from millstream.runtime.row_aggregates import RowAggregates
-from millstream.runtime.window_assigners import EventTimeSessionWindows
-from millstream.runtime.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 from millstream.state.key_groups import key_group, key_group_range, subtask_of
 from millstream.state.rescale import copy_key_groups
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.memory_store import MemoryStore
+from millstream.types.row import Row
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.common.co_functions import CoProcessFunction, KeyedCoProcessFunction
-from millstream.common.functions import TimeDomain
-from millstream.common.output_tag import OutputTag
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.functions.co_functions import CoProcessFunction, KeyedCoProcessFunction
+from millstream.functions.descriptors import ListStateDescriptor, ValueStateDescriptor
+from millstream.functions.functions import TimeDomain
 from millstream.runtime.operators import CoProcessFactory, KeyedCoProcessFactory
-from millstream.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from millstream.testing.harness import OperatorHarness
+from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.common.functions import RuntimeContext
+    from millstream.functions.functions import RuntimeContext
 
 SIDE = OutputTag("side")
 

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.common.functions import (
-    AggregateFunction,
-    ProcessWindowFunction,
-    ReduceFunction,
-    WindowFunction,
-)
-from millstream.common.output_tag import OutputTag
+from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.datastream.window import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -41,8 +35,17 @@ from millstream.datastream.window import (
     Window,
 )
 from millstream.errors import ProgramError
-from millstream.runtime.aggregates import Count, Last, Sum
-from millstream.runtime.batch import MAX_TIMESTAMP
+from millstream.functions.descriptors import (
+    ListStateDescriptor,
+    ValueStateDescriptor,
+)
+from millstream.functions.functions import (
+    AggregateFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from millstream.runtime.columnar.aggregates import Count, Last, Sum
 from millstream.runtime.operators import (
     AggregateSpec,
     ApplySpec,
@@ -50,14 +53,10 @@ from millstream.runtime.operators import (
     ProcessSpec,
     ReduceSpec,
     WindowFactory,
-    general_window,
-    window_contents,
 )
-from millstream.state.descriptors import (
-    ListStateDescriptor,
-    ValueStateDescriptor,
-)
+from millstream.runtime.operators.windows import contents, generic
 from millstream.testing.harness import OperatorHarness
+from millstream.types.output_tag import OutputTag
 
 LATE = OutputTag("late")
 
@@ -563,10 +562,10 @@ def test_window_state_is_refused_where_windows_merge() -> None:
 
 
 def test_large_windows_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_contents, "_CHUNK", 7)
-    monkeypatch.setattr(window_contents, "_MOST_LISTED", 20)
-    monkeypatch.setattr(window_contents, "_MOST_MOVED", 5)
-    monkeypatch.setattr(general_window, "_MOST_IN_MEMORY", 30)
+    monkeypatch.setattr(contents, "_CHUNK", 7)
+    monkeypatch.setattr(contents, "_MOST_LISTED", 20)
+    monkeypatch.setattr(contents, "_MOST_MOVED", 5)
+    monkeypatch.setattr(generic, "_MOST_IN_MEMORY", 30)
 
     class Twice(ProcessWindowFunction[Any, Any, Any, Any]):
         def process(self, key: Any, context: Any, elements: Any) -> Any:

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.common.co_functions import ProcessJoinFunction
-from millstream.common.output_tag import OutputTag
-from millstream.common.types import Types
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.functions.co_functions import ProcessJoinFunction
+from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.runtime.operators import IntervalJoinFactory
-from millstream.state.descriptors import ValueStateDescriptor
 from millstream.testing.harness import OperatorHarness
+from millstream.types.output_tag import OutputTag
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.common.functions import RuntimeContext
+    from millstream.functions.functions import RuntimeContext
 
 LEFT, RIGHT = 0, 1
 SIDE = OutputTag("side")

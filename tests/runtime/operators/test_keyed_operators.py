@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.common.functions import (
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.errors import UserFunctionError
+from millstream.functions.descriptors import ListStateDescriptor, ValueStateDescriptor
+from millstream.functions.functions import (
     KeyedProcessFunction,
     ReduceFunction,
     RuntimeContext,
     TimeDomain,
 )
-from millstream.common.output_tag import OutputTag
-from millstream.common.row import Row
-from millstream.common.types import Types
-from millstream.errors import UserFunctionError
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.operators import (
     KeyedAggregateFactory,
     KeyedProcessFactory,
     KeyedReduceFactory,
 )
-from millstream.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from millstream.testing.harness import OperatorHarness
+from millstream.types.output_tag import OutputTag
+from millstream.types.row import Row
+from millstream.types.types import Types
 
 SIDE = OutputTag("side")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.common.functions import AggregateFunction
-from millstream.common.types import Types
-from millstream.runtime.aggregates import Count, Sum
+from millstream.functions.functions import AggregateFunction
+from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.runtime.columnar.aggregates import Count, Sum
 from millstream.runtime.operators import (
     AggregateSpec,
     ApplySpec,
@@ -18,14 +18,14 @@ from millstream.runtime.operators import (
     KeyedReduceFactory,
     WindowFactory,
 )
-from millstream.runtime.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 from millstream.state.backend import open_store
 from millstream.testing.harness import OperatorHarness
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.state.store import KeyValueStore, StateHandle
+    from millstream.contracts.key_value_store import KeyValueStore, StateHandle
 
 RECORD = Types.TUPLE([Types.LONG(), Types.LONG()])
 

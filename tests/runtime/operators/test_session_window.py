@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from millstream.common.functions import ProcessWindowFunction
 from millstream.datastream.window import CountEvictor, EventTimeSessionWindows, TimeWindow
+from millstream.functions.functions import ProcessWindowFunction
 from millstream.runtime.operators import ProcessSpec, ReduceSpec, WindowFactory
-from millstream.runtime.operators.general_window import GeneralWindowOperator
-from millstream.runtime.operators.session_window import SessionWindowOperator
+from millstream.runtime.operators.windows.generic import GeneralWindowOperator
+from millstream.runtime.operators.windows.sessions import SessionWindowOperator
 from millstream.testing.harness import OperatorHarness
 
 

@@ -8,17 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from millstream.common.functions import (
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.errors import ProgramError, TypeMismatchError, UserFunctionError
+from millstream.functions.functions import (
     FilterFunction,
     FlatMapFunction,
     MapFunction,
     ProcessFunction,
     RuntimeContext,
 )
-from millstream.common.output_tag import OutputTag
-from millstream.common.types import Types
-from millstream.errors import ProgramError, TypeMismatchError, UserFunctionError
-from millstream.runtime.batch import MIN_TIMESTAMP
 from millstream.runtime.operators import (
     FilterFactory,
     FlatMapFactory,
@@ -27,6 +25,8 @@ from millstream.runtime.operators import (
     ProcessFactory,
 )
 from millstream.testing.harness import OperatorHarness
+from millstream.types.output_tag import OutputTag
+from millstream.types.types import Types
 
 ROW = Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.LONG()])
 LATE = OutputTag("late")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.connectors.sink import Committable, Sink, SinkWriter, WriterContext
+from millstream.contracts.sink import Committable, Sink, SinkWriter, WriterContext
 from millstream.errors import SinkError
 from millstream.runtime.operators import SinkFactory
 from millstream.testing.harness import OperatorHarness
@@ -14,7 +14,7 @@ from millstream.testing.harness import OperatorHarness
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
 
 CALLS: list[tuple[object, ...]] = []
 

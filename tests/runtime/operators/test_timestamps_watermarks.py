@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from millstream.common.types import Types
-from millstream.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
+from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import UserFunctionError
-from millstream.runtime.batch import MAX_TIMESTAMP
+from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkStrategy
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.testing.harness import OperatorHarness
+from millstream.types.types import Types
 
 RECORD = Types.TUPLE([Types.STRING(), Types.LONG()])
 STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_assigner(

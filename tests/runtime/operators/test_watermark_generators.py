@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.common import Configuration, Types, WatermarkStrategy
-from millstream.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.operator import EpochContext
 from millstream.errors import UserFunctionError
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.runtime.operator import EpochContext
+from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.testing.harness import OperatorHarness
 

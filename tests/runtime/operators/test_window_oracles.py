@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Bag
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +20,9 @@ from tests.runtime.operators.test_windows import (
     window_harness,
 )
 
-from millstream.runtime.aggregates import Count, Sum
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.runtime.columnar.aggregates import Count, Sum
 from millstream.runtime.operators import (
     AggregateSpec,
     ApplySpec,
@@ -30,12 +31,10 @@ from millstream.runtime.operators import (
     ProcessSpec,
     ReduceSpec,
 )
-from millstream.runtime.windows import (
-    SlidingEventTimeWindows,
-    TimeWindow,
-    TumblingEventTimeWindows,
-)
 from millstream.testing.harness import OperatorHarness
+
+if TYPE_CHECKING:
+    from millstream.functions.window import TimeWindow
 
 ITEMS = st.lists(
     st.one_of(

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from millstream.common.functions import (
+from millstream.errors import ConfigurationError, ProgramError, UserFunctionError
+from millstream.functions.descriptors import ListStateDescriptor, ValueStateDescriptor
+from millstream.functions.functions import (
     AggregateFunction,
     ProcessWindowFunction,
     ReduceFunction,
     WindowFunction,
 )
-from millstream.common.output_tag import OutputTag
-from millstream.common.row import Row
-from millstream.common.types import Types
-from millstream.errors import ConfigurationError, ProgramError, UserFunctionError
-from millstream.runtime.aggregates import Avg, Count, Max, Min, Sum
+from millstream.functions.window import TimeWindow
+from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.runtime.columnar.aggregates import Avg, Count, Max, Min, Sum
 from millstream.runtime.operators import (
     AggregateSpec,
     ApplySpec,
@@ -31,13 +31,10 @@ from millstream.runtime.operators import (
     ReduceSpec,
     WindowFactory,
 )
-from millstream.runtime.windows import (
-    SlidingEventTimeWindows,
-    TimeWindow,
-    TumblingEventTimeWindows,
-)
-from millstream.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from millstream.testing.harness import OperatorHarness
+from millstream.types.output_tag import OutputTag
+from millstream.types.row import Row
+from millstream.types.types import Types
 
 LATE = OutputTag("late")
 RECORD = Types.TUPLE([Types.LONG(), Types.LONG()])

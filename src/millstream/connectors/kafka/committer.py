@@ -36,14 +36,14 @@ from millstream.connectors.kafka.transactions import (
     PreparedTransaction,
     TransactionControl,
 )
-from millstream.connectors.sink import Committer, WriterContext
+from millstream.contracts.sink import Committer, WriterContext
 from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.connectors.sink import CommitRequest, Committable, CommitterContext
+    from millstream.contracts.sink import CommitRequest, Committable, CommitterContext
 
 __all__ = ["KafkaCommitter", "committable_of"]
 

@@ -2,7 +2,7 @@
 
 What it is: what a KafkaSource makes of what it reads, a whole batch at a time where the schema can.
 
-What it is not: the formats themselves (``connectors/message_formats.py``).
+What it is not: the formats themselves (``connectors/formats/message_formats.py``).
 
 Read next: ``connectors/kafka/source.py``.
 """
@@ -13,16 +13,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.common.types import Types
-from millstream.connectors.file_format import MalformedPolicy
-from millstream.connectors.source import SourceBatch
+from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.contracts.source import SourceBatch
 from millstream.errors import MalformedRecordError
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.common.serialization import DeserializationSchema
-    from millstream.common.typeinfo import TypeInformation
+    from millstream.contracts.serialization import DeserializationSchema
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["KafkaRecord", "KafkaRecordDeserializationSchema", "decode"]
 

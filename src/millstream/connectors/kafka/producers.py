@@ -26,6 +26,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.files.pending_files import uid_hash
 from millstream.connectors.kafka.client import (
     client_configuration,
     require_accepted,
@@ -43,14 +44,13 @@ from millstream.connectors.kafka.transactions import (
     PreparedTransaction,
     TransactionControl,
 )
-from millstream.connectors.pending_files import uid_hash
 from millstream.errors import ConfigurationError, MillstreamError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from millstream.connectors.kafka.client_log import ClientLog
-    from millstream.connectors.sink import WriterContext
+    from millstream.contracts.sink import WriterContext
 
 __all__ = [
     "PooledProducer",

@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors.file_format import BATCH_SIZE
+from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.connectors.kafka.client import (
     TIMEOUT,
     client_configuration,

@@ -6,7 +6,7 @@ size is.
 
 What it is not: a decision on restarts; ``PermanentSinkError`` leads to one.
 
-Read next: ``connectors/kafka/producers.py``, ``checkpoint/restart.py``.
+Read next: ``connectors/kafka/producers.py``, ``execution/restart.py``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What it is: PyFlink's ``KafkaRecordSerializationSchema``, a whole batch at a time where the schema
 can.
 
-What it is not: the formats (``connectors/message_formats.py``), or the sending.
+What it is not: the formats (``connectors/formats/message_formats.py``), or the sending.
 
 Read next: ``connectors/kafka/sink.py``.
 """
@@ -13,15 +13,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from millstream.common.composite_types import RowTypeInfo
-from millstream.common.row import Row
-from millstream.common.serialization import SerializationSchema
+from millstream.contracts.serialization import SerializationSchema
 from millstream.errors import ConfigurationError, PermanentSinkError
+from millstream.types.composite_types import RowTypeInfo
+from millstream.types.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
 
 __all__ = [
     "KafkaRecordSerializationSchema",

@@ -32,17 +32,17 @@ from millstream.connectors.kafka.refusals import refused
 from millstream.connectors.kafka.security import python_client_options
 from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionControl
 from millstream.connectors.outage import require_outlives
-from millstream.connectors.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
+from millstream.contracts.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
 from millstream.crash_points import crash_point
 from millstream.errors import ConfigurationError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from millstream.common.configuration import Configuration
+    from millstream.configuration.configuration import Configuration
     from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
-    from millstream.connectors.sink import Committable, WriterContext
-    from millstream.runtime.batch import Batch
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import Committable, WriterContext
 
 __all__ = ["KafkaSink", "KafkaSinkBuilder"]
 

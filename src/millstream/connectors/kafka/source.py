@@ -16,7 +16,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors.file_format import MalformedPolicy
+from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.connectors.kafka.client import (
     KafkaCluster,
     KafkaTopicPartition,
@@ -29,16 +29,16 @@ from millstream.connectors.kafka.deserialization import (
 from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
 from millstream.connectors.kafka.properties import shown
 from millstream.connectors.kafka.reader import check_properties, read_range
-from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from millstream.common.serialization import DeserializationSchema
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.source import KnownSplits
+    from millstream.contracts.serialization import DeserializationSchema
+    from millstream.contracts.source import KnownSplits
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["KafkaSource", "KafkaSourceBuilder"]
 

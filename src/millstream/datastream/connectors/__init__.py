@@ -2,17 +2,17 @@
 
 What it is: names only.  What it is not: where they are written: ``millstream/connectors/``.
 
-Read next: ``connectors/files.py`` and ``connectors/file_sink.py`` of the package above.
+Read next: ``connectors/files/source.py`` and ``connectors/files/sink.py`` of the package above.
 """
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from millstream.connectors.blackhole import DiscardingSink
-from millstream.connectors.collection import CollectionSource
-from millstream.connectors.print_sink import PrintSink
-from millstream.connectors.socket_source import SocketTextStreamSource
+from millstream.connectors.basic.blackhole import DiscardingSink
+from millstream.connectors.basic.collection import CollectionSource
+from millstream.connectors.basic.print_sink import PrintSink
+from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.datastream.connectors.base import (
     CheckpointCommitter,
     DeliveryGuarantee,

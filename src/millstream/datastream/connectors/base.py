@@ -2,12 +2,18 @@
 
 What it is: names only.  What it is not: where they are written.
 
-Read next: ``millstream/connectors/source.py``, ``sink.py`` and ``docs/sinks.md``.
+Read next: ``millstream/contracts/source.py``, ``sink.py`` and ``docs/sinks.md``.
 """
 
 from __future__ import annotations
 
-from millstream.connectors.sink import (
+from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
+from millstream.connectors.commit_protocols.upsert import UpsertSink
+from millstream.connectors.commit_protocols.write_ahead import (
+    CheckpointCommitter,
+    GenericWriteAheadSink,
+)
+from millstream.contracts.sink import (
     CommitRequest,
     Committable,
     Committer,
@@ -18,10 +24,7 @@ from millstream.connectors.sink import (
     SinkWriter,
     WriterContext,
 )
-from millstream.connectors.source import Boundedness, Source, SourceBatch, Split
-from millstream.connectors.two_phase_sink import SinkContext, TwoPhaseCommitSinkFunction
-from millstream.connectors.upsert_sink import UpsertSink
-from millstream.connectors.write_ahead_sink import CheckpointCommitter, GenericWriteAheadSink
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 
 __all__ = [
     "Boundedness",

@@ -2,12 +2,12 @@
 
 What it is: names only.  What it is not: where they are written.
 
-Read next: ``millstream/connectors/data_generator.py``.
+Read next: ``millstream/connectors/basic/data_generator.py``.
 """
 
 from __future__ import annotations
 
-from millstream.connectors.data_generator import (
+from millstream.connectors.basic.data_generator import (
     DataGeneratorSource,
     GeneratorFunction,
     RateLimiterStrategy,

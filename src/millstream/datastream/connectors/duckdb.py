@@ -2,11 +2,11 @@
 
 What it is: a name only.  What it is not: where it is written.
 
-Read next: ``millstream/connectors/duckdb_sink.py``.
+Read next: ``millstream/connectors/embedded/duckdb.py``.
 """
 
 from __future__ import annotations
 
-from millstream.connectors.duckdb_sink import DuckDbSink
+from millstream.connectors.embedded.duckdb import DuckDbSink
 
 __all__ = ["DuckDbSink"]

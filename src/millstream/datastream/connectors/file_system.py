@@ -2,14 +2,13 @@
 
 What it is: names only.  What it is not: where they are written.
 
-Read next: ``millstream/connectors/files.py`` and ``file_sink.py``.
+Read next: ``millstream/connectors/files/source.py`` and ``file_sink.py``.
 """
 
 from __future__ import annotations
 
-from millstream.common.serialization import Encoder
-from millstream.connectors.file_format import BulkFormat, FileFormat, StreamFormat
-from millstream.connectors.file_sink import (
+from millstream.connectors.files.file_writers import BulkWriter, BulkWriterFactory
+from millstream.connectors.files.sink import (
     BucketAssigner,
     DefaultRollingPolicy,
     FileSink,
@@ -17,13 +16,16 @@ from millstream.connectors.file_sink import (
     OutputFileConfig,
     RollingPolicy,
 )
-from millstream.connectors.file_writers import BulkWriter, BulkWriterFactory
-from millstream.connectors.files import (
+from millstream.connectors.files.source import (
     FileEnumeratorProvider,
     FileSource,
     FileSourceBuilder,
     FileSplitAssignerProvider,
 )
+from millstream.connectors.formats.file_format import BulkFormat, FileFormat
+from millstream.connectors.formats.file_format import StreamFormat as _StreamFormat
+from millstream.connectors.formats.text_format import TextLineFormat
+from millstream.contracts.serialization import Encoder
 
 __all__ = [
     "BucketAssigner",
@@ -43,3 +45,12 @@ __all__ = [
     "RollingPolicy",
     "StreamFormat",
 ]
+
+
+class StreamFormat(_StreamFormat):
+    """A format whose records follow each other in a stream of bytes."""
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> _StreamFormat:
+        """Lines of text in ``charset_name``, as records of type STRING."""
+        return TextLineFormat(charset_name)

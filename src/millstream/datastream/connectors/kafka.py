@@ -21,7 +21,7 @@ from millstream.connectors.kafka.serialization import (
 )
 from millstream.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
 from millstream.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
-from millstream.connectors.sink import DeliveryGuarantee
+from millstream.contracts.sink import DeliveryGuarantee
 
 __all__ = [
     "DeliveryGuarantee",

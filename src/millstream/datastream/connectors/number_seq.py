@@ -2,11 +2,11 @@
 
 What it is: a name only.  What it is not: where it is written.
 
-Read next: ``millstream/connectors/number_sequence.py``.
+Read next: ``millstream/connectors/basic/number_sequence.py``.
 """
 
 from __future__ import annotations
 
-from millstream.connectors.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.number_sequence import NumberSequenceSource
 
 __all__ = ["NumberSequenceSource"]

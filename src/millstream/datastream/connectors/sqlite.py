@@ -2,11 +2,11 @@
 
 What it is: a name only.  What it is not: where it is written.
 
-Read next: ``millstream/connectors/sqlite_sink.py``.
+Read next: ``millstream/connectors/embedded/sqlite.py``.
 """
 
 from __future__ import annotations
 
-from millstream.connectors.sqlite_sink import SqliteSink
+from millstream.connectors.embedded.sqlite import SqliteSink
 
 __all__ = ["SqliteSink"]

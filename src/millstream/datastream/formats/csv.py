@@ -5,9 +5,9 @@ reader is Jackson's) columns go by position: ``set_use_header`` says that there 
 passed over, ``set_strict_headers`` that it has to name the columns of the schema in their order,
 ``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it says where they are.
 
-What it is not: the readers and writers (``connectors/csv_format.py``, ``file_writers.py``).
+What it is not: the readers and writers (``connectors/formats/csv_format.py``, ``file_writers.py``).
 
-Read next: ``connectors/csv_format.py``.
+Read next: ``connectors/formats/csv_format.py``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millstream.common.types import Types
-from millstream.connectors.csv_format import CsvFormat, CsvOptions
-from millstream.connectors.csv_writer import CsvWriterFactory
-from millstream.connectors.file_format import MalformedPolicy, StreamFormat
-from millstream.connectors.message_formats import (
+from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
+from millstream.connectors.formats.csv_writer import CsvWriterFactory
+from millstream.connectors.formats.file_format import MalformedPolicy, StreamFormat
+from millstream.connectors.formats.message_formats import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
 )
 from millstream.errors import ConfigurationError
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.common.typeinfo import TypeInformation
-    from millstream.connectors.file_writers import BulkWriterFactory
+    from millstream.connectors.files.file_writers import BulkWriterFactory
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
     "CsvBulkWriter",

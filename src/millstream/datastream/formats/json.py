@@ -3,14 +3,14 @@
 What it is: ``pyflink.datastream.formats.json``, and the same for files.
 What it is not: the readers and writers.
 
-Read next: ``connectors/json_format.py``, ``connectors/message_formats.py``.
+Read next: ``connectors/formats/json_format.py``, ``connectors/formats/message_formats.py``.
 """
 
 from __future__ import annotations
 
-from millstream.connectors.file_writers import BulkWriterFactory, JsonLinesWriterFactory
-from millstream.connectors.json_format import JsonLinesFormat
-from millstream.connectors.message_formats import (
+from millstream.connectors.files.file_writers import BulkWriterFactory, JsonLinesWriterFactory
+from millstream.connectors.formats.json_format import JsonLinesFormat
+from millstream.connectors.formats.message_formats import (
     JsonRowDeserializationSchema,
     JsonRowSerializationSchema,
 )

@@ -1,21 +1,22 @@
 """Parquet in PyFlink's way.
 
 What it is: ``pyflink.datastream.formats.parquet`` without Avro.
-What it is not: the reader and the writer (``connectors/parquet_format.py``, ``file_writers.py``).
+What it is not: the reader and the writer (``connectors/formats/parquet_format.py``,
+``file_writers.py``).
 
-Read next: ``connectors/parquet_format.py``.
+Read next: ``connectors/formats/parquet_format.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.file_format import BATCH_SIZE
-from millstream.connectors.file_writers import BulkWriterFactory, ParquetWriterFactory
-from millstream.connectors.parquet_format import ParquetFormat
+from millstream.connectors.files.file_writers import BulkWriterFactory, ParquetWriterFactory
+from millstream.connectors.formats.file_format import BATCH_SIZE
+from millstream.connectors.formats.parquet_format import ParquetFormat
 
 if TYPE_CHECKING:
-    from millstream.connectors.schema import SchemaLike
+    from millstream.connectors.formats.schema import SchemaLike
 
 __all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
 

@@ -5,7 +5,7 @@ What it is: the logic that runs in tasks, between ``runtime/task.py`` and user f
 What it is not: the API (``datastream/``), which only fills the factories in.
 
 Read next: ``runtime/operators/map.py``, then ``runtime/operators/keyed_process.py`` and
-``runtime/operators/window.py``.
+``runtime/operators/windows/aligned.py``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from millstream.runtime.operators.process import ProcessFactory
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.tagged_inputs import TaggedInputsFactory, TaggedKeySelector
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
-from millstream.runtime.operators.window import WindowFactory
-from millstream.runtime.operators.window_partials import key_groups_of_partials
-from millstream.runtime.operators.window_specs import (
+from millstream.runtime.operators.windows.partials import key_groups_of_partials
+from millstream.runtime.operators.windows.specs import (
     AggregateSpec,
     ApplySpec,
     BuiltInSpec,
     ProcessSpec,
     ReduceSpec,
 )
+from millstream.runtime.operators.windows.window_factory import WindowFactory
 
 __all__ = [
     "AggregateSpec",

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.common.functions import Function
-from millstream.common.output_tag import OutputTag
-from millstream.runtime.batch import Batch
+from millstream.contracts.batch import Batch
+from millstream.contracts.operator import Operator, OperatorContext, OperatorSnapshot, Output
+from millstream.functions.functions import Function
 from millstream.runtime.function_context import FunctionContext
-from millstream.runtime.operator import Operator, OperatorContext, OperatorSnapshot, Output
 from millstream.runtime.user_code import private_copy, user_error
+from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.common.typeinfo import TypeInformation
     from millstream.state.keyed import KeyedState
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["Collector", "FunctionOperator", "side_type"]
 
@@ -154,7 +154,7 @@ def side_type(context: OperatorContext, tag: str) -> TypeInformation:
     """Return the type of a side output; untyped where none was declared."""
     kind = context.side_types.get(tag)
     if kind is None:
-        from millstream.common.types import Types
+        from millstream.types.types import Types
 
         kind = Types.PICKLED_BYTE_ARRAY()
     return kind

@@ -14,16 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.contracts.state_sections import FUNCTION_STATES
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.keyed_process import KeyedProcessOperator
 from millstream.runtime.operators.process import ProcessOperator
 from millstream.runtime.user_code import bound_method
-from millstream.state.sections import FUNCTION_STATES
 
 if TYPE_CHECKING:
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import Operator
-    from millstream.state.sections import StateSection
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Operator
+    from millstream.contracts.state_sections import StateSection
 
 __all__ = [
     "CoProcessFactory",

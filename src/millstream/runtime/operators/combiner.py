@@ -8,7 +8,7 @@ What it is not: needed for the result.  The window operator takes records as wel
 Batches are gathered and grouped together.  Gathering never changes what is late: the partials of
 a window leave before the watermark that makes the window fire, and all leave at the epoch's end.
 
-Read next: ``runtime/operators/builtin_window.py``.
+Read next: ``runtime/operators/windows/columnar.py``.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.common.typeinfo import from_arrow_schema
-from millstream.runtime.aggregates import Aggregates, named_aggregates
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.runtime.operator import Operator, OperatorSnapshot
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.contracts.operator import Operator, OperatorSnapshot
+from millstream.runtime.columnar.aggregates import Aggregates, named_aggregates
 from millstream.runtime.operators.keyed import KeyExtractor
-from millstream.runtime.operators.window import check_timestamps
-from millstream.runtime.operators.window_partials import FLUSH, Partials, concatenated
-from millstream.runtime.panes import Panes
+from millstream.runtime.operators.windows.late import check_timestamps
+from millstream.runtime.operators.windows.panes import Panes
+from millstream.runtime.operators.windows.partials import FLUSH, Partials, concatenated
+from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
-    from millstream.runtime.operator import EpochContext
-    from millstream.runtime.windows import FixedEventTimeWindows
+    from millstream.contracts.operator import EpochContext
+    from millstream.functions.windows import FixedEventTimeWindows
 
 __all__ = ["CombinerFactory", "CombinerOperator"]
 

@@ -4,7 +4,7 @@ What it is: as in Flink, ``sum``, ``min`` and ``max`` keep the other fields of t
 ``min_by`` and ``max_by`` keep the whole record that holds the extreme, the earlier of equals.
 Records may be Rows, tuples, lists, dicts, dataclasses or plain scalars (field 0).
 
-What it is not: the vectorised aggregates of windows (``runtime/aggregates.py``).
+What it is not: the vectorised aggregates of windows (``runtime/columnar/aggregates.py``).
 
 Read next: ``runtime/operators/keyed_reduce.py``.
 """
@@ -15,8 +15,8 @@ import copy
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.common.functions import ReduceFunction
 from millstream.errors import ProgramError, with_article
+from millstream.functions.functions import ReduceFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, index_reached, user_error
 
 if TYPE_CHECKING:
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import Operator
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Operator
 
 __all__ = ["FilterFactory", "FilterOperator"]
 

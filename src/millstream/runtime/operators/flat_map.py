@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millstream.common.row import Row
-from millstream.runtime.batch import Batch
+from millstream.contracts.batch import Batch
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
+from millstream.types.row import Row
 
 if TYPE_CHECKING:
-    from millstream.runtime.operator import Operator
+    from millstream.contracts.operator import Operator
 
 __all__ = ["FlatMapFactory", "FlatMapOperator"]
 

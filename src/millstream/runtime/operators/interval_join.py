@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
 import numpy as np
 
-from millstream.common.co_functions import ProcessJoinFunction
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.contracts.state_sections import FUNCTION_STATES, StateSection
 from millstream.errors import ProgramError
-from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.functions.co_functions import ProcessJoinFunction
+from millstream.functions.descriptors import MapStateDescriptor
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, KeyExtractor
 from millstream.runtime.user_code import bound_method, user_error
-from millstream.state.descriptors import MapStateDescriptor
 from millstream.state.key_codec import cache_key
-from millstream.state.sections import FUNCTION_STATES, StateSection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import EpochContext, Operator
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import EpochContext, Operator
     from millstream.state.key_codec import CacheKey
     from millstream.state.map_state import KeyedMapState
 

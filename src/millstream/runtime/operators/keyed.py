@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.common.field_access import column_of, field_of
+from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import StateError
-from millstream.runtime.batch import MAX_TIMESTAMP
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, keys_of, private_copy
 from millstream.state.key_groups import key_group_range
 from millstream.state.keyed import KeyedState
+from millstream.types.field_access import column_of, field_of
 
 if TYPE_CHECKING:
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import EpochContext, OperatorContext, OperatorSnapshot
-    from millstream.state.store import KeyValueStore
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.operator import EpochContext, OperatorContext, OperatorSnapshot
 
 __all__ = ["PLAIN_KEY_TYPES", "KeyExtractor", "KeyedOperator", "store_of"]
 

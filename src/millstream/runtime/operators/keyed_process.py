@@ -4,7 +4,7 @@ What it is: the loop that everything user-written on keyed streams runs in.  Per
 are taken and their state is read in one go; per record only the current key and the timestamp
 are set on one reused context.
 
-What it is not: aware of what the state is; handles are ``state/handles.py``.
+What it is not: aware of what the state is; handles are ``functions/handles.py``.
 
 Read next: ``state/keyed.py``.
 """
@@ -14,23 +14,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millstream.common.functions import KeyedProcessFunction, TimeDomain, TimerService
-from millstream.common.output_tag import OutputTag
-from millstream.common.row import Row
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.functions.functions import KeyedProcessFunction, TimeDomain, TimerService
 from millstream.runtime.function_context import KeyedTimerService
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
 from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
-from millstream.state.sections import FUNCTION_STATES
+from millstream.types.output_tag import OutputTag
+from millstream.types.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import EpochContext, Operator
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import EpochContext, Operator
+    from millstream.contracts.state_sections import StateSection
     from millstream.state.keyed import KeyedState
-    from millstream.state.sections import StateSection
 
 __all__ = ["KeyedProcessFactory", "KeyedProcessOperator"]
 

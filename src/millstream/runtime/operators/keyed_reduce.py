@@ -4,7 +4,7 @@ What it is: one value per key, folded with each new record.  In STREAMING mode e
 the value so far; in BATCH mode each key emits its final value once, at the end, as in Flink: the
 operator then keeps a timer at the end of time per key.
 
-What it is not: windowed.  ``runtime/operators/window.py`` is.
+What it is not: windowed.  ``runtime/operators/windows/aligned.py`` is.
 
 Read next: ``runtime/operators/field_aggregation.py``.
 """
@@ -15,16 +15,16 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from millstream.common.row import Row, row_class
-from millstream.runtime.batch import MAX_TIMESTAMP, Batch
+from millstream.contracts.batch import MAX_TIMESTAMP, Batch
+from millstream.contracts.state_sections import StateSection
+from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.runtime.operators.field_aggregation import FieldAggregation
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator
 from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
-from millstream.state.descriptors import ValueStateDescriptor
-from millstream.state.sections import StateSection
+from millstream.types.row import Row, row_class
 
 if TYPE_CHECKING:
-    from millstream.runtime.operator import Operator
+    from millstream.contracts.operator import Operator
 
 __all__ = ["KeyedAggregateFactory", "KeyedReduceFactory", "KeyedReduceOperator"]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.contracts.batch import Batch
 from millstream.errors import ProgramError
-from millstream.runtime.batch import Batch
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, index_reached, user_error
 
 if TYPE_CHECKING:
-    from millstream.runtime.operator import Operator
+    from millstream.contracts.operator import Operator
 
 __all__ = ["MapFactory", "MapOperator"]
 

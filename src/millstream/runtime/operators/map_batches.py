@@ -6,7 +6,7 @@ making Python objects of its records.
 What it is not: aware of where batches begin and end: their size may change from run to run, so
 the function must give the same records however the stream is cut.
 
-Read next: ``runtime/batch.py``.
+Read next: ``contracts/batch.py``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from millstream.contracts.batch import Batch
 from millstream.errors import TypeMismatchError
-from millstream.runtime.batch import Batch
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, user_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.runtime.operator import Operator
+    from millstream.contracts.operator import Operator
 
 __all__ = ["MapBatchesFactory", "MapBatchesOperator"]
 
@@ -84,7 +84,7 @@ class MapBatchesOperator(FunctionOperator):
         declared = self.context.output_type
         schema = declared.arrow_schema
         if schema is None:
-            from millstream.common.typeinfo import from_arrow_schema
+            from millstream.types.typeinfo import from_arrow_schema
 
             found = from_arrow_schema(result.schema, result.schema.names)
             return Batch(found, arrow=result, timestamps=timestamps)

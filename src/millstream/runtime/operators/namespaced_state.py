@@ -7,17 +7,18 @@ What it is not: state per key alone (``state/value_state.py``).
 
 Layout: ``K`` entries with the namespace behind the key; the value is pickled.
 
-Read next: ``runtime/operators/window_state.py``, ``runtime/operators/trigger_context.py``.
+Read next: ``runtime/operators/windows/window_state.py``,
+``runtime/operators/windows/trigger_context.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from millstream.common.functions import KeyedStateStore
 from millstream.errors import ProgramError
-from millstream.runtime.operators.window_state import handle_of
-from millstream.state.descriptors import StateDescriptor
+from millstream.functions.descriptors import StateDescriptor
+from millstream.functions.functions import KeyedStateStore
+from millstream.runtime.operators.windows.window_state import handle_of
 from millstream.state.key_codec import CacheKey
 from millstream.state.serializers import dumps, loads
 from millstream.state.typed_state import hold_to_types
@@ -25,14 +26,14 @@ from millstream.state.typed_state import hold_to_types
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from millstream.state.descriptors import (
+    from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
         ReducingStateDescriptor,
         ValueStateDescriptor,
     )
-    from millstream.state.handles import State
+    from millstream.functions.handles import State
     from millstream.state.keyed import KeyedState
 
 __all__ = ["ABSENT", "NamespacedStates", "NamespacedValues", "Slot"]

@@ -13,17 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millstream.common.functions import ProcessFunction, TimerService
-from millstream.common.output_tag import OutputTag
-from millstream.common.row import Row
-from millstream.runtime.batch import MIN_TIMESTAMP
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.functions.functions import ProcessFunction, TimerService
 from millstream.runtime.function_context import Clock
 from millstream.runtime.operators.base import Collector, FunctionOperator
 from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
+from millstream.types.output_tag import OutputTag
+from millstream.types.row import Row
 
 if TYPE_CHECKING:
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import EpochContext, Operator
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import EpochContext, Operator
 
 __all__ = ["ProcessFactory", "ProcessOperator"]
 

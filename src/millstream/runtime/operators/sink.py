@@ -6,7 +6,7 @@ at the epoch's end; its committables go into the vote.
 What it is not: the commit, which happens in the driver after the manifest is published
 (``checkpoint/coordinator.py``).
 
-Read next: ``connectors/sink.py``.
+Read next: ``contracts/sink.py``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.connectors.refusals import sink_error
-from millstream.connectors.sink import WriterContext
+from millstream.contracts.operator import Operator, OperatorSnapshot
+from millstream.contracts.sink import WriterContext
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SinkError, TypeMismatchError
-from millstream.runtime.operator import Operator, OperatorSnapshot
 from millstream.runtime.user_code import private_copy, user_line
 
 if TYPE_CHECKING:
-    from millstream.connectors.sink import Sink, SinkWriter
-    from millstream.runtime.batch import Batch
-    from millstream.runtime.operator import EpochContext
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import EpochContext
+    from millstream.contracts.sink import Sink, SinkWriter
 
 __all__ = ["SinkFactory", "SinkOperator"]
 

@@ -15,23 +15,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.common.tagged_union import TaggedUnion
-from millstream.common.types import Types
-from millstream.runtime.batch import Batch
-from millstream.runtime.operator import Operator, sections_of
+from millstream.contracts.batch import Batch
+from millstream.contracts.operator import Operator, sections_of
 from millstream.runtime.user_code import bound_method
+from millstream.types.tagged_union import TaggedUnion
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.runtime.operator import (
+    from millstream.contracts.operator import (
         EpochContext,
         OperatorContext,
         OperatorFactory,
         OperatorSnapshot,
         Output,
     )
-    from millstream.state.sections import StateSection
+    from millstream.contracts.state_sections import StateSection
 
 __all__ = ["TaggedInputsFactory", "TaggedInputsOperator", "TaggedKeySelector"]
 

@@ -14,7 +14,7 @@ made, nothing is idle, and only the timestamp assigner is used.
 After a change of parallelism every subtask in mid-stream goes on with the generator that was
 furthest behind: it may be late, never early.
 
-Read next: ``common/watermark_strategy.py``.
+Read next: ``functions/watermark_strategy.py``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict, 
 
 import numpy as np
 
-from millstream.common import options
-from millstream.common.watermark_strategy import TimeOrigin
-from millstream.runtime.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.runtime.operator import Operator, OperatorSnapshot
+from millstream.configuration import options
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.contracts.operator import Operator, OperatorSnapshot
+from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.runtime.user_code import NO_RECORD, user_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
-    from millstream.runtime.operator import EpochContext, OperatorContext, Output
+    from millstream.contracts.operator import EpochContext, OperatorContext, Output
+    from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkStrategy
 
 __all__ = ["TimestampsWatermarksFactory", "TimestampsWatermarksOperator"]
 

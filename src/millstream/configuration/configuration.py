@@ -1,0 +1,409 @@
+"""Configuration: options by key, checked when they are set.
+
+What it is: PyFlink's ``Configuration`` with Flink's keys, read from a file or set one by one.  An
+unknown key and a value that makes no sense are errors where they are set, so that a mistake is
+found before a job starts.
+
+What it is not: Spark's configuration, which stays with the Spark session.
+
+Read next: ``configuration/options.py``, the list of all keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from millstream.configuration.options import (
+    ALL_OPTIONS,
+    ConfigOption,
+    parse_boolean,
+    parse_float,
+    parse_integer,
+    parse_string,
+)
+from millstream.errors import ConfigurationError, with_article
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = ["CONFIGURATION_VARIABLE", "Configuration"]
+
+T = TypeVar("T")
+
+#: An environment variable with JSON (key -> value as text): how ``millstream run`` hands options to
+#: the program that it runs.
+CONFIGURATION_VARIABLE: Final = "MILLSTREAM_CONFIGURATION"
+
+#: For the user's own entries, and Spark's.
+_FREE_PREFIXES: Final = ("user.", "spark.")
+
+#: Flink's options about its own machinery, which a PyFlink program may set.  Accepted without
+#: effect.
+_FLINK_PREFIXES: Final = (
+    "akka.",
+    "blob.",
+    "classloader.",
+    "cluster.",
+    "env.",
+    "execution.attached",
+    "execution.batch.",
+    "execution.buffer-timeout",
+    "execution.checkpointing.aligned-checkpoint-timeout",
+    "execution.checkpointing.externalized-checkpoint-retention",
+    "execution.checkpointing.incremental",
+    "execution.checkpointing.max-concurrent-checkpoints",
+    "execution.checkpointing.savepoint-dir",
+    "execution.checkpointing.storage",
+    "execution.checkpointing.tolerable-failed-checkpoints",
+    "execution.checkpointing.unaligned",
+    "execution.shutdown-on-attached-exit",
+    "execution.target",
+    "heartbeat.",
+    "high-availability",
+    "io.tmp.dirs",
+    "jobmanager.",
+    "jobstore.",
+    "kubernetes.",
+    "metrics.",
+    "network.",
+    "pekko.",
+    "pipeline.auto-generate-uids",
+    "pipeline.cached-files",
+    "pipeline.classpaths",
+    "pipeline.closure-cleaner-level",
+    "pipeline.force-avro",
+    "pipeline.force-kryo",
+    "pipeline.generic-types",
+    "pipeline.global-job-parameters",
+    "pipeline.jars",
+    "pipeline.object-reuse",
+    "pipeline.serialization-config",
+    "pipeline.vertex-description-mode",
+    "python.",
+    "rest.",
+    "security.",
+    "slot.",
+    "state.backend.incremental",
+    "state.backend.local-recovery",
+    "state.backend.rocksdb.",
+    "state.checkpoint-storage",
+    "state.savepoints.dir",
+    "state.storage.fs.",
+    "table.",
+    "taskmanager.",
+    "web.",
+    "yarn.",
+)
+
+
+class Configuration:
+    """Options by key.
+
+    Keys of the user's own start with ``user.``; keys that start with ``spark.`` are for Spark.
+    """
+
+    def __init__(self, other: Configuration | Mapping[str, object] | None = None) -> None:
+        """Take over the entries of another configuration or of a dict.
+
+        Raises:
+            ConfigurationError: a key of the dict is unknown or its value makes no sense.
+        """
+        self._entries: dict[str, object] = {}
+        if isinstance(other, Configuration):
+            other.add_all_to_dict(self._entries)
+        elif other is not None:
+            for key, value in other.items():
+                self._put(key, value)
+
+    @staticmethod
+    def from_file(path: str | os.PathLike[str]) -> Configuration:
+        """Read a YAML file (nested or with dotted keys) or a properties file.
+
+        Args:
+            path: a file whose name ends in ``.yaml``, ``.yml``, ``.json``, ``.properties`` or
+                ``.conf``.
+
+        Raises:
+            ConfigurationError: it cannot be read or parsed, a key is unknown, or a value makes
+                no sense; names the file.
+        """
+        file = Path(path)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"the configuration file {file} cannot be read: {error}"
+            raise ConfigurationError(message) from error
+        configuration = Configuration()
+        if file.suffix in {".yaml", ".yml", ".json"}:
+            entries = _read_yaml(file, text)
+        elif file.suffix in {".properties", ".conf"}:
+            entries = _read_properties(file, text)
+        else:
+            message = f"{file} is no configuration file: its name must end in .yaml or .properties"
+            raise ConfigurationError(message)
+        for key, value in entries:
+            try:
+                configuration._put(key, value)
+            except ConfigurationError as error:
+                message = f"{file}: {error}"
+                raise ConfigurationError(message) from None
+        return configuration
+
+    @staticmethod
+    def from_environment() -> Configuration:
+        """What ``millstream run`` handed to this program; empty if it was started otherwise.
+
+        Raises:
+            ConfigurationError: the variable does not hold what it should.
+        """
+        text = os.environ.get(CONFIGURATION_VARIABLE)
+        if not text:
+            return Configuration()
+        try:
+            entries = json.loads(text)
+        except json.JSONDecodeError as error:
+            message = f"the environment variable {CONFIGURATION_VARIABLE} holds no JSON: {error}"
+            raise ConfigurationError(message) from error
+        if not isinstance(entries, dict):
+            message = f"the environment variable {CONFIGURATION_VARIABLE} holds no JSON object"
+            raise ConfigurationError(message)
+        return Configuration(entries)
+
+    def get(self, option: ConfigOption[T]) -> T:
+        """The value of an option, its default if it is not set.
+
+        Raises:
+            ConfigurationError: the value makes no sense.
+        """
+        for key in (option.key, *option.aliases):
+            if key in self._entries:
+                return option.read(self._entries[key])
+        return option.default
+
+    def set(self, option: ConfigOption[T], value: T) -> Configuration:
+        """Set an option.
+
+        Raises:
+            ConfigurationError: the value makes no sense.
+        """
+        self._put(option.key, value)
+        return self
+
+    def get_string(self, key: str, default_value: str) -> str:
+        """The value of a key as text."""
+        return self._read(key, parse_string, default_value)
+
+    def set_string(self, key: str, value: str) -> Configuration:
+        """Set a key.
+
+        Raises:
+            ConfigurationError: the key is unknown or the value makes no sense.
+        """
+        return self._put(key, value)
+
+    def get_integer(self, key: str, default_value: int) -> int:
+        """The value of a key as an integer.
+
+        Raises:
+            ConfigurationError: it is none.
+        """
+        return self._read(key, parse_integer, default_value)
+
+    def set_integer(self, key: str, value: int) -> Configuration:
+        """Set a key; errors as ``set_string``."""
+        return self._put(key, value)
+
+    def get_boolean(self, key: str, default_value: bool) -> bool:  # noqa: FBT001 - PyFlink's
+        """The value of a key as true or false.
+
+        Raises:
+            ConfigurationError: it is neither.
+        """
+        return self._read(key, parse_boolean, default_value)
+
+    def set_boolean(self, key: str, value: bool) -> Configuration:  # noqa: FBT001 - PyFlink's
+        """Set a key; errors as ``set_string``."""
+        return self._put(key, value)
+
+    def get_float(self, key: str, default_value: float) -> float:
+        """The value of a key as a number.
+
+        Raises:
+            ConfigurationError: it is none.
+        """
+        return self._read(key, parse_float, float(default_value))
+
+    def set_float(self, key: str, value: float) -> Configuration:
+        """Set a key; errors as ``set_string``."""
+        return self._put(key, value)
+
+    def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
+        """The bytes of a key."""
+        value = self._entries.get(key, default_value)
+        return (
+            bytearray(value)
+            if isinstance(value, bytes | bytearray)
+            else bytearray(parse_string(value).encode())
+        )
+
+    def set_bytearray(self, key: str, value: bytearray) -> Configuration:
+        """Set a key; errors as ``set_string``."""
+        return self._put(key, bytearray(value))
+
+    def key_set(self) -> builtins.set[str]:
+        """The keys that are set."""
+        return set(self._entries)
+
+    def contains_key(self, key: str) -> bool:
+        """Whether the key, or one that means the same, is set."""
+        return self._find(key) is not None
+
+    def contains(self, option: ConfigOption[Any]) -> bool:
+        """Whether the option is set."""
+        return self.contains_key(option.key)
+
+    def remove_config(self, key: str) -> bool:
+        """Remove a key and those that mean the same; whether any was there."""
+        present = [name for name in _synonyms(key) if name in self._entries]
+        for name in present:
+            del self._entries[name]
+        return bool(present)
+
+    def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
+        """Take over all entries of another configuration, their keys behind a prefix."""
+        for key, value in other._entries.items():
+            self._put((prefix or "") + key, value)
+        return self
+
+    def add_all_to_dict(self, target_dict: dict[str, object]) -> None:
+        """Add all entries to a dict, as they were set."""
+        target_dict.update(self._entries)
+
+    def to_dict(self) -> dict[str, str]:
+        """All entries as text."""
+        return {key: _to_text(value) for key, value in self._entries.items()}
+
+    def clone(self) -> Configuration:
+        """A copy."""
+        return Configuration(self)
+
+    def _find(self, key: str) -> str | None:
+        return next((name for name in _synonyms(key) if name in self._entries), None)
+
+    def _read(self, key: str, parse: Callable[[object], T], default: T) -> T:
+        name = self._find(key)
+        if name is None:
+            return default
+        return ConfigOption(name, parse, default, "").read(self._entries[name])
+
+    def _put(self, key: str, value: object) -> Configuration:
+        option = ALL_OPTIONS.get(key)
+        if option is not None:
+            parsed = option.read(value)
+            if option.choices:
+                value = parsed  # in the form that readers compare with
+            # A later setting under another name of the option must win.
+            self.remove_config(key)
+        elif not key.startswith((*_FREE_PREFIXES, *_FLINK_PREFIXES)):
+            raise ConfigurationError(_unknown(key))
+        self._entries[key] = value
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Configuration:
+        """A copy."""
+        return self.clone()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same entries, compared as text."""
+        return isinstance(other, Configuration) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        """Equal configurations have equal hashes."""
+        return hash(frozenset(self.to_dict().items()))
+
+    def __str__(self) -> str:
+        """``{k1=v1, k2=1}``."""
+        return "{" + ", ".join(f"{key}={value}" for key, value in self.to_dict().items()) + "}"
+
+    def __repr__(self) -> str:
+        """``Configuration({k1=v1, k2=1})``."""
+        return f"Configuration({self})"
+
+
+def _synonyms(key: str) -> tuple[str, ...]:
+    """The key and all others that mean the same."""
+    option = ALL_OPTIONS.get(key)
+    return (key,) if option is None else (option.key, *option.aliases)
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key, ALL_OPTIONS, n=3, cutoff=0.6)
+    if not near:
+        last = key.rsplit(".", 1)[-1]
+        near = [name for name in ALL_OPTIONS if name.rsplit(".", 1)[-1] == last][:3]
+    if near:
+        return f"unknown option {key!r}; did you mean {' or '.join(map(repr, near))}?"
+    return (
+        f"unknown option {key!r}; millstream.configuration.options lists all; let keys of your "
+        "own start with 'user.'"
+    )
+
+
+def _to_text(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode("ascii")
+    return parse_string(value)
+
+
+def _read_yaml(file: Path, text: str) -> list[tuple[str, object]]:
+    import yaml  # only needed for files
+
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        message = f"{file} is no valid YAML: {error}"
+        raise ConfigurationError(message) from error
+    if content is None:
+        return []
+    if not isinstance(content, dict):
+        message = f"{file} must hold keys and values, not {with_article(type(content).__name__)}"
+        raise ConfigurationError(message)
+    return list(_flatten(file, content, ""))
+
+
+def _flatten(
+    file: Path, content: Mapping[object, object], prefix: str
+) -> Iterator[tuple[str, object]]:
+    for name, value in content.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _flatten(file, value, key + ".")
+        elif isinstance(value, list):
+            yield key, ";".join(map(parse_string, value))
+        elif value is None:
+            message = f"{file}: {key} has no value"
+            raise ConfigurationError(message)
+        else:
+            yield key, value
+
+
+def _read_properties(file: Path, text: str) -> list[tuple[str, object]]:
+    entries: list[tuple[str, object]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", "!")):
+            continue
+        key, separator, value = stripped.partition("=")
+        if not separator:
+            key, separator, value = stripped.partition(": ")
+        if not separator:
+            message = f"{file}:{number}: expected 'key = value', found {stripped!r}"
+            raise ConfigurationError(message)
+        entries.append((key.strip(), value.strip()))
+    return entries

@@ -1,0 +1,441 @@
+"""Options: every configuration key that Millstream knows, with type, default and meaning.
+
+What it is: ``ConfigOption`` and one constant per key.  Keys are Flink's where the meaning is the
+same, else they start with ``millstream.``.  Lengths of time are read as integer milliseconds.
+
+What it is not: where values are kept: ``configuration/configuration.py``.
+
+Read next: ``configuration/configuration.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from millstream.errors import ConfigurationError
+from millstream.types.time import Duration, milliseconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "ALL_OPTIONS",
+    "ConfigOption",
+    "parse_boolean",
+    "parse_duration",
+    "parse_float",
+    "parse_integer",
+    "parse_string",
+]
+
+T = TypeVar("T")
+
+#: Flink's units of time.
+_UNITS: Final[dict[str, float]] = {
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-6),
+    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-3),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+_DURATION: Final = re.compile(r"\s*([+-]?\d+)\s*([a-zµ]*)\s*")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+def parse_string(value: object) -> str:
+    """The value as text; booleans as ``true`` and ``false``, enums by name."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Duration | dt.timedelta):
+        return f"{milliseconds_of(value)} ms"
+    return str(value)
+
+
+def parse_integer(value: object) -> int:
+    """An integer.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, float | bool) and not (isinstance(value, float) and value.is_integer()):
+        message = "must be a whole number"
+        raise ValueError(message)
+    try:
+        return int(parse_string(value)) if not isinstance(value, float) else int(value)
+    except ValueError:
+        message = "must be a whole number"
+        raise ValueError(message) from None
+
+
+def parse_float(value: object) -> float:
+    """A number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return float(parse_string(value))
+    except ValueError:
+        message = "must be a number"
+        raise ValueError(message) from None
+
+
+def parse_boolean(value: object) -> bool:
+    """True or false, in any case.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        return _BOOLEANS[parse_string(value).strip().lower()]
+    except KeyError:
+        message = "must be true or false"
+        raise ValueError(message) from None
+
+
+def parse_duration(value: object) -> int:
+    """A length of time in milliseconds.
+
+    Args:
+        value: a Duration, a timedelta, milliseconds (int), or text such as "10 s", "200 ms",
+            "1 min", "2 h", "1 d"; text without a unit is milliseconds.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = _DURATION.fullmatch(parse_string(value).lower())
+    if match is None or match[2] not in _UNITS:
+        message = "must be a length of time such as '10 s', '200 ms', '1 min', or milliseconds"
+        raise ValueError(message)
+    return int(int(match[1]) * _UNITS[match[2]])
+
+
+@dataclass(frozen=True)
+class ConfigOption(Generic[T]):
+    """A configuration key with its type and default."""
+
+    key: str
+    #: Makes the value from what was set; raises ValueError saying what it must be.
+    parse: Callable[[object], T]
+    default: T
+    description: str
+    #: Older or shorter keys that mean the same.
+    aliases: tuple[str, ...] = ()
+    #: Permitted values, if they are few.
+    choices: tuple[T, ...] = ()
+    minimum: float | None = None
+
+    def read(self, value: object) -> T:
+        """The typed value of what was set.
+
+        Raises:
+            ConfigurationError: it makes no sense; names key, value and what it must be.
+        """
+        try:
+            parsed = self.parse(value)
+        except ValueError as error:
+            message = f"{self.key} is {value!r}; it {error}"
+            raise ConfigurationError(message) from None
+        if self.choices and parsed not in self.choices:
+            message = (
+                f"{self.key} is {value!r}; it must be one of {', '.join(map(str, self.choices))}"
+            )
+            raise ConfigurationError(message)
+        if self.minimum is not None and isinstance(parsed, int | float) and parsed < self.minimum:
+            message = f"{self.key} is {value!r}; it must be at least {self.minimum:g}"
+            raise ConfigurationError(message)
+        return parsed
+
+
+def _lower(value: object) -> str:
+    return parse_string(value).strip().lower()
+
+
+def _upper(value: object) -> str:
+    return parse_string(value).strip().upper().replace("-", "_")
+
+
+def _attempts(value: object) -> str:
+    text = _lower(value)
+    if text != "infinite" and not text.isdigit():
+        message = "must be a whole number or 'infinite'"
+        raise ValueError(message)
+    return text
+
+
+def _duration_if_any(value: object) -> int | None:
+    return None if value is None or value == "" else parse_duration(value)
+
+
+CHECKPOINTING_INTERVAL: Final = ConfigOption(
+    "execution.checkpointing.interval",
+    parse_duration,
+    0,
+    "shortest time between two checkpoints (epochs); 0: as often as possible",
+    minimum=0,
+)
+CHECKPOINTS_DIRECTORY: Final = ConfigOption(
+    "execution.checkpointing.dir",
+    parse_string,
+    "",
+    "where checkpoints are kept; without it the job keeps them in a temporary directory and "
+    "cannot be recovered by another run",
+    aliases=("state.checkpoints.dir",),
+)
+CHECKPOINTING_MODE: Final = ConfigOption(
+    "execution.checkpointing.mode",
+    _upper,
+    "EXACTLY_ONCE",
+    "guarantee for state and sinks; NONE: at most once, without state after a failure",
+    choices=("EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"),
+)
+NUM_RETAINED: Final = ConfigOption(
+    "execution.checkpointing.num-retained",
+    parse_integer,
+    2,
+    "how many checkpoints are kept",
+    aliases=("state.checkpoints.num-retained",),
+    minimum=1,
+)
+CHECKPOINTING_TIMEOUT: Final = ConfigOption(
+    "execution.checkpointing.timeout",
+    parse_duration,
+    600_000,
+    "longest time that the tasks of an epoch may take; it is given up then, and the restart "
+    "strategy decides whether it runs again",
+    minimum=1,
+)
+CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
+    "execution.checkpointing.min-pause",
+    parse_duration,
+    0,
+    "shortest time between the end of a checkpoint and the next one",
+    minimum=0,
+)
+COMMIT_RETRY_INITIAL: Final = ConfigOption(
+    "millstream.commit-retry.initial-backoff",
+    parse_duration,
+    100,
+    "wait before the second try of a sink's commit that failed; doubled before each further one",
+    minimum=0,
+)
+COMMIT_RETRY_MAXIMUM: Final = ConfigOption(
+    "millstream.commit-retry.max-backoff",
+    parse_duration,
+    10_000,
+    "longest wait between two tries of a commit",
+    minimum=0,
+)
+COMMIT_RETRY_ATTEMPTS: Final = ConfigOption(
+    "millstream.commit-retry.attempts",
+    parse_integer,
+    6,
+    "tries of a commit before the run fails; the restart strategy then decides, and the next run "
+    "commits first of all",
+    minimum=1,
+)
+COMMIT_TIMEOUT: Final = ConfigOption(
+    "millstream.commit.timeout",
+    parse_duration,
+    600_000,
+    "longest time that one try of a sink's commit may take; a try that hangs longer fails the run, "
+    "and the next run commits first of all",
+    minimum=1,
+)
+STATE_BACKEND: Final = ConfigOption(
+    "state.backend.type",
+    _lower,
+    "rocksdb",
+    "where state lives while a task runs",
+    aliases=("state.backend",),
+    choices=("rocksdb", "hashmap"),
+)
+PARALLELISM: Final = ConfigOption(
+    "parallelism.default",
+    parse_integer,
+    0,
+    "subtasks per operator; 0: one per core of the Spark cluster",
+    minimum=0,
+)
+MAX_PARALLELISM: Final = ConfigOption(
+    "pipeline.max-parallelism",
+    parse_integer,
+    128,
+    "number of key groups; fixed for the life of a job's state",
+    minimum=1,
+)
+IGNORE_UNCLAIMED_STATE: Final = ConfigOption(
+    "execution.state-recovery.ignore-unclaimed-state",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "drop what the checkpoint holds of operators that the program does not have any more",
+    aliases=("execution.savepoint.ignore-unclaimed-state",),
+)
+JOB_NAME: Final = ConfigOption(
+    "pipeline.name", parse_string, "", "name of the job; that given to execute() wins"
+)
+AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
+    "pipeline.auto-watermark-interval",
+    _duration_if_any,
+    None,
+    "time between two periodic watermarks of a split, which are then made at the end of an epoch; "
+    "0: none; not set: behind every batch of records",
+    minimum=0,
+)
+RUNTIME_MODE: Final = ConfigOption(
+    "execution.runtime-mode",
+    _upper,
+    "STREAMING",
+    "STREAMING; BATCH, for bounded input: no watermark but the maximum at its end, final results; "
+    "AUTOMATIC: BATCH if every source is bounded",
+    choices=("STREAMING", "BATCH", "AUTOMATIC"),
+)
+RESTART_STRATEGY: Final = ConfigOption(
+    "restart-strategy.type",
+    _lower,
+    "",
+    "what happens after a failure; exponential-delay if checkpointing is on, else none",
+    aliases=("restart-strategy",),
+    choices=(
+        *("", "none", "off", "disable", "fixed-delay", "fixeddelay"),
+        *("exponential-delay", "exponentialdelay"),
+    ),
+)
+FIXED_DELAY_ATTEMPTS: Final = ConfigOption(
+    "restart-strategy.fixed-delay.attempts",
+    parse_integer,
+    1,
+    "number of restarts",
+    minimum=0,
+)
+FIXED_DELAY_DELAY: Final = ConfigOption(
+    "restart-strategy.fixed-delay.delay", parse_duration, 1000, "time before a restart", minimum=0
+)
+EXPONENTIAL_INITIAL_BACKOFF: Final = ConfigOption(
+    "restart-strategy.exponential-delay.initial-backoff",
+    parse_duration,
+    1000,
+    "time before the first restart",
+    minimum=0,
+)
+EXPONENTIAL_MAX_BACKOFF: Final = ConfigOption(
+    "restart-strategy.exponential-delay.max-backoff",
+    parse_duration,
+    60_000,
+    "longest time before a restart",
+    minimum=0,
+)
+EXPONENTIAL_MULTIPLIER: Final = ConfigOption(
+    "restart-strategy.exponential-delay.backoff-multiplier",
+    parse_float,
+    1.5,
+    "factor from one restart to the next",
+    minimum=1,
+)
+EXPONENTIAL_RESET_THRESHOLD: Final = ConfigOption(
+    "restart-strategy.exponential-delay.reset-backoff-threshold",
+    parse_duration,
+    3_600_000,
+    "time without failure after which the first delay is used again",
+    minimum=0,
+)
+EXPONENTIAL_JITTER: Final = ConfigOption(
+    "restart-strategy.exponential-delay.jitter-factor",
+    parse_float,
+    0.1,
+    "random part of a delay, 0 to 1",
+    minimum=0,
+)
+EXPONENTIAL_ATTEMPTS: Final = ConfigOption(
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+    _attempts,
+    "infinite",
+    "restarts in a row before the job fails for good",
+)
+OPERATOR_CHAINING: Final = ConfigOption(
+    "pipeline.operator-chaining.enabled",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "accepted; operators of one stage always run in one task",
+    aliases=("pipeline.operator-chaining",),
+)
+PYTHON_EXECUTABLE: Final = ConfigOption(
+    "python.executable", parse_string, "", "Python of the workers; that of the driver by default"
+)
+PYTHON_FILES: Final = ConfigOption(
+    "python.files", parse_string, "", "files shipped to the workers' Python path, with commas"
+)
+TARGET_EPOCH_DURATION: Final = ConfigOption(
+    "millstream.epoch.target-duration",
+    parse_duration,
+    1000,
+    "how long an epoch should take; what is read per epoch adapts to it",
+    minimum=1,
+)
+BATCH_SIZE: Final = ConfigOption(
+    "millstream.batch.size",
+    parse_integer,
+    16_384,
+    "most records in a batch that a source hands on; longer ones are cut",
+    minimum=1,
+)
+LOCAL_DIRECTORY: Final = ConfigOption(
+    "millstream.local-directory",
+    parse_string,
+    "",
+    "where tasks keep working state; a directory of the system's temporary one by default",
+)
+CHECKPOINT_FSYNC: Final = ConfigOption(
+    "millstream.checkpoint.fsync",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether checkpoints are forced to disk, so that they survive a crash of the machine",
+)
+CHECKPOINT_HMAC_KEY_FILE: Final = ConfigOption(
+    "millstream.checkpoint.hmac-key-file",
+    parse_string,
+    "",
+    "a file with a key that only its owner can read, on the driver and on all workers; checkpoints "
+    "are signed with it, and nothing is loaded that is not",
+)
+USER_ERROR_MAX_REPEATS: Final = ConfigOption(
+    "millstream.user-error.max-repeats",
+    parse_integer,
+    3,
+    "how often the same error of user code, or a target that refuses for good, may repeat without"
+    " progress before the job fails",
+    minimum=1,
+)
+PROGRESS: Final = ConfigOption(
+    "millstream.progress",
+    _lower,
+    "auto",
+    "progress display; auto: on a terminal",
+    choices=("auto", "on", "off"),
+)
+TICK_INTERVAL: Final = ConfigOption(
+    "millstream.tick-interval",
+    parse_duration,
+    200,
+    "time between looks at the clock when a job that needs processing time gets no data",
+    minimum=1,
+)
+SPARK_MASTER: Final = ConfigOption(
+    "millstream.spark.master", parse_string, "local[*]", "Spark master, if no session is active"
+)
+
+#: By key and by alias.
+ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
+    key: option
+    for option in list(globals().values())
+    if isinstance(option, ConfigOption)
+    for key in (option.key, *option.aliases)
+}

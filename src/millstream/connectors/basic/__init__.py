@@ -1,0 +1,1 @@
+"""Sources and sinks without a system behind them: collections, generators, sockets, print."""

@@ -1,0 +1,114 @@
+"""The collect sink: results as Python values, read back in the program that ran the job.
+
+What it is: what ``execute_and_collect`` uses: pickled values in files, exactly once by the same
+protocol as the file sink.  ``read_collected`` sees committed epochs only.
+
+What it is not: a format for other programs; use ``FileSink`` for these.
+
+Read next: ``connectors/files/pending_files.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import cloudpickle
+
+from millstream.connectors.files.pending_files import (
+    PendingFile,
+    PendingFileCommitter,
+    local_directory,
+    uid_hash,
+)
+from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
+from millstream.errors import PermanentSinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import Committable
+
+__all__ = ["CollectSink", "collected_files", "read_collected"]
+
+_NAME: Final = re.compile(r"collect-[0-9a-f]+-(\d+)-(\d+)(?:-g\d+)?\.pickle")
+
+
+class CollectSink(Sink):
+    """Keeps records in pickled files of a directory that driver and workers share."""
+
+    outlives_the_run = False
+
+    def __init__(self, directory: str | Path, *, fsync: bool = True) -> None:
+        self.directory = local_directory(str(directory))
+        self.fsync = fsync
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer for one epoch of a subtask."""
+        return _CollectWriter(self, context)
+
+    def create_committer(self) -> Committer:
+        """The committer, which renames."""
+        return PendingFileCommitter(self.directory, fsync=self.fsync)
+
+
+class _CollectWriter(SinkWriter):
+    def __init__(self, sink: CollectSink, context: WriterContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._file: PendingFile | None = None
+
+    def write(self, batch: Batch) -> None:
+        if len(batch) == 0:
+            return
+        if self._file is None:
+            context = self._context
+            name = f"collect-{uid_hash(context)}-{context.subtask}-{context.epoch}.pickle"
+            self._file = PendingFile(self._sink.directory, context, name, fsync=self._sink.fsync)
+        try:
+            self._file.stream.write(cloudpickle.dumps(batch.values, protocol=5))
+        except (TypeError, AttributeError, ValueError) as error:
+            message = f"a result cannot be pickled: {error}"
+            raise PermanentSinkError(message) from error
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        if self._file is None:
+            return []
+        committable = self._file.seal()
+        self._file.sync_directory()
+        return [committable]
+
+    def abort(self) -> None:
+        if self._file is not None:
+            self._file.discard()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.stream.close()
+
+
+def collected_files(directory: str | Path) -> list[Path]:
+    """The committed files, in order of epoch and subtask."""
+    found: list[tuple[int, int, Path]] = []
+    base = local_directory(str(directory))
+    for path in base.iterdir() if base.is_dir() else ():
+        match = _NAME.fullmatch(path.name)
+        if match is not None:
+            found.append((int(match[2]), int(match[1]), path))
+    return [path for _, _, path in sorted(found)]
+
+
+def read_collected(directory: str | Path) -> Iterator[object]:
+    """The records of all committed epochs, in order of epoch, subtask and writing."""
+    for path in collected_files(directory):
+        yield from read_collected_file(path)
+
+
+def read_collected_file(path: Path) -> Iterator[object]:
+    """The records of one committed file."""
+    with path.open("rb") as stream:
+        while stream.peek(1):
+            # Written by this job a moment ago, in a directory of the user's.
+            yield from cloudpickle.load(stream)

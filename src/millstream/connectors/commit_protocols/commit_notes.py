@@ -1,0 +1,200 @@
+"""The commit table: a database notes, with the rows themselves, which output it holds.
+
+What it is: the exactly-once mechanism of sinks whose target has transactions but cannot keep one
+open across a crash.  The rows of an epoch are staged where nobody reads them; the committer then
+moves them into the table and notes them in ``millstream_commits``, in *one* transaction.  For
+each committable it finds one of:
+
+1. Its part is noted: an earlier try went through and could not say so.  Nothing is to be done.
+2. It is not, but a later epoch of the same job and sink is, or a part of this epoch that the
+   manifest does not name: this run has been overtaken, or the checkpoint directory was put back
+   from an older copy.  SinkError: going on would repeat or lose rows.  (In mode AT_LEAST_ONCE other
+   parts of this epoch are of runs that died before they published: case 3.)
+3. Neither: the rows are not in the table.  They are inserted and noted.
+
+What can never happen: rows without their note or the note without them, for one transaction
+writes both; two committers at a time, for the transaction locks the commit table first.
+
+What it is not: about where rows are staged: ``connectors/embedded/sink.py`` keeps them in files,
+``connectors/postgres/commit_table.py`` in a table of the server.
+
+Read next: ``connectors/embedded/sink.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
+
+from millstream.contracts.sink import Committer
+from millstream.crash_points import crash_point
+from millstream.errors import PermanentSinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from millstream.contracts.sink import CommitRequest
+
+__all__ = [
+    "COMMIT_TABLE",
+    "CommitNotes",
+    "NotedCommitter",
+    "NotedEpoch",
+    "NotedPart",
+    "NotedTransaction",
+]
+
+#: In the same database as the table that is written; made when it is missing.
+COMMIT_TABLE: Final = "millstream_commits"
+
+
+class NotedPart(TypedDict):
+    """The part of a committable that the notes know; sinks add what they need."""
+
+    job: str
+    sink: str
+    #: Unique in its job and sink, for every attempt.
+    part: str
+
+
+class CommitNotes:
+    """Reads and writes the commit table within the caller's transaction.
+
+    Args:
+        execute: runs a statement with parameters and returns a cursor (DB-API).
+        numbered: the database marks parameters by $1, $2 (not by question marks).
+    """
+
+    #: Types that SQLite, DuckDB and PostgreSQL know.
+    CREATE: Final = (
+        f"CREATE TABLE IF NOT EXISTS {COMMIT_TABLE} (job TEXT NOT NULL, sink TEXT NOT NULL,"
+        " part TEXT NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (job, sink, part))"
+    )
+
+    def __init__(self, execute: Callable[..., Any], *, numbered: bool = False) -> None:
+        self._execute = execute
+        self._numbered = numbered
+
+    def read(self, job: str, sink: str) -> dict[str, int]:
+        """Part -> epoch of what is noted."""
+        query = f"SELECT part, epoch FROM {COMMIT_TABLE} WHERE job = ? AND sink = ?"  # noqa: S608
+        return dict(self._execute(self._marked(query), (job, sink)).fetchall())
+
+    def add(self, part: NotedPart, epoch: int) -> None:
+        """Note that the rows of a part are in the table."""
+        statement = f"INSERT INTO {COMMIT_TABLE} VALUES (?, ?, ?, ?)"  # noqa: S608
+        values = (part["job"], part["sink"], part["part"], epoch)
+        self._execute(self._marked(statement), values)
+
+    def forget(self, job: str, sink: str, epoch: int) -> None:
+        """Drop the notes of epochs before ``epoch``, which no run commits again."""
+        statement = f"DELETE FROM {COMMIT_TABLE} WHERE job = ? AND sink = ? AND epoch < ?"  # noqa: S608
+        self._execute(self._marked(statement), (job, sink, epoch))
+
+    def _marked(self, statement: str) -> str:
+        if not self._numbered:
+            return statement
+        numbers = itertools.count(1)
+        return re.sub(r"\?", lambda _: f"${next(numbers)}", statement)
+
+
+class NotedTransaction(Protocol):
+    """An open transaction of the target that excludes other committers."""
+
+    @property
+    def notes(self) -> CommitNotes:
+        """The commit table."""
+
+    def insert(self, part: NotedPart) -> None:
+        """Move the staged rows of a part into the table.
+
+        Raises:
+            SinkError: the staged rows are gone.
+        """
+
+
+class NotedCommitter(Committer):
+    """Inserts staged rows and notes them, in one transaction for all parts of an epoch."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Insert what is not noted yet.
+
+        Raises:
+            SinkError: the target refused the rows or cannot be reached (nothing was inserted), or
+                this run has been overtaken.
+        """
+        if not requests:
+            return
+        parts = [(as_part(request.committable), request.epoch) for request in requests]
+        crash_point("notes.transaction.before")
+        with self.transaction(parts[0][0]["sink"]) as transaction:
+            notes = transaction.notes
+            noted = NotedEpoch(notes.read(parts[0][0]["job"], parts[0][0]["sink"]), requests)
+            for part, epoch in parts:
+                if not noted.holds(part, epoch):
+                    transaction.insert(part)
+                    notes.add(part, epoch)
+            notes.forget(parts[0][0]["job"], parts[0][0]["sink"], max(e for _, e in parts))
+            crash_point("notes.commit.before")
+        crash_point("notes.commit.after")
+        self.drop([part for part, _ in parts])
+
+    @abstractmethod
+    def transaction(self, sink_uid: str) -> AbstractContextManager[NotedTransaction]:
+        """A transaction: committed at the end of the block, rolled back if that raises.
+
+        It turns the target's errors into SinkError.
+        """
+
+    def drop(self, parts: Sequence[NotedPart]) -> None:
+        """Drop what is staged outside of the transaction, after the commit."""
+
+
+class NotedEpoch:
+    """What the target holds of a job and sink, as one commit of an epoch sees it.
+
+    Args:
+        noted: what the target holds, part -> epoch.
+        requests: the commit: all parts of an epoch that the manifest names.
+    """
+
+    def __init__(self, noted: Mapping[str, int], requests: Sequence[CommitRequest]) -> None:
+        self._noted = noted
+        named = {as_part(request.committable)["part"] for request in requests}
+        #: Of what this commit does not name.
+        self._newest = max((at for name, at in noted.items() if name not in named), default=-1)
+        self._repeats = not all(request.published for request in requests)
+
+    def holds(self, part: NotedPart, epoch: int) -> bool:
+        """Whether a part is in the table already.
+
+        Raises:
+            SinkError: it is not, but output of a later epoch is, or other output of this one.
+        """
+        if part["part"] in self._noted:
+            return True
+        if self._newest > epoch or (self._newest == epoch and not self._repeats):
+            later = self._newest > epoch
+            held = f"epoch {self._newest}" if later else "other output of this epoch"
+            message = (
+                f"sink {part['sink']}: epoch {epoch} is to be committed, but the target holds"
+                f" {held} of this job: a newer run has taken over, or the checkpoint directory is"
+                " older than the target. Put back both from one copy."
+            )
+            raise PermanentSinkError(message)
+        return False
+
+
+def as_part(committable: object) -> NotedPart:
+    """The committable of a sink with a commit table.
+
+    Raises:
+        SinkError: it is none.
+    """
+    if not isinstance(committable, dict) or not {"job", "sink", "part"} <= committable.keys():
+        message = f"not a committable of a sink with a commit table: {committable!r:.200}"
+        raise PermanentSinkError(message)
+    return cast("NotedPart", committable)

@@ -1,0 +1,180 @@
+"""Staged values: an epoch's records kept in the checkpoint directory until the epoch is committed.
+
+What it is: what the write-ahead sink and the fenced upsert sink share.  A task writes the records
+of an epoch as one blob under a name of its attempt, ``sinks/<job>/<uid>/g<generation>-...``, and
+its committable names it.  The committer reads exactly what the manifest names.
+
+What it is not: a way to make anything visible; nobody but the committer reads these blobs.
+
+Read next: ``connectors/commit_protocols/write_ahead.py``,
+``connectors/commit_protocols/upsert.py``.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import time
+import uuid
+from typing import TYPE_CHECKING, TypedDict, cast
+from urllib.parse import quote
+
+from millstream.contracts.sink import SinkWriter
+from millstream.crash_points import crash_point
+from millstream.errors import PermanentSinkError, SinkError
+from millstream.types.pickling import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.sink import Committable, CommitterContext, WriterContext
+
+__all__ = [
+    "StagedPart",
+    "StagingWriter",
+    "attempt_name",
+    "drop_unnamed",
+    "read_staged",
+    "required_storage",
+    "staged_part",
+    "staging_directory",
+]
+
+
+class StagedPart(TypedDict):
+    """What one subtask staged in one epoch."""
+
+    #: In the checkpoint directory.
+    name: str
+    subtask: int
+    records: int
+    #: Milliseconds since 1970, when it was staged.
+    timestamp: int
+
+
+def required_storage(storage: CheckpointStorage | None, sink: str) -> CheckpointStorage:
+    """The storage of a context; SinkError if there is none."""
+    if storage is None:
+        message = f"{sink} keeps output in the checkpoint directory, and the context names none"
+        raise SinkError(message)
+    return storage
+
+
+def staging_directory(job_id: str, sink_uid: str) -> str:
+    """Where a sink may put what its committer shall find."""
+    return f"sinks/{quote(job_id, safe='')}/{quote(sink_uid, safe='')}"
+
+
+def attempt_name(context: WriterContext, suffix: str) -> str:
+    """A name that no other attempt uses, with the generation in front."""
+    place = f"g{context.generation}-{context.epoch:06d}-{context.subtask}"
+    attempt = quote(context.attempt, safe="")
+    name = f"{place}-{attempt}-{uuid.uuid4().hex[:12]}.{suffix}"
+    return f"{staging_directory(context.job_id, context.sink_uid)}/{name}"
+
+
+def drop_unnamed(
+    storage: CheckpointStorage,
+    directory: str,
+    suffix: str,
+    kept: set[str],
+    generation: int,
+    before: Callable[[str], None] | None = None,
+) -> None:
+    """Delete what attempts of this run and of older ones left and ``kept`` does not name.
+
+    Args:
+        storage: the checkpoint directory.
+        directory: the sink's ``staging_directory``.
+        suffix: of which kind of blobs.
+        kept: names to keep.
+        generation: that of this run.
+        before: called with each name before it is deleted.
+    """
+    lost = []
+    for name in list(storage.list_names(directory)):
+        if name.endswith(f".{suffix}") and name not in kept and _generation(name) <= generation:
+            if before is not None:
+                before(name)
+            lost.append(name)
+    if lost:
+        storage.delete(lost)
+
+
+def staged_part(committable: Committable) -> StagedPart:
+    """The committable of a sink that stages values.
+
+    Raises:
+        SinkError: it is none.
+    """
+    if not isinstance(committable, dict) or not {"name", "subtask"} <= committable.keys():
+        message = f"not a committable of a sink that stages values: {committable!r:.200}"
+        raise SinkError(message)
+    return cast("StagedPart", committable)
+
+
+def read_staged(
+    context: CommitterContext, parts: Sequence[StagedPart], epoch: int
+) -> Iterator[object]:
+    """The records of an epoch in order of subtask and writing; one blob is in memory at a time.
+
+    Raises:
+        SinkError: staged output of a published epoch is missing.
+    """
+    for part in sorted(parts, key=lambda part: part["subtask"]):
+        try:
+            content = io.BytesIO(context.storage.read(part["name"]))
+        except FileNotFoundError:
+            message = (
+                f"{context.sink}: output of epoch {epoch} is lost: {part['name']} is"
+                f" missing in {context.storage.location}; nothing but this job may delete files"
+                " there"
+            )
+            raise PermanentSinkError(message) from None
+        size = content.getbuffer().nbytes
+        while content.tell() < size:
+            yield from pickle.load(content)
+
+
+class StagingWriter(SinkWriter):
+    """Stages an epoch's values of one subtask; they are in memory until the pre-commit."""
+
+    def __init__(self, context: WriterContext, sink: str) -> None:
+        self._context = context
+        self._storage = required_storage(context.storage, sink)
+        self._chunks: list[bytes] = []
+        self._records = 0
+
+    def write(self, batch: Batch) -> None:
+        """Take records."""
+        if not len(batch):
+            return
+        try:
+            self._chunks.append(dumps(list(batch.values)))
+        except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:
+            message = f"{self._context.sink}: a result cannot be pickled: {error}"
+            raise PermanentSinkError(message) from error
+        self._records += len(batch)
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        """Write the blob."""
+        if not self._records:
+            return []
+        name = attempt_name(self._context, "values")
+        crash_point("staged.write.before")
+        self._storage.write(name, b"".join(self._chunks))
+        crash_point("staged.write.after")
+        part: StagedPart = {
+            "name": name,
+            "subtask": self._context.subtask,
+            "records": self._records,
+            "timestamp": time.time_ns() // 1_000_000,
+        }
+        return [part]
+
+
+def _generation(name: str) -> int:
+    digits = name.rpartition("/")[2].partition("-")[0].removeprefix("g")
+    return int(digits) if digits.isdigit() else 0

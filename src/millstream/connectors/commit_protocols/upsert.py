@@ -1,0 +1,162 @@
+"""UpsertSink: rows by key, written again without harm.
+
+What it is: a template for targets with an upsert (key-value stores, tables with a primary key).
+Two ways:
+
+``fenced=False`` (default)  The tasks write while the epoch runs.  Results are visible at once, and
+    an epoch that fails is run again and writes the same keys again.  **Until it has, readers see
+    values of an epoch that did not happen**, and after a failure a value may go back for a
+    moment.  If the replay makes other keys than the first run did (because it looks at the clock,
+    or at random numbers), rows of keys that only the first run made stay.
+
+``fenced=True``  The rows are staged in the checkpoint directory and written when the epoch is
+    committed, so readers see values of committed epochs only: they never go back.
+
+In both, ``upsert`` gets the epoch.  A target that stores it beside the row and refuses to replace
+a row of a later epoch is safe from an old driver or task that was thought dead.
+
+What it is not: for streams in which a key comes from several subtasks: key the stream by it.
+
+Read next: ``connectors/commit_protocols/staged_values.py``; the example is in ``docs/sinks.md``.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from millstream.connectors.commit_protocols.staged_values import (
+    StagedPart,
+    StagingWriter,
+    drop_unnamed,
+    read_staged,
+    staged_part,
+    staging_directory,
+)
+from millstream.connectors.refusals import sink_error
+from millstream.contracts.sink import Committer, CommitterContext, Sink, SinkKind, SinkWriter
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import CommitRequest, Committable, WriterContext
+
+__all__ = ["UpsertSink"]
+
+
+class UpsertSink(Sink):
+    """Writes the newest value of each key.
+
+    Args:
+        fenced: write at the commit and not before.
+        batch_size: keys per call of ``upsert``.
+    """
+
+    kind = SinkKind.IDEMPOTENT
+
+    # Of the class, for subclasses that do not call super().__init__().
+    fenced: bool = False
+    batch_size: int = 1000
+
+    def __init__(self, *, fenced: bool = False, batch_size: int = 1000) -> None:
+        if batch_size < 1:
+            message = f"batch_size is {batch_size}; it must be at least 1"
+            raise SinkError(message)
+        self.fenced = fenced
+        self.batch_size = batch_size
+
+    @abstractmethod
+    def get_key(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+        """The key of a record; hashable."""
+
+    @abstractmethod
+    def upsert(self, rows: Mapping[Any, Any], epoch: int) -> None:
+        """Insert or replace rows.
+
+        Args:
+            rows: key -> newest value.
+            epoch: to be stored beside each row, so that rows of later epochs are not replaced.
+        """
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer that upserts, or stages if the sink is fenced."""
+        if self.fenced:
+            return StagingWriter(context, type(self).__name__)
+        return _UpsertWriter(self, context.epoch)
+
+    def create_committer(self) -> Committer | None:
+        """The committer of a fenced sink."""
+        return _UpsertCommitter(copy.deepcopy(self)) if self.fenced else None
+
+
+class _UpsertWriter(SinkWriter):
+    def __init__(self, sink: UpsertSink, epoch: int) -> None:
+        self._sink = sink
+        self._epoch = epoch
+        self._rows: dict[Any, Any] = {}
+
+    def write(self, batch: Batch) -> None:
+        self.add(batch.values)
+
+    def add(self, values: Sequence[object]) -> None:
+        """Take records; write when there are enough keys."""
+        for value in values:
+            self._rows[self._sink.get_key(value)] = value
+            if len(self._rows) >= self._sink.batch_size:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        if self._rows:
+            self._sink.upsert(self._rows, self._epoch)
+            self._rows = {}
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        self.flush()
+        return []
+
+
+class _UpsertCommitter(Committer):
+    def __init__(self, sink: UpsertSink) -> None:
+        self.target = type(sink).__name__
+        self._sink = sink
+        self._context: CommitterContext | None = None
+
+    def open(self, context: CommitterContext) -> None:
+        self._context = context
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        by_epoch: dict[int, list[StagedPart]] = {}
+        for request in requests:
+            by_epoch.setdefault(request.epoch, []).append(staged_part(request.committable))
+        context = self._context
+        if context is None:
+            message = f"{type(self._sink).__name__}: open() comes before commit()"
+            raise SinkError(message)
+        for epoch in sorted(by_epoch):
+            rows = _UpsertWriter(self._sink, epoch)
+            values = read_staged(context, by_epoch[epoch], epoch)
+            try:
+                while chunk := list(islice(values, self._sink.batch_size)):
+                    rows.add(chunk)
+                rows.flush()
+            except SinkError:
+                raise
+            except Exception as error:
+                message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
+                raise sink_error(message, error) from error
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        if self._context is not None:
+            kept = {staged_part(item)["name"] for item in keep}
+            directory = staging_directory(job_id, sink_uid)
+            drop_unnamed(self._context.storage, directory, "values", kept, generation)
+
+    def close(self) -> None:
+        self._sink.close()

@@ -1,0 +1,235 @@
+"""GenericWriteAheadSink: results are kept in the checkpoint and written when it is complete.
+
+What it is: a template for targets that cannot pre-commit.  A task stages an epoch's records in the
+checkpoint directory; once the manifest is published the driver writes all of them with one call of
+``send_values``, and a ``CheckpointCommitter`` notes that the epoch was written.  For each epoch
+that is to be committed the sink finds one of:
+
+1. It is noted: an earlier try wrote it and could not say so.  Nothing is to be done.
+2. It is not noted and was never written.  It is written, then noted.
+3. It is written but not noted: the driver died in between.  It is written once more, unless the
+   note is part of the same atomic write (``atomic = True``), for then this case does not exist.
+
+So the sink is exactly-once if ``atomic`` is true, else at-least-once.
+
+What it is not: fast for large results.  They go through the checkpoint directory and the driver.
+
+Read next: ``connectors/commit_protocols/staged_values.py``; the example is in ``docs/sinks.md``.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from millstream.connectors.commit_protocols.staged_values import (
+    StagedPart,
+    StagingWriter,
+    drop_unnamed,
+    read_staged,
+    staged_part,
+    staging_directory,
+)
+from millstream.connectors.refusals import sink_error
+from millstream.contracts.sink import (
+    Committer,
+    CommitterContext,
+    DeliveryGuarantee,
+    Sink,
+    SinkKind,
+    SinkWriter,
+    WriterContext,
+)
+from millstream.crash_points import crash_point
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millstream.contracts.sink import CommitRequest, Committable
+
+__all__ = ["CheckpointCommitter", "GenericWriteAheadSink", "StoredNotes"]
+
+#: The driver writes for all subtasks at once, so Flink's subtask index is always this one.
+_SUBTASK: Final = 0
+
+
+class CheckpointCommitter(ABC):
+    """Notes which checkpoints of a sink were written.  Lives in the driver.
+
+    Contract:
+      1. ``commit_checkpoint`` is durable when it returns.  (author)
+      2. A checkpoint is committed if it, or a later one, was noted for the same job and operator.
+         (conformance suite)
+    """
+
+    #: The job and the sink's uid in it: together with the number they name a checkpoint.
+    job_id: str = ""
+    operator_id: str = ""
+
+    def set_job_id(self, job_id: str) -> None:
+        """Told before ``open``."""
+        self.job_id = job_id
+
+    def set_operator_id(self, operator_id: str) -> None:
+        """Told before ``open``."""
+        self.operator_id = operator_id
+
+    def create_resource(self) -> None:
+        """Make the place of the notes, if it is missing; called before ``open``."""
+
+    def open(self) -> None:
+        """Connect."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+    @abstractmethod
+    def commit_checkpoint(self, subtask_idx: int, checkpoint_id: int) -> None:
+        """Note a checkpoint (``subtask_idx`` is 0: the driver writes for all subtasks)."""
+
+    @abstractmethod
+    def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
+        """Whether a checkpoint, or a later one, was noted."""
+
+
+class GenericWriteAheadSink(Sink):
+    """A sink that writes an epoch in one go when it is committed.
+
+    Args:
+        committer: notes what was written; None keeps the notes in the checkpoint directory.
+    """
+
+    kind = SinkKind.WRITE_AHEAD
+    #: True: ``send_values`` writes the values and the number of the checkpoint in one atomic
+    #: write, where the CheckpointCommitter reads it; ``commit_checkpoint`` is then not called.
+    #: The write must change nothing if this number or a later one is there by then: a driver that
+    #: was thought dead may have asked the committer before, and be in the same call.
+    atomic: bool = False
+
+    def __init__(self, committer: CheckpointCommitter | None = None) -> None:
+        if self.atomic and committer is None:
+            message = (
+                f"{type(self).__name__} is atomic: it needs a CheckpointCommitter that reads the"
+                " number which send_values() wrote with the values"
+            )
+            raise SinkError(message)
+        self.committer = committer
+        exact = DeliveryGuarantee.EXACTLY_ONCE
+        self.guarantee = exact if self.atomic else DeliveryGuarantee.AT_LEAST_ONCE
+        #: Set in the driver before ``send_values`` is called.
+        self.job_id = ""
+        self.operator_id = ""
+
+    @abstractmethod
+    def send_values(self, values: Iterable[object], checkpoint_id: int, timestamp: int) -> bool:
+        """Write all records of an epoch, in the driver.
+
+        Args:
+            values: the records, in order per subtask.
+            checkpoint_id: the number of the epoch; with ``atomic`` it is to be written too, with
+                ``job_id`` and ``operator_id``, unless it or a later one is there.
+            timestamp: when they were staged, in milliseconds since 1970.
+
+        Returns:
+            False: nothing was written; it is tried again later.
+        """
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer that stages."""
+        return StagingWriter(context, type(self).__name__)
+
+    def create_committer(self) -> Committer:
+        """The committer, which calls ``send_values``."""
+        return _WriteAheadCommitter(copy.deepcopy(self))
+
+
+class _WriteAheadCommitter(Committer):
+    def __init__(self, sink: GenericWriteAheadSink) -> None:
+        self.target = type(sink).__name__
+        self._sink = sink
+        self._context: CommitterContext | None = None
+        self._notes: CheckpointCommitter | None = None
+
+    def open(self, context: CommitterContext) -> None:
+        self._context = context
+        self._sink.job_id = context.job_id
+        self._sink.operator_id = context.sink_uid
+        notes = self._sink.committer or StoredNotes(context)
+        notes.set_job_id(context.job_id)
+        notes.set_operator_id(context.sink_uid)
+        notes.create_resource()
+        notes.open()
+        self._notes = notes
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        by_epoch: dict[int, list[StagedPart]] = {}
+        for request in requests:
+            by_epoch.setdefault(request.epoch, []).append(staged_part(request.committable))
+        for epoch in sorted(by_epoch):
+            self._commit(epoch, by_epoch[epoch])
+
+    def _commit(self, epoch: int, parts: list[StagedPart]) -> None:
+        context, notes = self._context, self._notes
+        if context is None or notes is None:
+            message = f"{type(self._sink).__name__}: open() comes before commit()"
+            raise SinkError(message)
+        try:
+            if notes.is_checkpoint_committed(_SUBTASK, epoch):
+                return
+            crash_point("wal.send.before")
+            self._send(context, epoch, parts)
+            crash_point("wal.send.after")
+            if not self._sink.atomic:
+                notes.commit_checkpoint(_SUBTASK, epoch)
+            crash_point("wal.note.after")
+        except SinkError:
+            raise
+        except Exception as error:
+            message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
+            raise sink_error(message, error) from error
+
+    def _send(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
+        timestamp = max(part["timestamp"] for part in parts)
+        done = self._sink.send_values(read_staged(context, parts, epoch), epoch, timestamp)
+        if not done:
+            message = (
+                f"{context.sink}: send_values() of epoch {epoch} returned {done!r}; it"
+                " returns True when all is written, False when nothing is"
+            )
+            raise SinkError(message)
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        if self._context is not None:
+            kept = {staged_part(item)["name"] for item in keep}
+            directory = staging_directory(job_id, sink_uid)
+            drop_unnamed(self._context.storage, directory, "values", kept, generation)
+
+    def close(self) -> None:
+        if self._notes is not None:
+            self._notes.close()
+        self._sink.close()
+
+
+class StoredNotes(CheckpointCommitter):
+    """Keeps the number of the last epoch written in the checkpoint directory."""
+
+    def __init__(self, context: CommitterContext) -> None:
+        self._storage = context.storage
+        self._name = f"{staging_directory(context.job_id, context.sink_uid)}/written"
+
+    def commit_checkpoint(self, subtask_idx: int, checkpoint_id: int) -> None:
+        """Write the number."""
+        del subtask_idx
+        self._storage.write(self._name, str(checkpoint_id).encode())
+
+    def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
+        """Whether this number, or a later one, was written."""
+        del subtask_idx
+        try:
+            return checkpoint_id <= int(self._storage.read(self._name))
+        except FileNotFoundError:
+            return False

@@ -1,0 +1,1 @@
+"""Databases that live in a file: SQLite, DuckDB."""

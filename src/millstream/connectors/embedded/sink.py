@@ -1,0 +1,348 @@
+"""Sinks for databases that live in one file: rows in pending files, then one transaction.
+
+What it is: what ``SqliteSink`` and ``DuckDbSink`` share.  A task writes an epoch's rows to a
+pending Parquet file beside the database (``connectors/files/pending_files.py``) and tries them:
+they are inserted and rolled back, so that a row the table refuses fails the epoch, not the commit.
+The committer inserts the rows of all subtasks and notes them in one transaction
+(``connectors/commit_protocols/commit_notes.py``).  A reader sees an epoch whole or not at all.
+
+What it is not: for many writers at a time: an embedded database has one.  What is tried in the
+tasks waits its turn for up to ``timeout`` seconds.  A driver that is stopped within its transaction
+keeps the file's lock, which only its end takes from it: the next run fails and names the process.
+
+Read next: ``connectors/embedded/sqlite.py``, ``connectors/embedded/duckdb.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow.parquet as pq
+
+from millstream.connectors.commit_protocols.commit_notes import CommitNotes, NotedCommitter
+from millstream.connectors.commit_protocols.table_rows import (
+    REFUSED,
+    dot_advice,
+    first_refused,
+    match_columns,
+    quoted_parts,
+    record_text,
+    refuse_changes,
+    table_parts,
+)
+from millstream.connectors.files.file_locks import locked_by
+from millstream.connectors.files.file_writers import ParquetWriterFactory
+from millstream.connectors.files.pending_files import (
+    PendingFile,
+    PendingFileCommitter,
+    local_directory,
+)
+from millstream.contracts.sink import Sink, SinkWriter
+from millstream.errors import PermanentSinkError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millstream.connectors.commit_protocols.commit_notes import NotedPart
+    from millstream.connectors.files.file_writers import BulkWriter
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import Committable, Committer, WriterContext
+    from millstream.types.typeinfo import TypeInformation
+
+#: What to do when the table refuses rows that cannot be changed any more.
+_IN_THE_WAY = "Change the table, or the row in it that is in the way"
+
+__all__ = ["EmbeddedDatabase", "EmbeddedSession", "EmbeddedSink", "database_path"]
+
+
+class EmbeddedSession(ABC):
+    """A connection with an open transaction that excludes other writers."""
+
+    @abstractmethod
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Any:  # noqa: ANN401 - a DB-API cursor
+        """Run a statement."""
+
+    @abstractmethod
+    def columns(self, table: Sequence[str]) -> list[str]:
+        """The columns of a table, given the parts of its name; empty if there is none."""
+
+    @abstractmethod
+    def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:
+        """Insert rows, whose columns are in the order of ``columns``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Roll back what is not committed and close."""
+
+
+class EmbeddedDatabase(ABC):
+    """How a kind of database is opened; pickled to the workers."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self.path = path
+        self.timeout = timeout
+
+    def parts(self, table: str) -> list[str]:
+        """The parts of a table's name, as users write it."""
+        return table_parts(table)
+
+    @property
+    def locked_files(self) -> list[Path]:
+        """The files whose locks keep writers out of each other's way."""
+        return [self.path]
+
+    @property
+    @abstractmethod
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What its driver raises."""
+
+    @abstractmethod
+    def refuses(self, error: Exception) -> bool:
+        """Whether the database would raise this error again."""
+
+    @abstractmethod
+    def open(self) -> EmbeddedSession:
+        """Open the file and begin a transaction, waiting up to ``timeout`` s for other writers."""
+
+
+class EmbeddedSink(Sink):
+    """Inserts into a table of an embedded database, exactly once.
+
+    Args:
+        database: how to open it.
+        table: an existing table.
+        columns: its columns in the order of the records' fields; None: found by name.
+        type_info: the type of the records, so that columns are compared at submit already.
+        check_rows: try the rows in the tasks.  False saves half of the work; a row that the table
+            refuses then fails the commit; the job ends after three tries, and goes on when the
+            table takes it.
+        fsync: False trades survival of a machine crash for speed.
+    """
+
+    def __init__(
+        self,
+        database: EmbeddedDatabase,
+        table: str,
+        *,
+        columns: Sequence[str] | None,
+        type_info: TypeInformation | None,
+        check_rows: bool,
+        fsync: bool,
+    ) -> None:
+        self.database = database
+        self.table = table
+        self.columns = None if columns is None else list(columns)
+        self.type_info = type_info
+        self.check_rows = check_rows
+        self.fsync = fsync
+
+    @property
+    def target(self) -> str:
+        """Table and file, for messages."""
+        return f"table {self.table!r} of {self.database.path}"
+
+    def describe(self) -> str:
+        """The kind of sink, and its table."""
+        return f"{type(self).__name__} {self.table}"
+
+    def validate(self) -> None:
+        """Check file, table and columns, and make the commit table.
+
+        Raises:
+            SinkError: the file or table is missing, or a column.
+        """
+        if not self.database.path.is_file():
+            message = f"there is no database {self.database.path}; create it, with its table"
+            raise SinkError(message)
+        with self.session("at submit") as session:
+            schema = None if self.type_info is None else self.type_info.arrow_schema
+            if schema is not None:
+                self.matched(session, schema.names)
+            elif not session.columns(self.database.parts(self.table)):
+                self.matched(session, [])
+            session.execute(CommitNotes.CREATE)
+            session.execute("COMMIT")
+
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Check that the table has the columns of the records; raises SinkError if not."""
+        schema = type_info.arrow_schema
+        if schema is not None:
+            with self.session("at submit") as session:
+                self.matched(session, schema.names)
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer to a pending file."""
+        return _StagedFileWriter(self, context)
+
+    def create_committer(self) -> Committer:
+        """The committer, which inserts."""
+        return _StagedFileCommitter(self)
+
+    def matched(self, session: EmbeddedSession, given: Sequence[str]) -> list[str]:
+        """The columns of the table for those of the records; raises SinkError."""
+        known = session.columns(self.database.parts(self.table))
+        if not known:
+            message = f"there is no {self.target}; create it before the job runs"
+            message += dot_advice(self.table)
+            raise SinkError(message)
+        return match_columns(given, known, self.columns, self.target)
+
+    def insert(self, session: EmbeddedSession, rows: pa.Table) -> None:
+        """Insert rows within the session's transaction."""
+        columns = self.matched(session, rows.column_names)
+        session.insert(quoted_parts(self.database.parts(self.table)), columns, rows)
+
+    @contextlib.contextmanager
+    def session(self, place: str) -> Iterator[EmbeddedSession]:
+        """A session that is closed at the end; errors of the database become SinkError."""
+        try:
+            session = self.database.open()
+        except self.database.errors as error:
+            message = f"{place}: cannot open {self.database.path} for writing: {error}"
+            holders = locked_by(self.database.locked_files)
+            if holders:
+                message += f". {holders}"
+            permanent = self.database.refuses(error)
+            raise (PermanentSinkError if permanent else SinkError)(message) from error
+        try:
+            yield session
+        except self.database.errors as error:
+            message = f"{place}: {self.target}: {error}"
+            if self.database.refuses(error):
+                message += f". {_IN_THE_WAY}"
+                raise PermanentSinkError(message) from error
+            raise SinkError(message) from error
+        finally:
+            session.close()
+
+    def try_rows(self, rows: pa.Table, place: str) -> None:
+        """Insert rows and roll back.
+
+        Raises:
+            SinkError: a row is refused; names it.
+        """
+        refusal = self._refusal(rows, place)
+        if refusal is None:
+            return
+        index = first_refused(
+            rows.num_rows, lambda count: self._refusal(rows.slice(0, count), place) is None
+        )
+        message = (
+            f"{place}: {self.target} refuses record {record_text(rows, index)}: {refusal}."
+            f" Nothing of the epoch is visible. {REFUSED}"
+        )
+        permanent = self.database.refuses(refusal)
+        raise (PermanentSinkError if permanent else SinkError)(message) from refusal
+
+    def _refusal(self, rows: pa.Table, place: str) -> Exception | None:
+        with self.session(place) as session:
+            try:
+                self.insert(session, rows)
+            except self.database.errors as error:
+                return error
+        return None
+
+
+class _StagedFileWriter(SinkWriter):
+    def __init__(self, sink: EmbeddedSink, context: WriterContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._pending: PendingFile | None = None
+        self._writer: BulkWriter | None = None
+
+    def write(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        refuse_changes(batch)
+        if self._writer is None:
+            base = self._sink.database.path.parent
+            self._pending = PendingFile(base, self._context, "", fsync=self._sink.fsync)
+            factory = ParquetWriterFactory("none")
+            self._writer = factory.create(self._pending.stream, batch.type_info)
+        self._writer.write(batch)
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        if self._pending is None or self._writer is None:
+            return []
+        self._writer.finish()
+        self._pending.stream.flush()
+        context, path = self._context, self._pending.path
+        if self._sink.check_rows:
+            self._sink.try_rows(pq.read_table(path, memory_map=True), context.place)
+        committable = cast("dict[str, str]", self._pending.seal())
+        self._pending.sync_directory()
+        names = {"job": context.job_id, "sink": context.sink_uid, "part": path.name}
+        return [committable | names]
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+        if self._pending is not None:
+            self._pending.discard()
+
+
+class _Transaction:
+    """A session of the committer, with what it reads."""
+
+    def __init__(self, sink: EmbeddedSink, session: EmbeddedSession) -> None:
+        self._sink = sink
+        self._session = session
+        self.notes = CommitNotes(session.execute)
+
+    def insert(self, part: NotedPart) -> None:
+        path = _pending_path(self._sink, part)
+        try:
+            rows = pq.read_table(path, memory_map=True)
+        except FileNotFoundError:
+            message = (
+                f"sink {part['sink']}: output of a published epoch is lost: {path} is missing and"
+                f" {self._sink.target} has no note of it; nothing but this sink may delete files"
+                " there"
+            )
+            raise PermanentSinkError(message) from None
+        self._sink.insert(self._session, rows)
+
+
+class _StagedFileCommitter(NotedCommitter):
+    def __init__(self, sink: EmbeddedSink) -> None:
+        self.target = sink.target
+        self._sink = sink
+        self._files = PendingFileCommitter(sink.database.path.parent, fsync=sink.fsync)
+
+    @contextlib.contextmanager
+    def transaction(self, sink_uid: str) -> Iterator[_Transaction]:
+        with self._sink.session(f"sink {sink_uid}, in the commit") as session:
+            session.execute(CommitNotes.CREATE)
+            yield _Transaction(self._sink, session)
+            session.execute("COMMIT")
+
+    def drop(self, parts: Sequence[NotedPart]) -> None:
+        for part in parts:
+            _pending_path(self._sink, part).unlink(missing_ok=True)
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Delete the pending files of this sink and job that ``keep`` does not name."""
+        self._files.abort_orphans(job_id, sink_uid, keep, generation)
+
+
+def _pending_path(sink: EmbeddedSink, part: NotedPart) -> Path:
+    return sink.database.path.parent / str(cast("dict[str, object]", part)["pending"])
+
+
+def database_path(path: str | Path) -> Path:
+    """The absolute path of a database file.
+
+    Raises:
+        SinkError: it is on another file system, or in memory.
+    """
+    if str(path) in {"", ":memory:"}:
+        message = "a sink needs a database file: one in memory is seen by its own process only"
+        raise SinkError(message)
+    return local_directory(str(path))

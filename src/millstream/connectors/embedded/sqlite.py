@@ -1,0 +1,167 @@
+"""The SQLite sink: exactly-once rows in a table of a database file, without a server.
+
+What it is: ``SqliteSink`` and how Arrow columns become SQLite's values: booleans 0 and 1; dates,
+times and decimals text; lists, rows and maps JSON text.
+
+What it is not: the protocol; that is ``connectors/embedded/sink.py``.
+
+Read next: ``docs/embedded.md``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
+from millstream.connectors.embedded.sink import (
+    EmbeddedDatabase,
+    EmbeddedSession,
+    EmbeddedSink,
+    database_path,
+)
+from millstream.connectors.formats.json_text import json_column
+from millstream.types.columns import values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["SqliteSink"]
+
+
+#: Primary result codes of what may pass by itself.
+_TRANSIENT: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_SCHEMA,
+    }
+)
+
+
+class SqliteSink(EmbeddedSink):
+    """Inserts into a table of an SQLite database, exactly once.
+
+    ::
+
+        SqliteSink("results.db", "counts")
+
+    Args:
+        path: the database file, on a local file system that driver and workers share.  It should
+            be in WAL mode, so that readers do not wait.
+        table: an existing table.
+        columns: its columns in the order of the records' fields; None: found by name.
+        type_info: the type of the records, so that columns are compared at submit already.
+        check_rows: try the rows before the epoch is published (see ``EmbeddedSink``).
+        timeout: seconds to wait for other writers.
+        fsync: False trades survival of a machine crash for speed.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        type_info: TypeInformation | None = None,
+        check_rows: bool = True,
+        timeout: float = 60.0,
+        fsync: bool = True,
+    ) -> None:
+        super().__init__(
+            _SqliteDatabase(database_path(path), timeout, fsync=fsync),
+            table,
+            columns=columns,
+            type_info=type_info,
+            check_rows=check_rows,
+            fsync=fsync,
+        )
+
+
+class _SqliteDatabase(EmbeddedDatabase):
+    def __init__(self, path: Path, timeout: float, *, fsync: bool) -> None:
+        super().__init__(path, timeout)
+        self.fsync = fsync
+
+    def parts(self, table: str) -> list[str]:
+        # A file has one schema of its own: other dots are part of the name.
+        found = table_parts(table)
+        return found if found[0] == "main" or table.startswith('"') else [table]
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return (sqlite3.Error, OverflowError)  # the latter: an integer of more than 64 bits
+
+    def refuses(self, error: Exception) -> bool:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:  # a value that has no type in SQLite, say
+            return not isinstance(error, sqlite3.OperationalError)
+        return code & 0xFF not in _TRANSIENT
+
+    @property
+    def locked_files(self) -> list[Path]:
+        # In WAL mode the locks are on the file of the shared index.
+        return [self.path, self.path.with_name(f"{self.path.name}-shm")]
+
+    def open(self) -> EmbeddedSession:
+        # Not created where it is missing: an empty database has no table either.
+        uri = f"{self.path.as_uri()}?mode=rw"
+        connection = sqlite3.connect(uri, uri=True, timeout=self.timeout, isolation_level=None)
+        try:
+            if self.fsync:  # the default is the choice of whoever compiled SQLite
+                connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return _SqliteSession(connection)
+
+
+class _SqliteSession(EmbeddedSession):
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        return self._connection.execute(statement, parameters)
+
+    def columns(self, table: Sequence[str]) -> list[str]:
+        *schema, name = table
+        query = "SELECT name FROM pragma_table_info(?, ?)"
+        found = self.execute(query, (name, schema[0] if schema else None))
+        return [name for (name,) in found]
+
+    def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:
+        names, marks = ", ".join(map(identifier, columns)), ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - quoted names
+        for batch in rows.to_batches():
+            values = zip(*map(_sqlite_values, batch.columns), strict=True)
+            self._connection.executemany(statement, values)
+
+    def close(self) -> None:
+        self._connection.close()  # rolls back
+
+
+def _sqlite_values(column: pa.Array) -> list[Any]:
+    """The values of a column as SQLite stores them."""
+    kind, types = column.type, pa.types
+    if types.is_dictionary(kind):
+        return _sqlite_values(column.dictionary_decode())
+    if types.is_nested(kind):
+        return list(json_column(column).to_pylist())
+    if types.is_boolean(kind):
+        return values_of(column.cast(pa.int8()))
+    if types.is_temporal(kind) or types.is_decimal(kind):
+        return list(column.cast(pa.string()).to_pylist())
+    if types.is_integer(kind) or types.is_floating(kind):
+        return values_of(column)
+    return list(column.to_pylist())

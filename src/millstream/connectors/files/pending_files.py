@@ -1,0 +1,250 @@
+"""Files that are written invisibly and made visible by a rename: the protocol.
+
+What it is: the exactly-once mechanism of the file sink and the collect sink.
+
+A task writes to ``<base>/.pending-<job id>/<sink uid>/<unique name>``, which readers pass over
+because of the dot, and makes it durable.  Its committable is ``{"pending": ..., "final": ...}``
+with paths relative to the base.  The committer renames.  For each committable it finds one of:
+
+1. Only the pending file is there: nobody committed it yet.  Rename it.  A rename is atomic:
+   readers see the whole file or none.
+2. Only the final file is there: an earlier run renamed it and died before it could say so.
+3. Both are there: the checkpoint directory is an older copy, and the job wrote this epoch before,
+   maybe with other records.  SinkError: a rename would replace output that readers have seen.  In
+   mode AT_LEAST_ONCE it is the output of a run that died before it published: this comes beside.
+4. Neither is there, and the run that committed it has noted so: a reader took the file away.
+5. Neither is there otherwise: the pending file was deleted by somebody else, or the disk lost what
+   it had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
+   deletes only pending files that no manifest names, so this can never happen by its doing.
+
+What it is not: for object stores, which have no rename; the base must be a file system that all
+workers and the driver share.
+
+Read next: ``connectors/files/sink.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+from urllib.parse import quote
+
+from millstream.connectors.refusals import directory_refusal
+from millstream.contracts.sink import Committer
+from millstream.crash_points import crash_point
+from millstream.errors import PermanentSinkError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.contracts.sink import CommitRequest, Committable, WriterContext
+
+__all__ = [
+    "PendingFile",
+    "PendingFileCommitter",
+    "local_directory",
+    "pending_directory",
+    "uid_hash",
+]
+
+
+def local_directory(path: str) -> Path:
+    """The absolute local directory of a path or ``file:`` URI.
+
+    Raises:
+        SinkError: the path is on another file system.
+    """
+    path = str(path)
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    if "://" in path:
+        message = f"{path!r} is not a directory of a (shared) file system; rename needs one"
+        raise SinkError(message)
+    return Path(path).absolute()
+
+
+def pending_directory(base: Path, job_id: str, sink_uid: str) -> Path:
+    """Where the pending files of a sink of a job are."""
+    return base / f".pending-{quote(job_id, safe='')}" / quote(sink_uid, safe="")
+
+
+def uid_hash(context: WriterContext) -> str:
+    """Eight digits that tell jobs and sinks apart that write to the same directory."""
+    text = f"{context.job_id}/{context.sink_uid}"
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the entries of a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class PendingFile:
+    """A file being written under a name that is unique for the attempt."""
+
+    def __init__(self, base: Path, context: WriterContext, final: str, *, fsync: bool) -> None:
+        """``final`` is the path, relative to ``base``, that the file gets at the commit."""
+        self.base = base
+        self.final = final
+        self._fsync = fsync
+        directory = pending_directory(base, context.job_id, context.sink_uid)
+        attempt = quote(context.attempt, safe="")
+        place = f"g{context.generation}-{context.epoch:06d}-{context.subtask}"
+        name = f"{place}-{attempt}-{uuid.uuid4().hex[:12]}.pending"
+        self.path = directory / name
+        try:
+            _make_base(base, fsync=fsync)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.stream: IO[bytes] = self.path.open("xb")
+        except OSError as error:
+            what = "cannot write"
+            raise directory_refusal(what, base, error) from error
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far (a writer may hold back more)."""
+        return self.stream.tell()
+
+    def seal(self) -> Committable:
+        """Make the file durable, close it and describe it."""
+        self.stream.flush()
+        if self._fsync:
+            os.fsync(self.stream.fileno())
+        self.stream.close()
+        return {"pending": str(self.path.relative_to(self.base)), "final": self.final}
+
+    def sync_directory(self) -> None:
+        """Make the name of the file durable; once for all files of a writer."""
+        if self._fsync:
+            sync_directory(self.path.parent)
+            sync_directory(self.path.parent.parent)
+            sync_directory(self.base)
+
+    def discard(self) -> None:
+        """Delete the file; nothing named it yet."""
+        self.stream.close()
+        self.path.unlink(missing_ok=True)
+
+
+class PendingFileCommitter(Committer):
+    """Renames pending files; deletes those that no manifest names."""
+
+    def __init__(self, base: Path, *, fsync: bool = True) -> None:
+        self.target = f"files in {base}"
+        self._base = base
+        self._fsync = fsync
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Rename every pending file to its final name.
+
+        Raises:
+            SinkError: a rename failed, or the output of a published epoch is missing.
+        """
+        directories: set[Path] = set()
+        for request in requests:
+            paths = _paths(request.committable)
+            pending = self._base / paths["pending"]
+            final = _final_path(pending, self._base / paths["final"], request)
+            try:
+                final.parent.mkdir(parents=True, exist_ok=True)
+                if not final.exists():
+                    crash_point("file.rename.before")
+                    pending.rename(final)
+                    crash_point("file.rename.after")
+            except FileNotFoundError:
+                if not final.exists() and not request.confirmed:
+                    message = (
+                        f"output of epoch {request.epoch} is lost: neither {pending} nor {final} "
+                        "exists; nothing but this sink may delete files there. If a reader took "
+                        "it away after it was committed, say so by `millstream checkpoints DIR "
+                        f"confirm {request.epoch}` (DIR: the checkpoint directory)"
+                    )
+                    raise PermanentSinkError(message) from None
+            except OSError as error:
+                what = f"cannot rename {pending} to {final}"
+                raise directory_refusal(what, self._base, error) from error
+            directories.add(final.parent)
+        if self._fsync:
+            for directory in self._with_parents(directories):
+                sync_directory(directory)
+
+    def _with_parents(self, directories: set[Path]) -> set[Path]:
+        """Directories and those between them and the base, any of which may be new."""
+        found = {self._base}
+        for directory in directories:
+            each = directory
+            while each not in found:
+                found.add(each)
+                each = each.parent
+        return found
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Delete the pending files of this sink and job that ``keep`` does not name."""
+        directory = pending_directory(self._base, job_id, sink_uid)
+        kept = {(self._base / _paths(committable)["pending"]).name for committable in keep}
+        try:
+            entries = list(directory.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            what = f"cannot list {directory}"
+            raise directory_refusal(what, self._base, error) from error
+        for entry in entries:
+            if entry.name not in kept and _generation(entry.name) <= generation:
+                try:
+                    entry.unlink(missing_ok=True)
+                except OSError as error:
+                    what = f"cannot delete {entry}"
+                    raise directory_refusal(what, self._base, error) from error
+        # Leave no traces; a directory that is not empty, or being used, stays.
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+            directory.parent.rmdir()
+
+
+def _make_base(base: Path, *, fsync: bool) -> None:
+    """Make a directory and its parents, each durable in its own parent."""
+    if base.is_dir():
+        return
+    _make_base(base.parent, fsync=fsync)
+    base.mkdir(exist_ok=True)
+    if fsync:
+        sync_directory(base.parent)
+
+
+def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
+    if not (pending.exists() and final.exists()):
+        return final
+    if not request.published:
+        beside = final.with_name(f"{final.stem}-g{_generation(pending.name)}{final.suffix}")
+        if not beside.exists():
+            return beside
+    message = (
+        f"output of epoch {request.epoch} is not committed: {final} exists already, written by a"
+        " run that this checkpoint directory does not know, so it is older than the output. Put"
+        " back both from one copy, or move the output that was written since out of the way"
+    )
+    raise PermanentSinkError(message)
+
+
+def _generation(name: str) -> int:
+    """The generation of the run that made a pending file, the first part of its name."""
+    digits = name.partition("-")[0].removeprefix("g")
+    return int(digits) if digits.isdigit() else 0
+
+
+def _paths(committable: Committable) -> dict[str, str]:
+    if not isinstance(committable, dict) or not {"pending", "final"} <= committable.keys():
+        message = f"not a committable of a file sink: {committable!r:.200}"
+        raise SinkError(message)
+    return cast("dict[str, str]", committable)

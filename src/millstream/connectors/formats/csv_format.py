@@ -1,0 +1,383 @@
+"""CSV files as rows.
+
+What it is: pyarrow's CSV reader on blocks of whole records.  Columns are found by the names in
+each file's own header, or by position where files have none or it is not to be used.
+
+What it is not: for files whose encoding is not UTF-8.
+
+Record ends: by default a record is a line, which is found out from the head of the first file:
+if quoted values there contain line breaks, cuts are made at record ends instead
+(``multi_line=True``), found by counting quotes from the last cut on.
+
+Read next: ``connectors/formats/line_format.py``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.connectors.formats.line_format import BYTE_ORDER_MARK, LineFormat, head_of_file
+from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
+from millstream.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from millstream.connectors.formats.schema import SchemaLike
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["CsvFormat", "CsvOptions"]
+
+DETECTION_SIZE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How a CSV file is written."""
+
+    delimiter: str = ","
+    #: None: quotes are ordinary characters.
+    quote: str | None = '"'
+    #: None: a quote within quotes is doubled.
+    escape: str | None = None
+    #: Whether the first record names the columns.
+    header: bool = True
+    #: So many records at the beginning are passed over (behind the header, if there is one).
+    skip_records: int = 0
+    #: The first of them must name the columns of the schema, all of them and in their order.
+    strict_header: bool = False
+    #: Whether quoted values may contain line breaks; None looks at the head of the first file.
+    multi_line: bool | None = None
+    #: Texts that mean null, in columns of any type.  None: pyarrow's (``""``, ``NA``, ``null``,
+    #: ...) in columns that are not strings.
+    null_values: tuple[str, ...] | None = None
+    #: Whether they mean null in columns of strings, too.
+    null_strings: bool = True
+    #: Whether they mean null when they stand in quotes.
+    null_in_quotes: bool = True
+    #: Whether lines that begin with ``#`` are comments.
+    comments: bool = False
+    #: Column name -> separator of its elements, for columns of type LIST or array.
+    array_separators: dict[str, str] = field(default_factory=dict)
+
+
+class CsvFormat(LineFormat):
+    """Records of a CSV file.
+
+    Args:
+        schema: the columns, in the order of the record's fields; a file may have more.  None
+            infers them from the head of the first file.
+        malformed: "fail" or "dead-letter".
+        options: how the files are written.
+    """
+
+    def __init__(
+        self,
+        schema: SchemaLike | None = None,
+        malformed: str | MalformedPolicy = MalformedPolicy.FAIL,
+        options: CsvOptions | None = None,
+    ) -> None:
+        super().__init__(malformed)
+        self.options = options or CsvOptions()
+        self.quote = self.options.quote
+        self.escape = self.options.escape
+        self.multi_line = bool(self.options.multi_line) and self.quote is not None
+        self.header_records = self.options.header + self.options.skip_records
+        self._type: TypeInformation | None = None if schema is None else type_of_schema(schema)
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """A ROW with a field per column."""
+        if self._type is None:
+            message = "the schema of the CSV files is not known before a file was looked at"
+            raise SourceError(message)
+        return self._type
+
+    @property
+    def needs_a_file(self) -> bool:
+        """Whether no schema was given."""
+        return self._type is None
+
+    def prepare(self, path: str) -> None:
+        """Detect records that span lines, and infer the schema if none was given."""
+        if self._type is not None and self.options.multi_line is not None:
+            return
+        head, complete = head_of_file(path)
+        if self.options.multi_line is None and self.quote is not None:
+            self.multi_line = self._spans_lines(head[:DETECTION_SIZE])
+        if self._type is None:
+            if not complete:
+                head = head[: self._last_record_end(head)] or head
+            self._type = self._infer(path, head)
+
+    def _spans_lines(self, head: bytes) -> bool:
+        if str(self.quote).encode() not in head:
+            return False
+        lines = self._record_ends(head)
+        self.multi_line = True
+        try:
+            return self._reads_with_line_breaks(head, lines)
+        finally:
+            self.multi_line = False
+
+    def _reads_with_line_breaks(self, head: bytes, lines: NDArray[np.int64]) -> bool:
+        """Whether quoted values have line breaks, and the parser makes of it the same records."""
+        records = self._record_ends(head)
+        if len(records) == 0 or np.count_nonzero(lines <= records[-1]) == len(records):
+            return False
+        # Stray quotes (5" pipe) look alike: only believe what the parser reads the same way.
+        # Rows of another width are kept in the count: they say nothing about line ends.
+        sample = head[: int(records[-1])]
+        bad = 0
+
+        def skip(row: object) -> str:
+            del row
+            nonlocal bad
+            bad += 1
+            return "skip"
+
+        try:
+            table = pacsv.read_csv(
+                pa.BufferReader(self._without_comments(sample)),
+                read_options=pacsv.ReadOptions(
+                    use_threads=False, block_size=len(sample) + 1, autogenerate_column_names=True
+                ),
+                parse_options=self._parse_options(invalid_row_handler=skip, multi_line=True),
+            )
+        except (ValueError, pa.ArrowException):
+            return False
+        return bool(table.num_rows + bad == len(records) - self._blank_lines(sample))
+
+    def _infer(self, path: str, head: bytes) -> TypeInformation:
+        mark = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+        header = head[: self._header_end(head, mark)]
+        names = self._names_of(path, header) if self.options.header else None
+        body = head[len(header) :]
+        if not body.strip():
+            if not names:
+                message = f"cannot infer a schema from {path!r}, which is empty; give schema=..."
+                raise SourceError(message)
+            return row_type_of(pa.schema([(name, pa.string()) for name in names]))
+        try:
+            table = pacsv.read_csv(
+                pa.BufferReader(self._without_comments(body)),
+                read_options=pacsv.ReadOptions(
+                    use_threads=False, column_names=names, autogenerate_column_names=names is None
+                ),
+                parse_options=self._parse_options(
+                    invalid_row_handler=lambda _: "skip", multi_line=self.multi_line
+                ),
+                convert_options=self._convert_options(),
+            )
+        except (ValueError, pa.ArrowException) as error:
+            message = f"cannot infer a schema from {path!r}: {error}; give schema=..."
+            raise SourceError(message) from error
+        return row_type_of(table.schema)
+
+    def _parse_options(
+        self, *, multi_line: bool, invalid_row_handler: Callable[..., str] | None = None
+    ) -> pacsv.ParseOptions:
+        return pacsv.ParseOptions(
+            delimiter=self.options.delimiter,
+            quote_char=self.quote or False,
+            escape_char=self.escape or False,
+            newlines_in_values=multi_line,
+            invalid_row_handler=invalid_row_handler,
+        )
+
+    def _convert_options(self, schema: pa.Schema | None = None) -> pacsv.ConvertOptions:
+        options = pacsv.ConvertOptions()
+        if self.options.null_values is not None:
+            options.null_values = list(self.options.null_values)
+            options.strings_can_be_null = self.options.null_strings
+            options.quoted_strings_can_be_null = self.options.null_in_quotes
+        if schema is not None:
+            options.column_types = schema
+            options.include_columns = schema.names
+        return options
+
+    def is_comment(self, record: bytes) -> bool:
+        """Whether the record is a comment."""
+        return self.options.comments and record.startswith(b"#")
+
+    def _check_header(self, path: str, header: bytes, names: list[str]) -> None:
+        """Compare the header with the schema, column by column; an empty file has none."""
+        if not header:
+            return
+        found = self._names_of(path, header)
+        for number, (name, actual) in enumerate(zip_longest(names, found), start=1):
+            if name == actual:
+                continue
+            expected = "no further one" if name is None else repr(name)
+            message = (
+                f"{path}:1: column {number} of the header is "
+                f"{'missing' if actual is None else repr(actual)}, the schema has {expected}; "
+                "correct the one or the other, or do without set_strict_headers()"
+            )
+            raise SourceError(message)
+
+    def _names_of(self, path: str, header: bytes) -> list[str]:
+        try:
+            body = self._without_comments(header.removeprefix(BYTE_ORDER_MARK))
+            text = body.decode().strip("\r\n")
+            rows = csv.reader(
+                io.StringIO(text, newline=""),
+                delimiter=self.options.delimiter,
+                quotechar=self.quote or '"',
+                quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+                escapechar=self.escape,
+            )
+            names = next(rows, [])
+        except (UnicodeDecodeError, csv.Error) as error:
+            message = f"{path}:1: the header does not parse: {error}"
+            raise SourceError(message) from error
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            message = f"{path}:1: the header names {', '.join(doubled)} more than once"
+            raise SourceError(message)
+        return names
+
+    def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
+        """Parse a block of records into the columns of the schema."""
+        schema = columns_of(self.produced_type)
+        if self.options.header:
+            names = self._names_of(path, header)
+            missing = [name for name in schema.names if name not in names]
+            if missing and names:
+                message = (
+                    f"{path}:1: the header lacks {', '.join(missing)}; it has {', '.join(names)}"
+                )
+                raise SourceError(message)
+        else:
+            names = schema.names
+            if self.options.strict_header:
+                self._check_header(path, header, names)
+        separators = self._separators(schema)
+        reading = [
+            column.with_type(pa.string()) if column.name in separators else column
+            for column in schema
+        ]
+        convert = self._convert_options(pa.schema(reading))
+        parse_options = self._parse_options(multi_line=self.multi_line)
+
+        def parse(block: bytes) -> pa.Table:
+            block = self._without_comments(block)
+            if not block.strip(b"\r\n"):
+                return schema.empty_table()
+            # One block, so that a record never straddles two.
+            table = pacsv.read_csv(
+                pa.BufferReader(block),
+                read_options=pacsv.ReadOptions(
+                    use_threads=False, block_size=len(block) + 1, column_names=names
+                ),
+                parse_options=parse_options,
+                convert_options=convert,
+            )
+            for name, separator in separators.items():
+                table = self._split_column(table, schema, name, separator)
+            return table
+
+        return parse
+
+    def _separators(self, schema: pa.Schema) -> dict[str, str]:
+        given = self.options.array_separators
+        lists = [column.name for column in schema if pa.types.is_list(column.type)]
+        return {name: given.get(name, ";") for name in lists}
+
+    def _split_column(
+        self, table: pa.Table, schema: pa.Schema, name: str, separator: str
+    ) -> pa.Table:
+        """Make a column of texts one of lists; the empty text is the empty list."""
+        index = table.schema.get_field_index(name)
+        kind = schema.field(name).type
+        chunks = []
+        for chunk in table.column(index).chunks:
+            whole = pa.array([[text] for text in chunk.to_pylist()], pa.list_(pa.string()))
+            parts = pc.split_pattern(chunk, separator) if separator else whole
+            lengths = pc.if_else(pc.equal(chunk, ""), 0, pc.list_value_length(parts))
+            offsets = np.concatenate(([0], np.cumsum(pc.fill_null(lengths, 0).to_numpy())))
+            texts = parts.flatten().filter(
+                pc.not_equal(chunk, "").take(pc.list_parent_indices(parts))
+            )
+            missing = chunk.is_null() if chunk.null_count else None
+            values = self._elements(texts, kind.value_type)
+            chunks.append(
+                pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=missing)
+            )
+        column = pa.chunked_array(chunks, pa.list_(kind.value_type)).cast(kind)
+        return table.set_column(index, schema.field(name), column)
+
+    def _elements(self, texts: pa.Array, kind: pa.DataType) -> pa.Array:
+        nulls = set(self.options.null_values or ()) if self.options.null_strings else set()
+        if not pa.types.is_string(kind):
+            nulls.add("")
+        is_null = pc.is_in(texts, pa.array(sorted(nulls), pa.string()))
+        return pc.if_else(is_null, pa.scalar(None, pa.string()), texts).cast(kind)
+
+    def _without_comments(self, block: bytes, instead: bytes = b"") -> bytes:
+        """A block with ``instead`` in the place of each byte of a comment; lines stay lines.
+
+        A line that begins with ``#`` within quotes is none, and quotes within comments are none.
+        """
+        if not self.options.comments or b"#" not in block:
+            return block
+        inside = False
+        lines = block.split(b"\n")
+        for number, line in enumerate(lines):
+            if not inside and line.startswith(b"#"):
+                lines[number] = instead * len(line)
+            elif self.multi_line:
+                inside ^= self._has_odd_quotes(line)
+        return b"\n".join(lines)
+
+    def _has_odd_quotes(self, line: bytes) -> bool:
+        if self.quote is None:
+            return False
+        if self.escape is not None:
+            line = re.sub(re.escape(self.escape.encode()) + b".", b"xx", line)
+        return line.count(self.quote.encode()) % 2 == 1
+
+    def _record_ends(self, block: bytes) -> NDArray[np.int64]:
+        return super()._record_ends(self._without_comments(block, b"x"))
+
+    def _blank_lines(self, block: bytes) -> int:
+        return super()._blank_lines(self._without_comments(block))
+
+    def is_blank(self, record: bytes) -> bool:
+        """Whether the record is an empty line or a comment."""
+        return super().is_blank(self._without_comments(record))
+
+    def suspicious(self, last_record: bytes) -> bool:
+        """Whether a quote may be open at the end of the block."""
+        if self.multi_line or self.quote is None:
+            return False
+        return last_record.count(self.quote.encode()) % 2 == 1
+
+    def problem_of_row(self, row: pa.Table) -> str | None:
+        """A value with a line break, where records are lines, comes from an open quote."""
+        if self.multi_line:
+            return None
+        for column in row.columns:
+            value = column[0].as_py()
+            if isinstance(value, str) and "\n" in value:
+                return "a quoted value is not closed on its line"
+        return None
+
+    def hint(self) -> str:
+        """Line breaks in quoted values need an option."""
+        if self.multi_line:
+            return ""
+        return ", or use multi_line=True if quoted values contain line breaks"

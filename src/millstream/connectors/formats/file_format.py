@@ -1,0 +1,138 @@
+"""What a file format is: how one file becomes records, addressed by offsets.
+
+What it is: the contract between the file source, which finds files, and the formats, which read
+byte or row ranges of one file.  Also the small helpers all formats share.
+
+What it is not: about directories, discovery or boundedness; that is ``connectors/files/source.py``.
+
+Read next: ``connectors/formats/line_format.py`` (CSV, JSON lines, text),
+``connectors/formats/parquet_format.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from pyarrow import fs
+
+from millstream.errors import ConfigurationError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.contracts.source import SourceBatch, Split
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = [
+    "BATCH_SIZE",
+    "BulkFormat",
+    "FileFormat",
+    "MalformedPolicy",
+    "StreamFormat",
+    "open_file",
+    "split_path",
+]
+
+#: Records per batch: small enough that watermarks move within an epoch.
+BATCH_SIZE: Final = 16_384
+
+
+class MalformedPolicy(Enum):
+    """What happens to a record that does not parse."""
+
+    FAIL = "fail"
+    DEAD_LETTER = "dead-letter"
+
+    @classmethod
+    def of(cls, value: str | MalformedPolicy) -> MalformedPolicy:
+        """The policy called ``value``; raises ConfigurationError if there is none."""
+        try:
+            return cls(value)
+        except ValueError:
+            message = f"malformed={value!r} is unknown; use 'fail' or 'dead-letter'"
+            raise ConfigurationError(message) from None
+
+
+class FileFormat(ABC):
+    """How one file is cut and read.
+
+    Contract:
+      1. ``properties`` is called once per file, in the driver; what it returns is logged with the
+         split and is all that ``read`` knows of the file.  (runtime)
+      2. Cuts come from ``next_stop``, or are 0 or ``end``; for these, reading ``[a, b)`` and then
+         ``[b, c)`` gives the records of ``[a, c)``.  (``millstream.testing.conformance``)
+      3. Instances are picklable and never changed after ``prepare``.  (nobody)
+    """
+
+    #: Offset units (bytes or rows) that the first epoch reads at most.
+    initial_limit: int = 1_000_000
+
+    @property
+    @abstractmethod
+    def produced_type(self) -> TypeInformation:
+        """The type of the records."""
+
+    @property
+    def needs_a_file(self) -> bool:
+        """Whether ``prepare`` must look into a file, because no schema was given."""
+        return False
+
+    def prepare(self, path: str) -> None:
+        """Look into the first file, in the driver: infer the schema, detect options."""
+        del path
+
+    @abstractmethod
+    def properties(self, path: str, size: int) -> dict[str, object]:
+        """The properties of the split for the file: ``path``, ``size`` (bytes), ``end``."""
+
+    @abstractmethod
+    def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
+        """A cut near ``start + limit``, more than ``start`` and at most ``end``."""
+
+    @abstractmethod
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """The records of ``[start, stop)`` as Arrow batches."""
+
+
+class StreamFormat(FileFormat):
+    """A format whose records follow each other in a stream of bytes (CSV, JSON lines, text)."""
+
+
+class BulkFormat(FileFormat):
+    """A format that is read many records at a time (Parquet)."""
+
+
+def split_path(split: Split) -> str:
+    """The path of the split's file."""
+    return str(split.properties["path"])
+
+
+def resolve(path: str) -> tuple[Any, str]:
+    """The file system of a path or URI, and the path within it.
+
+    Plain paths and ``file://`` are local; other schemes (``s3``, ``gs``, ``hdfs``) go to pyarrow.
+    """
+    if "://" not in path and not path.startswith("file:/"):
+        return fs.LocalFileSystem(), path
+    try:
+        filesystem, inner = fs.FileSystem.from_uri(path)
+    except Exception as error:  # pyarrow raises ArrowInvalid, OSError, ImportError by scheme
+        message = f"cannot reach {path!r}: {error}"
+        raise SourceError(message) from error
+    return filesystem, inner
+
+
+def open_file(path: str) -> Any:  # noqa: ANN401 - a pyarrow NativeFile, which is untyped
+    """Open a file for random access.
+
+    Raises:
+        SourceError: it cannot be opened.
+    """
+    filesystem, inner = resolve(path)
+    try:
+        return filesystem.open_input_file(inner)
+    except OSError as error:
+        message = f"cannot open {path!r}: {error}; a file must stay in place until it is read"
+        raise SourceError(message) from error

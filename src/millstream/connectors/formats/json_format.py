@@ -1,0 +1,111 @@
+"""JSON lines as rows: one JSON object per line.
+
+What it is: pyarrow's JSON reader on blocks of whole lines.  Fields that the schema does not name
+are ignored, fields that a line lacks are null.
+
+What it is not: for JSON documents that span lines.
+
+Read next: ``connectors/formats/line_format.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.connectors.formats.line_format import LineFormat, head_of_file
+from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
+from millstream.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.connectors.formats.schema import SchemaLike
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["JsonLinesFormat"]
+
+
+class JsonLinesFormat(LineFormat):
+    """Lines that are JSON objects.
+
+    Args:
+        schema: the columns; None infers them from the head of the first file.
+        malformed: "fail" or "dead-letter".
+    """
+
+    def __init__(
+        self,
+        schema: SchemaLike | None = None,
+        malformed: str | MalformedPolicy = MalformedPolicy.FAIL,
+    ) -> None:
+        super().__init__(malformed)
+        self._type: TypeInformation | None = None if schema is None else type_of_schema(schema)
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """A ROW with a field per column."""
+        if self._type is None:
+            message = "the schema of the JSON lines is not known before a file was looked at"
+            raise SourceError(message)
+        return self._type
+
+    @property
+    def needs_a_file(self) -> bool:
+        """Whether no schema was given."""
+        return self._type is None
+
+    def prepare(self, path: str) -> None:
+        """Infer the schema from the head of the file."""
+        if self._type is not None:
+            return
+        head, complete = head_of_file(path)
+        if not complete:
+            head = head[: head.rfind(b"\n") + 1] or head
+        try:
+            schema = _read(head, None).schema
+        except (ValueError, pa.ArrowException):
+            # Some line is malformed: the ones that are not still tell the schema.
+            schema = _schema_of_good_lines(head)
+        if len(schema) == 0:
+            message = f"cannot infer a schema from {path!r}; give schema=..."
+            raise SourceError(message)
+        self._type = row_type_of(schema)
+
+    def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
+        """Parse a block of lines into the columns of the schema."""
+        del path, header
+        schema = columns_of(self.produced_type)
+
+        def parse(block: bytes) -> pa.Table:
+            return _read(block, schema)
+
+        return parse
+
+
+def _read(block: bytes, schema: pa.Schema | None) -> pa.Table:
+    if not block.strip():
+        return pa.Table.from_pylist([], schema=schema or pa.schema([]))
+    block.decode()  # pyarrow lets invalid UTF-8 through into string columns
+    behaviour = "infer" if schema is None else "ignore"
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour)
+    # One block: a record must not straddle two.
+    reading = pj.ReadOptions(use_threads=False, block_size=len(block) + 16)
+    table = pj.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
+    return table if schema is None else table.select(schema.names)
+
+
+def _schema_of_good_lines(head: bytes) -> pa.Schema:
+    schemas = []
+    for line in head.splitlines(keepends=True)[:10_000]:
+        try:
+            schemas.append(_read(line, None).schema)
+        except (ValueError, pa.ArrowException):
+            continue
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except (ValueError, pa.ArrowException):
+        return schemas[0]

@@ -1,0 +1,395 @@
+"""Reading files of lines: cuts at record ends, blocks, and the place of what does not parse.
+
+What it is: everything CSV, JSON lines and text have in common.  Offsets are bytes.  A record
+belongs to the range in which its first byte lies, so any cut of a file of plain lines is a good
+one; a format whose records may span lines (``multi_line``) is cut at record ends by ``next_stop``.
+Blocks of about 1 MiB go to a pyarrow reader as a whole; only a block that does not parse is
+taken apart, by halving, to find the lines at fault.
+
+What it is not: a parser.  Subclasses give one for blocks of whole records.
+
+Read next: ``connectors/formats/csv_format.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.connectors.formats.file_format import (
+    BATCH_SIZE,
+    MalformedPolicy,
+    StreamFormat,
+    open_file,
+    resolve,
+    split_path,
+)
+from millstream.contracts.source import SourceBatch
+from millstream.errors import MalformedRecordError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from millstream.contracts.source import Split
+
+__all__ = ["COMPRESSIONS", "LineFormat", "head_of_file"]
+
+BLOCK_SIZE: Final = 1 << 20
+#: How much of the first file schema inference looks at.
+HEAD_SIZE: Final = 4 << 20
+#: Suffix -> compression.  Such a file is read as a whole, since it cannot be cut.
+COMPRESSIONS: Final = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+#: Characters of a malformed record that an error shows.
+SHOWN: Final = 200
+
+_BLANK_LINE: Final = re.compile(rb"(?m)^\r?\n")
+
+
+def compression_of(path: str) -> str | None:
+    """The compression that the suffix of ``path`` names, None if the file is plain."""
+    return next((name for suffix, name in COMPRESSIONS.items() if path.endswith(suffix)), None)
+
+
+@contextmanager
+def open_bytes(path: str) -> Iterator[Any]:
+    """A file to read from, decompressed where its suffix says so (then without seek)."""
+    compression = compression_of(path)
+    if compression is None:
+        file = open_file(path)
+    else:
+        filesystem, inner = resolve(path)
+        try:
+            file = filesystem.open_input_stream(inner, compression=compression)
+        except OSError as error:
+            message = f"cannot open {path!r}: {error}"
+            raise SourceError(message) from error
+    with file:
+        yield file
+
+
+def head_of_file(path: str, size: int = HEAD_SIZE) -> tuple[bytes, bool]:
+    """The first ``size`` bytes and whether that is all; for schema inference."""
+    with open_bytes(path) as file:
+        head: bytes = file.read(size)
+        return head, len(head) < size
+
+
+@dataclass(frozen=True, slots=True)
+class _Faulty:
+    """A record that does not parse: its place in the block, its bytes and why."""
+
+    position: int
+    raw: bytes
+    reason: str
+
+
+class LineFormat(StreamFormat):
+    """A format of lines.  Subclasses give ``parser`` and, if there is one, the header's end."""
+
+    initial_limit = 32 << 20
+
+    #: Whether a quoted value may contain line breaks; then cuts are found by counting quotes.
+    multi_line: bool = False
+    quote: str | None = None
+    escape: str | None = None
+
+    def __init__(self, malformed: str | MalformedPolicy = MalformedPolicy.FAIL) -> None:
+        self.malformed = MalformedPolicy.of(malformed)
+
+    # -- what a subclass gives -------------------------------------------------------------------
+
+    @abstractmethod
+    def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
+        """A function from a block of whole records to columns (one row per non-empty record).
+
+        It raises ValueError (pyarrow's ArrowInvalid is one) if any record does not parse.
+        """
+
+    #: How many records at the beginning of a file are no data (a header).
+    header_records: int = 0
+
+    def is_comment(self, record: bytes) -> bool:
+        """Whether a record at the beginning of a file does not count as its header."""
+        del record
+        return False
+
+    def is_blank(self, record: bytes) -> bool:
+        """Whether a record is passed over (an empty line)."""
+        return not record.strip(b"\r\n")
+
+    #: Whether empty lines are records (of text), and so counted.
+    blank_is_record: bool = False
+
+    def suspicious(self, last_record: bytes) -> bool:
+        """Whether the last record of a block may be half a record that the parser took for one."""
+        del last_record
+        return False
+
+    def hint(self) -> str:
+        """What else a user may do about a malformed record."""
+        return ""
+
+    # -- cuts ------------------------------------------------------------------------------------
+
+    def properties(self, path: str, size: int) -> dict[str, object]:
+        """Offsets are bytes; a compressed file (its size compressed) is read as a whole."""
+        return {"path": path, "size": size, "end": size}
+
+    def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
+        """The first record end at or after ``start + limit``."""
+        target = start + max(limit, 1)
+        path = split_path(split)
+        if target >= end or compression_of(path) is not None:
+            return end
+        with open_bytes(path) as file:
+            if not self.multi_line:
+                return _line_start(file, target, end)
+            data_start = len(self._header(file, end))
+            for position, block in self._blocks(file, max(start, data_start), end, end):
+                if position + len(block) < target:
+                    continue
+                ends = position + self._record_ends(block)
+                return int(next((cut for cut in ends.tolist() if cut >= target), end))
+        return end
+
+    def _record_ends(self, block: bytes) -> NDArray[np.int64]:
+        """The positions behind each record of a block that begins with a record."""
+        plain = block
+        if self.escape is not None:
+            pattern = re.escape(self.escape.encode()) + b"."
+            plain = re.sub(pattern, b"xx", block, flags=re.DOTALL)
+        data = np.frombuffer(plain, dtype=np.uint8)
+        newlines = np.flatnonzero(data == ord("\n"))
+        if self.multi_line and self.quote is not None and self.quote.encode() in plain:
+            # A doubled quote counts twice, so parity tells whether a line break lies in quotes.
+            quotes = np.flatnonzero(data == ord(self.quote))
+            newlines = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+        return newlines + 1
+
+    def _last_record_end(self, block: bytes) -> int:
+        if not self.multi_line or self.quote is None or self.quote.encode() not in block:
+            return block.rfind(b"\n") + 1
+        ends = self._record_ends(block)
+        return int(ends[-1]) if len(ends) else 0
+
+    def _header(self, file: Any, size: int) -> bytes:  # noqa: ANN401 - NativeFile is untyped
+        """The bytes before the first record: byte order mark and header record."""
+        block = file.read(min(BLOCK_SIZE, size))
+        mark = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
+        return bytes(block[: self._header_end(block, mark)])
+
+    def _header_end(self, block: bytes, mark: int) -> int:
+        """Where the data begins in the first block of a file; ``mark`` is where its text does."""
+        left, begin = self.header_records, mark
+        ends = iter(self._record_ends(block).tolist())
+        while left:
+            end = next(ends, len(block))
+            left -= not self.is_comment(block[begin:end])
+            begin = end
+            if end == len(block):
+                break
+        return begin
+
+    def _blocks(
+        self,
+        file: Any,  # noqa: ANN401 - NativeFile is untyped
+        start: int,
+        stop: int,
+        size: int,
+        rest: bytes = b"",
+    ) -> Iterator[tuple[int, bytes]]:
+        """Blocks of whole records of ``[start, stop)`` with their positions; both are cuts.
+
+        ``rest`` is what was already read from ``start`` on, of a file that cannot seek.
+        """
+        if file.seekable():
+            file.seek(start)
+        position, buffer = start, rest
+        while position + len(buffer) < stop:
+            wanted = max(BLOCK_SIZE, len(buffer))  # doubles for a record that is longer
+            chunk = file.read(min(wanted, stop - position - len(buffer)))
+            if not chunk:
+                break
+            buffer += chunk
+            cut = self._last_record_end(buffer)
+            if cut:
+                yield position, buffer[:cut]
+                position, buffer = position + cut, buffer[cut:]
+        if file.seekable() and position + len(buffer) < min(stop, size):
+            message = (
+                "the file became shorter after it was discovered; write files elsewhere and "
+                "move them in when they are complete"
+            )
+            raise SourceError(message)
+        if buffer:
+            yield position, buffer
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """The records whose first byte lies in ``[start, stop)``."""
+        path = split_path(split)
+        size = int(str(split.properties["size"]))
+        if start >= stop:
+            return
+        with open_bytes(path) as file:
+            if compression_of(path) is not None:
+                yield from self._read_whole(path, file)
+                return
+            header = self._header(file, size)
+            parse = self.parser(path, header)
+            first = start if self.multi_line else _line_start(file, start, size)
+            last = stop if self.multi_line else _line_start(file, stop, size)
+            for position, block in self._blocks(file, max(first, len(header)), last, size):
+                yield from self._batches(parse, path, position, block)
+
+    def _read_whole(self, path: str, file: Any) -> Iterator[SourceBatch]:  # noqa: ANN401
+        block = file.read(BLOCK_SIZE)
+        mark = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
+        begin = self._header_end(block, mark)
+        parse = self.parser(path, bytes(block[:begin]))
+        unlimited = 1 << 62
+        for position, part in self._blocks(file, begin, unlimited, unlimited, block[begin:]):
+            yield from self._batches(parse, path, position, part)
+
+    def _batches(
+        self, parse: Callable[[bytes], pa.Table], path: str, position: int, block: bytes
+    ) -> Iterator[SourceBatch]:
+        tables: list[pa.Table] = []
+        faults: list[_Faulty] = []
+        for outcome in self._parse(parse, block):
+            if not isinstance(outcome, _Faulty):
+                tables.append(outcome)
+            elif self.malformed is MalformedPolicy.FAIL:
+                raise MalformedRecordError(self._message(path, position, outcome))
+            else:
+                faults.append(outcome)
+        letters = [self._dead_letter(path, position, fault) for fault in faults]
+        schema = self.produced_type.arrow_schema
+        batches = [
+            batch
+            for table in tables
+            for batch in table.combine_chunks().to_batches(max_chunksize=BATCH_SIZE)
+            if batch.num_rows
+        ]
+        if not batches and letters:
+            batches = [pa.RecordBatch.from_pylist([], schema=schema)]
+        for index, batch in enumerate(batches):
+            yield SourceBatch(arrow=batch, dead_letters=letters if index == 0 else [])
+
+    def _parse(
+        self, parse: Callable[[bytes], pa.Table], block: bytes, offset: int = 0
+    ) -> Iterator[pa.Table | _Faulty]:
+        """Parse a block; take it apart only if it does not parse as exactly its records."""
+        ends = self._record_ends(block)
+        bounds = ends.tolist()
+        if not bounds or bounds[-1] < len(block):
+            bounds.append(len(block))
+        reason = "it does not parse"
+        last = bounds[-2] if len(bounds) > 1 else 0
+        try:
+            table = parse(block)
+        except (ValueError, pa.ArrowException) as error:
+            reason = str(error)
+        else:
+            complete = table.num_rows == len(bounds) - self._blank_lines(block)
+            if complete and not self.suspicious(block[last:]):
+                yield table
+                return
+            reason = f"it parses as {table.num_rows} records"
+        if len(bounds) == 1:
+            yield from self._parse_one(parse, block, offset, reason)
+            return
+        middle = bounds[len(bounds) // 2 - 1]
+        yield from self._parse(parse, block[:middle], offset)
+        yield from self._parse(parse, block[middle:], offset + middle)
+
+    def _parse_one(
+        self, parse: Callable[[bytes], pa.Table], record: bytes, offset: int, reason: str
+    ) -> Iterator[pa.Table | _Faulty]:
+        if self.is_blank(record):
+            return
+        try:
+            table = parse(record)
+        except (ValueError, pa.ArrowException):
+            pass
+        else:
+            if table.num_rows == 1:
+                problem = self.problem_of_row(table)
+                if problem is None:
+                    yield table
+                    return
+                reason = problem
+        yield _Faulty(offset, record, reason)
+
+    def problem_of_row(self, row: pa.Table) -> str | None:
+        """What is wrong with a single record that the parser lets pass."""
+        del row
+        return None
+
+    def _blank_lines(self, block: bytes) -> int:
+        if self.blank_is_record:
+            return 0
+        # The look first: the pattern is slow, and most blocks have no empty line.
+        if b"\n\n" in block or b"\n\r\n" in block or block[:1] in (b"\n", b"\r"):
+            if not self.multi_line:
+                return len(_BLANK_LINE.findall(block))
+            # Those within quotes are none.
+            bounds = [0, *self._record_ends(block).tolist()]
+            return sum(self.is_blank(block[a:b]) for a, b in pairwise(bounds))
+        return 0
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _place(self, path: str, position: int) -> str:
+        """``file:line`` of a byte, counted only now that somebody needs it."""
+        line, left = 1, position
+        with open_bytes(path) as file:
+            while left > 0:
+                chunk = file.read(min(left, BLOCK_SIZE))
+                if not chunk:
+                    break
+                line += chunk.count(b"\n")
+                left -= len(chunk)
+        return f"{path}:{line}"
+
+    def _dead_letter(self, path: str, position: int, fault: _Faulty) -> tuple[str, str, str]:
+        raw = fault.raw.rstrip(b"\r\n").decode("utf-8", "backslashreplace")
+        return self._place(path, position + fault.position), raw, fault.reason
+
+    def _message(self, path: str, position: int, fault: _Faulty) -> str:
+        place, raw, reason = self._dead_letter(path, position, fault)
+        shown = raw if len(raw) <= SHOWN else raw[:SHOWN] + "..."
+        advice = (
+            "correct it, or use malformed='dead-letter' to set such records aside" + self.hint()
+        )
+        return f"{place}: malformed record: {reason}; the record is {shown!r}; {advice}"
+
+
+def _line_start(file: Any, position: int, size: int) -> int:  # noqa: ANN401 - NativeFile is untyped
+    """The start of the first line that begins at or after ``position``."""
+    if position <= 0:
+        return 0
+    if position >= size:
+        return size
+    at = position - 1  # a line begins at position if a line break is right before it
+    file.seek(at)
+    while at < size:
+        chunk = file.read(min(1 << 16, size - at))
+        if not chunk:
+            break
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return int(at + found + 1)
+        at += len(chunk)
+    return size

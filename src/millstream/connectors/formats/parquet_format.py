@@ -1,0 +1,152 @@
+"""Parquet files as rows.
+
+What it is: pyarrow's Parquet reader.  Offsets are row numbers; only the row groups that overlap
+``[start, stop)`` are read, and cuts are moved to row group ends where one is near, since rows
+before the start of a read within its row group are decoded in vain.
+
+What it is not: a filter: no predicates are pushed down.
+
+Read next: ``connectors/files/source.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millstream.connectors.formats.file_format import BATCH_SIZE, BulkFormat, open_file, split_path
+from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
+from millstream.contracts.source import SourceBatch
+from millstream.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.connectors.formats.schema import SchemaLike
+    from millstream.contracts.source import Split
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["ParquetFormat"]
+
+
+class ParquetFormat(BulkFormat):
+    """Rows of Parquet files.
+
+    Args:
+        schema: the columns to read, by name; None takes all of the first file.
+        batch_size: records per batch.
+    """
+
+    def __init__(self, schema: SchemaLike | None = None, batch_size: int = BATCH_SIZE) -> None:
+        self.batch_size = batch_size
+        self._type: TypeInformation | None = None if schema is None else type_of_schema(schema)
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """A ROW with a field per column."""
+        if self._type is None:
+            message = "the schema of the Parquet files is not known before a file was looked at"
+            raise SourceError(message)
+        return self._type
+
+    @property
+    def needs_a_file(self) -> bool:
+        """Whether no schema was given."""
+        return self._type is None
+
+    def prepare(self, path: str) -> None:
+        """Take the schema from the file."""
+        if self._type is None:
+            with open_file(path) as file:
+                self._type = row_type_of(_plain(_parquet(path, file).schema_arrow))
+
+    def properties(self, path: str, size: int) -> dict[str, object]:
+        """The ends of the row groups, from the file's footer."""
+        with open_file(path) as file:
+            metadata = _parquet(path, file).metadata
+            ends: list[int] = []
+            for group in range(metadata.num_row_groups):
+                rows = metadata.row_group(group).num_rows
+                ends.append((ends[-1] if ends else 0) + rows)
+        return {"path": path, "size": size, "end": ends[-1] if ends else 0, "row_groups": ends}
+
+    def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
+        """The end of a row group within half and twice the limit, else exactly the limit."""
+        limit = max(limit, 1)
+        target = start + limit
+        near = [cut for cut in _group_ends(split) if start + limit // 2 < cut <= target + limit]
+        if near:
+            target = min(near, key=lambda cut: abs(cut - target))
+        return min(max(target, start + 1), end)
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """Rows ``[start, stop)``."""
+        path, ends = split_path(split), _group_ends(split)
+        schema = columns_of(self.produced_type)
+        starts = [0, *ends[:-1]]
+        groups = [i for i, end in enumerate(ends) if starts[i] < stop and end > start]
+        if not groups or start >= stop:
+            return
+        with open_file(path) as file:
+            parquet = _parquet(path, file)
+            if parquet.metadata.num_rows != split.properties["end"]:
+                message = f"{path!r} changed after it was discovered; a file must stay as it is"
+                raise SourceError(message)
+            missing = [n for n in schema.names if n not in parquet.schema_arrow.names]
+            if missing:
+                message = f"{path!r} lacks the columns {', '.join(missing)}"
+                raise SourceError(message)
+            position = starts[groups[0]]
+            for batch in parquet.iter_batches(
+                self.batch_size, row_groups=groups, columns=schema.names, use_threads=False
+            ):
+                first, last = max(start - position, 0), min(stop - position, batch.num_rows)
+                position += batch.num_rows
+                if first < last:
+                    part = batch.slice(first, last - first)
+                    yield SourceBatch(arrow=_fit(path, part, schema))
+                if position >= stop:
+                    return
+
+
+def _group_ends(split: Split) -> list[int]:
+    ends = split.properties["row_groups"]
+    return [int(end) for end in ends] if isinstance(ends, list | tuple) else []
+
+
+def _parquet(path: str, file: Any) -> pq.ParquetFile:  # noqa: ANN401 - NativeFile is untyped
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        message = f"{path!r} is not a Parquet file, or is incomplete: {error}"
+        raise SourceError(message) from error
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """The schema without dictionary encoding and metadata."""
+    fields = []
+    for column in schema:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        fields.append(pa.field(column.name, kind, column.nullable))
+    return pa.schema(fields)
+
+
+def _fit(path: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns and types of ``schema``."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for column in schema:
+        array = batch.column(batch.schema.get_field_index(column.name))
+        try:
+            # Nanoseconds are cut to what Python's datetime has; nothing else may lose anything.
+            safe = not pa.types.is_timestamp(array.type)
+            columns.append(
+                array if array.type == column.type else array.cast(column.type, safe=safe)
+            )
+        except (pa.ArrowException, ValueError) as error:
+            message = f"{path!r}: column {column.name!r} cannot be read as {column.type}: {error}"
+            raise SourceError(message) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

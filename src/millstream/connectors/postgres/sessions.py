@@ -1,0 +1,204 @@
+"""Sessions of a job's runs on a PostgreSQL server: older ones are ended, holders of locks named.
+
+What it is: a driver or worker that was stopped, or whose machine fell silent, leaves a session
+that goes on holding its locks: in the commit of a commit table for as long as a commit may take.
+Every session of a sink carries job, sink and generation in its ``application_name``, and a newer
+generation ends those of older ones.
+
+Why that is safe, mode by mode.  In all of them a generation begins with a version of the manifest
+log, so that from then on no older one can publish, and sessions are looked for after that.  What
+a session has not committed when it is ended, it never commits.
+
+- *Commit table*.  A committer's transaction moves rows and notes them together: it is done, then
+  the note is found; or it is undone, and the newer run does it.  A writer's staging either was
+  committed before its vote, or no manifest names it.
+- *Two-phase*.  ``COMMIT PREPARED`` and ``PREPARE TRANSACTION`` are each done or not.  The first is
+  looked up by its note; the second came before the vote, or is an orphan.
+- *Upsert*.  A writer votes after its COMMIT.  One that is ended before has not voted, so its epoch
+  is run again and writes the same keys.  Left alone it could replace newer rows by its older ones.
+
+A pooler between client and server has to give each client a session of its own: sessions that are
+shared carry the name of whoever used them last.
+
+What it is not: fencing.  An older run that connects again is ended again at the newer one's next
+epoch, and until then it finds what a driver finds that was thought dead.
+
+Read next: ``connectors/postgres/table.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from millstream.connectors.postgres.names import OWN, generation_of, output_prefix, session_name
+from millstream.connectors.postgres.waiting import driver
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+    from psycopg.rows import TupleRow
+
+    Session = psycopg.Connection[TupleRow]
+    from millstream.contracts.sink import CommitterContext, WriterContext
+
+__all__ = ["RunSessions", "lock_holders"]
+
+_LOG: Final = logging.getLogger("millstream")
+#: Seconds that the server gets to end a session; it takes milliseconds.
+_ENDING: Final = 10.0
+_POLL: Final = 0.01
+#: So many holders of locks are named in a message.
+_NAMED: Final = 3
+_MAY_END: Final = "as the same user, as a member of pg_signal_backend, or as a superuser"
+
+#: Of one database, for a session does not see what those of others lock.
+_SESSIONS: Final = (
+    "SELECT pid, application_name, usename, coalesce(state, 'state not shown to this user'),"
+    " date_trunc('second', coalesce(xact_start, state_change, backend_start))"
+    " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND starts_with(application_name, $1)"
+)
+#: Who holds the locks that writers of a table wait for.  A prepared transaction has no session;
+#: its number is one of its locks.
+_HOLDERS: Final = (
+    "SELECT l.pid, a.application_name, a.usename, coalesce(a.state, 'state not shown'),"
+    " date_trunc('second', coalesce(p.prepared, a.xact_start, a.backend_start)), p.gid, p.owner,"
+    " string_agg(DISTINCT coalesce(l.mode || ' on ' || l.relation::regclass::text,"
+    " 'the lock of a commit'), ', ')"
+    " FROM pg_locks l"
+    " LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
+    " LEFT JOIN pg_locks own ON l.pid IS NULL AND own.pid IS NULL"
+    " AND own.virtualtransaction = l.virtualtransaction AND own.locktype = 'transactionid'"
+    " LEFT JOIN pg_prepared_xacts p ON p.transaction = own.transactionid"
+    " WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND (l.locktype = 'advisory' AND starts_with(a.application_name, $1)"
+    " OR l.relation = ANY (SELECT to_regclass(name) FROM unnest($2::text[]) AS name)"
+    " AND l.mode <> 'AccessShareLock')"
+    " GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 5, 1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSessions:
+    """The sessions of one sink in one run of a job."""
+
+    job_id: str
+    sink_uid: str
+    generation: int
+
+    @classmethod
+    def of(cls, context: WriterContext | CommitterContext) -> Self:
+        """Those of a writer's or a committer's run."""
+        return cls(context.job_id, context.sink_uid, context.generation)
+
+    def name(self, role: str) -> str:
+        """The ``application_name`` of one of them; raises SinkError if it is too long."""
+        return session_name(self.job_id, self.sink_uid, self.generation, role)
+
+    def end_older(self, session: Session) -> None:
+        """End the sessions of older runs of this sink, and wait until they are gone.
+
+        One that may not be ended (of another user) or does not end is told in the log and left:
+        it may hold nothing that is needed.  If it does, waiting for it fails and names it.
+
+        Args:
+            session: not within a transaction.
+        """
+        prefix = output_prefix(self.job_id, self.sink_uid)
+        ended: list[int] = []
+        for pid, name, user, state, since in session.execute(_SESSIONS, (prefix,)).fetchall():
+            if not _is_older(name, prefix, self.generation):
+                continue
+            shown = f"session {pid} ({name}, user {user}, {state} since {since})"
+            try:
+                session.execute(
+                    # The number may be another session's by now; its name may not.
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid = $1 AND application_name = $2",
+                    (pid, name),
+                )
+            except driver().errors.InsufficientPrivilege as error:
+                _LOG.warning(
+                    "sink %s: %s is of an older run of this job and may not be ended (%s): SELECT"
+                    " pg_terminate_backend(%d) ends it, %s",
+                    self.sink_uid,
+                    shown,
+                    error.diag.message_primary,
+                    pid,
+                    _MAY_END,
+                )
+            else:
+                ended.append(pid)
+                _LOG.info("sink %s: ended %s of an older run", self.sink_uid, shown)
+        if ended:
+            self._wait_for(session, prefix, ended)
+
+    def _wait_for(self, session: Session, prefix: str, ended: Sequence[int]) -> None:
+        limit = time.monotonic() + _ENDING
+        left = (
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE pid = ANY($1::int[]) AND starts_with(application_name, $2)"
+        )
+        while still := session.execute(left, (list(ended), prefix)).fetchall():
+            if time.monotonic() > limit:
+                pids = ", ".join(str(pid) for (pid,) in still)
+                _LOG.warning(
+                    "sink %s: session %s of an older run was told to end and has not in %.0f s",
+                    self.sink_uid,
+                    pids,
+                    _ENDING,
+                )
+                return
+            time.sleep(_POLL)
+
+
+def _is_older(name: str, prefix: str, generation: int) -> bool:
+    try:
+        return generation_of(name, prefix) < generation
+    except SinkError:  # somebody else's, who begins names as we do
+        return False
+
+
+def lock_holders(session: Session, tables: Sequence[str]) -> str:
+    """Who holds locks on tables now, and what to do about each, in words.
+
+    Args:
+        session: not within a transaction; its own locks are passed over.
+        tables: in SQL; one that is not there is passed over.
+    """
+    found = session.execute(_HOLDERS, (OWN, list(tables))).fetchall()
+    if not found:
+        return (
+            "Whoever held it has let go since; pg_locks shows who holds what, pg_stat_activity and"
+            " pg_prepared_xacts who that is"
+        )
+    text = "Held by " + "; by ".join(_holder(row) for row in found[:_NAMED])
+    return text if len(found) <= _NAMED else f"{text}; and by {len(found) - _NAMED} more (pg_locks)"
+
+
+def _holder(row: Sequence[Any]) -> str:
+    pid, name, user, state, since, gid, owner, locks = row
+    if pid is not None:
+        return (
+            f"session {pid} (application_name {name!r}, user {user}, {state} since {since}, with"
+            f" {locks}): pg_stat_activity shows it, SELECT pg_terminate_backend({pid}) ends it,"
+            f" {_MAY_END}"
+        )
+    if gid is None:
+        return f"a prepared transaction (with {locks}), which pg_prepared_xacts shows"
+    advice = f"ROLLBACK PREPARED '{gid}' drops it"
+    if gid.startswith(OWN):
+        advice = (
+            "the next run of its job commits it or rolls it back; if that job does not run any"
+            f" more, {advice}, and its rows with it"
+        )
+    return (
+        f"prepared transaction {gid!r} (of {owner}, prepared {since}, with {locks}), which"
+        f" pg_prepared_xacts shows: {advice}"
+    )

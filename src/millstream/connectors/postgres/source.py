@@ -1,0 +1,349 @@
+"""The PostgreSQL source: a query, bounded, cut into ranges of a key and read by COPY.
+
+What it is: the rows of a query, in order of an integer, date or timestamp column.  The range of its
+values is looked up once, when the job first starts, and cut into splits; an offset is a value of
+the key (days or microseconds since 1970 for dates and timestamps), so that a task reads
+``key >= start AND key < stop ORDER BY key``: an index range, at every reading the same.
+
+What it is not: a snapshot over splits, epochs and restarts.  A snapshot that one transaction
+exports ends with it, so it cannot outlive a restart.  What is promised: rows that nobody changes
+while the job runs are read exactly once, and replays read the same.  A row that is changed,
+inserted or deleted meanwhile, within the range of keys found at the start, may or may not be
+seen so, and if its epoch is replayed the answer may differ.  Nor does it follow changes.
+
+Read next: ``contracts/source.py``, ``docs/postgres.md``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from millstream.connectors.commit_protocols.table_rows import identifier
+from millstream.connectors.formats.file_format import BATCH_SIZE
+from millstream.connectors.postgres.keys import (
+    KEY_TYPES,
+    NO_KEY,
+    key_number,
+    key_order,
+    key_range,
+)
+from millstream.connectors.postgres.table import error_text, no_connection, server_of
+from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
+from millstream.errors import MalformedRecordError, SinkError, SourceError
+from millstream.types.typeinfo import from_arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.connectors.postgres.table import Session
+    from millstream.contracts.source import KnownSplits
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["PostgresSource"]
+
+#: Rows that the first epoch reads, about.
+_FIRST_ROWS: Final = 200_000
+#: Bytes of text after which a batch is full.
+_BATCH_BYTES: Final = 64 << 20
+#: Seconds that the driver waits for the range of the key; as long as an epoch may take.
+_PATIENCE: Final = 600.0
+#: A type's name in PostgreSQL -> its Arrow type.  Everything else is read as text.
+_ARROW: Final = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "bytea": pa.binary(),
+}
+#: A class of SQLSTATE -> what to do.
+_ADVICE: Final = {
+    "22": ". Correct the row, or cast it in the query so that every row can be read",
+    "42": ". Check the query, and that the tables it reads are there",
+}
+
+
+class PostgresSource(Source):
+    """The rows of a query as a bounded stream of ROWs.
+
+    ::
+
+        PostgresSource("postgresql://me@db.example/shop", "SELECT id, total FROM orders", key="id")
+
+    The types of the fields are those of the result's columns: booleans, numbers, dates, timestamps
+    and bytes as such, ``numeric(p, s)`` as DECIMAL, everything else as its text.  They are looked
+    up when the stream is made.
+
+    Args:
+        conninfo: as libpq takes it.
+        query: a SELECT, without ORDER BY.
+        key: a column of its result, best with an index: integer, date, timestamp, UUID or text.
+        splits: how many ranges can be read side by side.
+
+    Raises:
+        SourceError: ``splits`` is less than 1, psycopg is not installed, or ``conninfo`` is not a
+            connection string.
+    """
+
+    def __init__(self, conninfo: str, query: str, *, key: str, splits: int = 4) -> None:
+        if splits < 1:
+            message = f"splits={splits} must be at least 1"
+            raise SourceError(message)
+        try:
+            driver()
+            server_of(conninfo)
+        except SinkError as error:  # the module is shared with the sinks
+            raise SourceError(str(error)) from error
+        self.conninfo = conninfo
+        self.query = query.rstrip().rstrip(";")
+        self.key = key
+        self.splits = splits
+        self._columns: dict[str, tuple[str, pa.DataType]] | None = None
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """It ends."""
+        return Boundedness.BOUNDED
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """ROW of the result's columns."""
+        fields = [(name, arrow) for name, (_, arrow) in self._described().items()]
+        return from_arrow_schema(pa.schema(fields))
+
+    def validate(self) -> None:
+        """Check the query and its key.
+
+        Raises:
+            SourceError: the server cannot be reached, refuses the query, or the key does not fit.
+        """
+        self._key_kind()
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        """The ranges of the key, looked up once in the life of the job."""
+        if known:
+            return []
+        number = key_number(self.key, self._key_kind())
+        counts = f"min({number}), max({number}), count(*), count({identifier(self.key)})"
+        statement = f"SELECT {counts} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
+        lowest, highest, rows, keys = self._rows(statement)[0]
+        without = [Split("without-key", {"first": 0, "end": 1, "without": True})]
+        if not keys:
+            return without if rows else []
+        span = highest - lowest + 1
+        first_limit = max(1, span * _FIRST_ROWS // keys)
+        cuts = [lowest + span * i // self.splits for i in range(self.splits + 1)]
+        pairs = [(cuts[i], cuts[i + 1]) for i in range(self.splits) if cuts[i + 1] > cuts[i]]
+        ranges = [
+            Split(f"range-{number}", {"first": first, "end": end, "first_limit": first_limit})
+            for number, (first, end) in enumerate(pairs)
+        ]
+        return ranges + (without if rows > keys else [])
+
+    def first_limit(self, splits: Sequence[Split]) -> int:
+        """As far as some 200,000 keys go, which may be close to each other or far apart."""
+        limits = [int(str(split.properties.get("first_limit", 0))) for split in splits]
+        return max(limits, default=0) or self.initial_limit
+
+    def start_offset(self, split: Split) -> int:
+        """The first key of the range."""
+        return cast("int", split.properties["first"])
+
+    def end_offset(self, split: Split) -> int:
+        """The key behind the range."""
+        return cast("int", split.properties["end"])
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """The rows whose keys are in ``[start, stop)``, in order of the key."""
+        stop = min(stop, self.end_offset(split))
+        if start >= stop:
+            return
+        kind, columns = self._key_kind(), self._described()
+        fields = ", ".join(_selected(name, kind) for name, (kind, _) in columns.items())
+        # All columns break ties, so that rows with equal keys come in one order.
+        others = [f"{identifier(name)}::text" for name in columns if name != self.key]
+        if split.properties.get("without"):
+            wanted, order = NO_KEY.format(identifier(self.key)), ", ".join(others or ["1"])
+        else:
+            wanted = key_range(self.key, kind, start, stop)
+            order = ", ".join([key_order(self.key, kind), *others])
+        statement = (
+            f"COPY (SELECT {fields} FROM ({self.query}) AS q"  # noqa: S608 - the user's own query
+            f" WHERE {wanted} ORDER BY {order}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+        )
+        session = self._connect()
+        try:
+            with session.cursor().copy(statement) as copy:
+                lines: list[bytes] = []
+                size = 0
+                for line in copy:  # a row each
+                    lines.append(bytes(line))
+                    size += len(line)
+                    if len(lines) == BATCH_SIZE or size > _BATCH_BYTES:
+                        yield SourceBatch(arrow=self._checked_batch(lines))
+                        lines, size = [], 0
+                if lines:
+                    yield SourceBatch(arrow=self._checked_batch(lines))
+        except driver().Error as error:
+            raise self._error(error) from error
+        finally:
+            session.close()
+
+    def _checked_batch(self, lines: list[bytes]) -> pa.RecordBatch:
+        """The rows as columns.
+
+        Raises:
+            MalformedRecordError: a row has a value that Arrow cannot hold (the date "infinity",
+                say); names it.
+        """
+        try:
+            return self._batch(lines)
+        except pa.ArrowException as error:
+            message = f"{self._place}: {self._unreadable(lines) or error_text(error)}"
+            raise MalformedRecordError(message) from error
+
+    def _unreadable(self, lines: list[bytes]) -> str:
+        """What is wrong with the first row that cannot be read by itself; empty if none."""
+        names = list(self._described())
+        for line in lines:
+            try:
+                self._batch([line])
+            except pa.ArrowException as error:
+                values = next(csv.reader(io.StringIO(line.decode())))
+                found = re.search(r"column #(\d+)", str(error))
+                column = f"column {names[int(found[1])]!r}" if found else "a column"
+                return (
+                    f"{column} of row {dict(zip(names, values, strict=False))!r:.500} cannot be"
+                    f" read: {str(error).rpartition(': ')[2]}. Correct the row, or cast the column"
+                    " to text in the query"
+                )
+        return ""
+
+    def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
+        columns = self._described()
+        text = {pa.binary(): pa.string(), pa.timestamp("us", "UTC"): pa.timestamp("us")}
+        content = b"".join(lines)
+        table = pacsv.read_csv(
+            io.BytesIO(content),
+            # One block: a row must not lie in more than two.
+            read_options=pacsv.ReadOptions(
+                column_names=list(columns), use_threads=False, block_size=len(content) + 1
+            ),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                column_types={name: text.get(kind, kind) for name, (_, kind) in columns.items()},
+                null_values=[""],
+                true_values=["t"],
+                false_values=["f"],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        arrays = []
+        for column, (_, kind) in zip(table.columns, columns.values(), strict=True):
+            array = column.combine_chunks()
+            if kind == pa.binary():
+                raw = [None if v is None else bytes.fromhex(v) for v in array.to_pylist()]
+                array = pa.array(raw, pa.binary())
+            arrays.append(array.cast(kind))
+        schema = self.produced_type.arrow_schema
+        return self.produced_type.conform(
+            pa.RecordBatch.from_arrays(
+                arrays, names=list(columns) if schema is None else schema.names
+            )
+        )
+
+    # -- the server ------------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> str:
+        return f"query {self.query!r:.200} to {server_of(self.conninfo)}"
+
+    def _error(self, error: Exception) -> SourceError:
+        state = getattr(error, "sqlstate", None) or ""
+        advice = _ADVICE.get(state[:2], "")
+        return SourceError(f"{self._place}: {error_text(error)}{advice}")
+
+    def _connect(self, patience: float = math.inf) -> Session:
+        """A connection that waits so many seconds for an answer; reading has the epoch's limit."""
+        kind = driver().Connection if math.isinf(patience) else limited_connection()
+        try:
+            session: Session = kind.connect(self.conninfo, autocommit=True, connect_timeout=10)
+            if not math.isinf(patience):
+                limit_waiting(session, patience)
+            session.execute("SET TIME ZONE 'UTC'")
+            session.execute("SET DateStyle = 'ISO'")
+        except driver().Error as error:
+            message = f"query {self.query!r:.200}: {no_connection(self.conninfo, error)}"
+            raise SourceError(message) from error
+        return session
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        session = self._connect(_PATIENCE)
+        try:
+            return session.execute(statement).fetchall()
+        except driver().Error as error:
+            raise self._error(error) from error
+        finally:
+            session.close()
+
+    def _described(self) -> dict[str, tuple[str, pa.DataType]]:
+        """Column -> its type's name in PostgreSQL, and in Arrow."""
+        if self._columns is None:
+            session = self._connect(_PATIENCE)
+            try:
+                cursor = session.execute(f"SELECT * FROM ({self.query}) AS q LIMIT 0")  # noqa: S608
+                self._columns = {
+                    column.name: self._typed(session, column) for column in cursor.description or ()
+                }
+            except driver().Error as error:
+                raise self._error(error) from error
+            finally:
+                session.close()
+        return self._columns
+
+    def _typed(self, session: Session, column: Any) -> tuple[str, pa.DataType]:  # noqa: ANN401
+        info = session.adapters.types.get(column.type_code)
+        name = "text" if info is None or column.type_code == info.array_oid else info.name
+        if name != "numeric":
+            return name, _ARROW.get(name, pa.string())
+        if column.precision is None:
+            message = (
+                f"{self._place}: column {column.name!r} is numeric without a precision; cast it in"
+                f" the query, to numeric(20, 4) or float8 say"
+            )
+            raise SourceError(message)
+        return name, pa.decimal128(column.precision, column.scale)
+
+    def _key_kind(self) -> str:
+        """The name of the key's type; raises SourceError if it cannot be one."""
+        columns = self._described()
+        if self.key not in columns:
+            message = f"{self._place} has no column {self.key!r}; it has {list(columns)}"
+            raise SourceError(message)
+        kind = columns[self.key][0]
+        if key_number(self.key, kind) is None:
+            message = f"{self._place}: key {self.key!r} is of type {kind}; it must be {KEY_TYPES}"
+            raise SourceError(message)
+        return kind
+
+
+def _selected(name: str, kind: str) -> str:
+    column = identifier(name)
+    if kind == "bytea":
+        return f"encode({column}, 'hex')"
+    if kind == "timestamptz":
+        return f"{column} AT TIME ZONE 'UTC'"
+    return column

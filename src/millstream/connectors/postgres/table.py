@@ -1,0 +1,536 @@
+"""A table of a PostgreSQL server: connecting, its columns, COPY into it, and its errors.
+
+What it is: what all PostgreSQL sinks share.  Columnar batches become CSV by Arrow's writer and go
+to the server by COPY, without a Python object per value.  Lists become arrays where the column is
+one, and JSON text elsewhere, as do maps and rows; times without a zone are UTC.
+
+What it is not: a protocol; each sink has its own (``postgres_two_phase.py``,
+``postgres_commit_table.py``, ``postgres_upsert.py``).
+
+Read next: ``connectors/postgres/two_phase.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from millstream.connectors.commit_protocols.commit_notes import COMMIT_TABLE, CommitNotes
+from millstream.connectors.commit_protocols.table_rows import (
+    REFUSED,
+    dot_advice,
+    identifier,
+    match_columns,
+    quoted,
+    quoted_parts,
+    record_text,
+    table_parts,
+)
+from millstream.connectors.formats.json_text import json_column
+from millstream.connectors.postgres.sessions import RunSessions, lock_holders
+from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
+from millstream.errors import MillstreamError, PermanentSinkError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import psycopg
+    from psycopg.rows import TupleRow
+
+    from millstream.contracts.sink import CommitterContext, WriterContext
+    from millstream.types.typeinfo import TypeInformation
+
+    #: A connection in autocommit mode; transactions are begun and ended by statements.
+    Session = psycopg.Connection[TupleRow]
+
+#: Classes of SQLSTATE about a record: data exception, integrity constraint violation, a
+#: trigger's RAISE, a view's WITH CHECK OPTION.
+_ABOUT_RECORDS: Final = frozenset({"22", "23", "P0", "44"})
+#: Classes about the table or the statement: not supported, too many columns or too long a row for
+#: an index, no such column or table or no right to it, no such schema.
+_ABOUT_TABLES: Final = frozenset({"0A", "54", "42", "3F"})
+
+#: What to do when the table refuses rows that cannot be changed any more.
+_IN_THE_WAY: Final = "Change the table, or the row in it that is in the way"
+
+__all__ = [
+    "CommitterConnection",
+    "PostgresTable",
+    "copy_rows",
+    "driver",
+    "error_text",
+    "exclusive",
+    "make_commit_table",
+    "no_connection",
+    "place_of",
+    "server_of",
+]
+
+
+#: Behind the name of a table, that of the table in which a sink stages rows.
+STAGING: Final = "_millstream"
+#: Connections that a sink needs beside those of its subtasks.
+DRIVER_CONNECTIONS: Final = 2
+
+
+@dataclass(frozen=True)
+class PostgresTable:
+    """Where a sink writes; pickled to the workers."""
+
+    #: As libpq takes it: "postgresql://user@host/database" or "host=... dbname=...".
+    #: It may hold a password.
+    conninfo: str = field(repr=False)
+    table: str
+    #: The table's columns in the order of the records' fields; None: found by name.
+    columns: tuple[str, ...] | None = None
+    type_info: TypeInformation | None = None
+    #: Seconds to wait for a connection, and for a lock that another transaction holds.
+    connect_timeout: int = 10
+    lock_timeout: float = 30.0
+    #: Seconds to wait for the answer to a statement.
+    timeout: float = 300.0
+
+    @property
+    def target(self) -> str:
+        """Table and server, for messages; without the password."""
+        return f"table {self.table!r} of {server_of(self.conninfo)}"
+
+    @property
+    def quoted(self) -> str:
+        """The table's name in SQL."""
+        return quoted(self.table)
+
+    @property
+    def staging(self) -> str:
+        """In SQL, the name of the table beside it in which a sink stages rows."""
+        *schema, name = table_parts(self.table)
+        return quoted_parts([*schema, f"{name}{STAGING}"])
+
+    def connect(self, place: str, name: str = "millstream") -> Session:
+        """A new connection.
+
+        Args:
+            place: who connects, for messages.
+            name: how the server calls the session.
+
+        Raises:
+            SinkError: the server cannot be reached, or refuses.
+        """
+        psycopg = driver()
+        try:
+            session: Session = limited_connection().connect(
+                self.conninfo,
+                autocommit=True,
+                connect_timeout=math.ceil(min(self.connect_timeout, self.timeout)),
+                client_encoding="utf8",
+                application_name=name,
+                # Parameters are $1, $2: a % is a % wherever it stands, in a table's name, say.
+                cursor_factory=psycopg.RawCursor,
+            )
+            limit_waiting(session, self.timeout)
+            # The server gives up by itself as well: nobody waits for it any more.
+            # A task that waits for its input with rows written is idle in its transaction.  If its
+            # machine dies, the server finds out in a minute and a half, not in two hours, and
+            # lets go of the locks.
+            session.execute(
+                f"SET TIME ZONE 'UTC'; SET lock_timeout = {int(self.lock_timeout * 1000)};"
+                " SET idle_in_transaction_session_timeout = 0; SET tcp_keepalives_idle = 30;"
+                " SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 6;"
+                f" SET statement_timeout = {int(self.timeout * 1000)}"
+            )
+        except psycopg.Error as error:
+            message = f"{place}: {no_connection(self.conninfo, error)}"
+            raise SinkError(message) from error
+        return session
+
+    @contextlib.contextmanager
+    def session(self, place: str) -> Iterator[Session]:
+        """A connection that is closed at the end; errors of the server become SinkError."""
+        with contextlib.closing(self.connect(place)) as session, self.errors(place):
+            yield session
+
+    @contextlib.contextmanager
+    def errors(
+        self, place: str, rows: pa.Table | None = None, advice: str = REFUSED
+    ) -> Iterator[None]:
+        """Turn the server's errors into SinkError.
+
+        Args:
+            place: who writes.
+            rows: those that are copied; the one that is refused is named.
+            advice: what to do about a refused record.
+        """
+        try:
+            yield
+        except driver().Error as error:
+            raise self._sink_error(place, error, rows, advice) from error
+
+    def _sink_error(
+        self,
+        place: str,
+        error: Any,  # noqa: ANN401 - psycopg's
+        rows: pa.Table | None,
+        advice: str,
+    ) -> SinkError:
+        psycopg, state = driver(), (error.sqlstate or "")[:2]
+        refused = _refused_row(error, rows)
+        what = ""
+        if rows is not None and refused is not None:
+            what = f" refuses record {record_text(rows, refused)}"
+        message = f"{place}: {self.target}{what}: {error_text(error)}"
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            return SinkError(f"{message}. {self._holders(place)}")
+        if isinstance(error, psycopg.errors.AdminShutdown):
+            message += ". A newer run of this job ends the sessions of older ones; or the server"
+            return SinkError(f"{message} is being stopped")
+        if state in _ABOUT_RECORDS:
+            return PermanentSinkError(f"{message}. {advice}")
+        if state in _ABOUT_TABLES:
+            return PermanentSinkError(
+                f"{message}. Check the table and what the user may do with it"
+            )
+        return SinkError(message)
+
+    def _holders(self, place: str) -> str:
+        """Who holds the locks that writers wait for; that nobody can tell hides no error."""
+        tables = [self.quoted, self.staging, COMMIT_TABLE]
+        try:
+            with contextlib.closing(self.connect(place)) as session:
+                return lock_holders(session, tables)
+        except (driver().Error, SinkError) as error:
+            return f"pg_locks shows who holds it; asking for that failed: {error}"
+
+    def column_types(self, session: Session) -> dict[str, str]:
+        """The columns that can be written, with their types; empty if there is no such table."""
+        query = (
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped"
+            " AND attgenerated = '' ORDER BY attnum"
+        )
+        return dict(session.execute(query, (self.quoted,)).fetchall())
+
+    def match(self, session: Session, given: Sequence[str]) -> dict[str, str]:
+        """The table's columns for those of the records, with their types.
+
+        Raises:
+            SinkError: there is no such table, or a column is missing.
+        """
+        types = self.column_types(session)
+        if not types:
+            message = f"there is no {self.target}; create it before the job runs"
+            message += dot_advice(self.table)
+            raise SinkError(message)
+        names = match_columns(given, list(types), self.columns, self.target)
+        return {name: types[name] for name in names}
+
+    def match_type(
+        self, session: Session, type_info: TypeInformation, key: Sequence[str] = ()
+    ) -> None:
+        """Compare the table's columns with the fields of a type; nothing if it does not tell them.
+
+        Args:
+            session: to look with.
+            type_info: of the records.
+            key: columns that the records must have.
+
+        Raises:
+            SinkError: a column is missing, or a part of the key.
+        """
+        schema = type_info.arrow_schema
+        if schema is not None:
+            self.require_key(self.match(session, schema.names), key)
+
+    def require_key(self, columns: Mapping[str, str], key: Sequence[str]) -> None:
+        """Make sure that records with these columns have a key; raises SinkError if not."""
+        missing = [name for name in key if name not in columns]
+        if missing:
+            message = f"{self.target}: the records lack {missing} of the key {list(key)}"
+            raise PermanentSinkError(message)
+
+    def require_connections(self, session: Session, parallelism: int) -> None:
+        """Check that the server takes a connection of each subtask, and the driver's.
+
+        Raises:
+            SinkError: it does not, with the number to set.
+        """
+        query = (
+            "SELECT current_setting('max_connections')::int,"
+            " current_setting('superuser_reserved_connections')::int"
+            " + coalesce(current_setting('reserved_connections', true), '0')::int"
+        )
+        row = session.execute(query).fetchone()
+        allowed, reserved = row if row is not None else (0, 0)
+        needed = parallelism + DRIVER_CONNECTIONS
+        if allowed - reserved < needed:
+            message = (
+                f"{self.target}: max_connections of the server is {allowed}, of which {reserved}"
+                f" are reserved; a sink with parallelism {parallelism} needs {needed}: one for each"
+                f" subtask, and {DRIVER_CONNECTIONS} for the driver and for one that a failed try"
+                f" left. Set max_connections to {needed + reserved} or more in postgresql.conf and"
+                " restart the server, or lower the parallelism of the sink"
+            )
+            raise SinkError(message)
+
+    def validate(self, session: Session) -> None:
+        """Check table and columns, and make the commit table.
+
+        Raises:
+            SinkError: something is missing.
+        """
+        if self.type_info is not None:
+            self.match_type(session, self.type_info)
+        if not self.column_types(session):
+            self.match(session, [])
+
+
+def _refused_row(error: Any, rows: pa.Table | None) -> int | None:  # noqa: ANN401 - psycopg's
+    """The position of the record that a COPY stopped at, by the line that the server names."""
+    found = re.match(r"COPY .*, line (\d+)", error.diag.context or "")
+    if found is None or rows is None:
+        return None
+    line = 0
+    for index in range(rows.num_rows):
+        text = csv_text(rows.slice(index, 1), [""] * rows.num_columns).to_pybytes()
+        line += text.count(b"\n")  # texts may hold line breaks, which the server counts
+        if line >= int(found[1]):
+            return index
+    return None
+
+
+def server_of(conninfo: str) -> str:
+    """Host, port and database of a connection string, for messages."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parts: Mapping[str, object] = conninfo_to_dict(conninfo)
+    except ProgrammingError as error:
+        # libpq quotes the part that it does not understand, in which a password may be.
+        raise _no_conninfo(re.sub(r'".*"', '"..."', str(error).strip(), flags=re.DOTALL)) from None
+    host, port = str(parts.get("host", "localhost")), str(parts.get("port", 5432))
+    if "@" in host or re.fullmatch(r"[\d,]*", port) is None:
+        what = "host or port make no sense"  # as with a password that has an @ or a / in it
+        raise _no_conninfo(what)
+    return f"PostgreSQL {host}:{port}/{parts.get('dbname', '')}"
+
+
+def _no_conninfo(what: str) -> SinkError:
+    return SinkError(
+        f"not a PostgreSQL connection string: {what}. Write postgresql://user@host/database, in"
+        " which : / @ and % of a user or password are %3A %2F %40 %25, or host=... dbname=..."
+    )
+
+
+def no_connection(conninfo: str, error: Exception) -> str:
+    """That a server cannot be reached or refuses, and what to do; without the password."""
+    return (
+        f"cannot connect to {server_of(conninfo)}: {error_text(error)}. Check host, port, database,"
+        " user and password, and that the server runs and can be reached from this machine"
+    )
+
+
+def error_text(error: Exception) -> str:
+    """What the server says, with the record or key where it names one."""
+    diagnosis = getattr(error, "diag", None)
+    parts = [" ".join(str(getattr(diagnosis, "message_primary", None) or error).split())]
+    for name in ("message_detail", "context", "message_hint"):
+        more = getattr(diagnosis, name, None)
+        if more:
+            parts.append(str(more).splitlines()[0])
+    return "; ".join(part.rstrip(".?") for part in parts)
+
+
+def place_of(context: WriterContext) -> str:
+    """Sink, epoch and subtask, for messages."""
+    return context.place
+
+
+# -- in the transactions of sinks -----------------------------------------------------------------
+
+
+def make_commit_table(session: Session) -> None:
+    """Make the commit table; two that make it at a time are put in order."""
+    found = session.execute("SELECT to_regclass($1)", (COMMIT_TABLE,)).fetchone()
+    if found is None or found[0] is None:
+        with exclusive(session, COMMIT_TABLE):
+            session.execute(CommitNotes.CREATE)
+
+
+@contextlib.contextmanager
+def exclusive(session: Session, name: str) -> Iterator[None]:
+    """A transaction that excludes others with the same name."""
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+    session.execute("BEGIN")
+    try:
+        session.execute("SELECT pg_advisory_xact_lock($1)", (number,))
+        yield
+        session.execute("COMMIT")
+    except (driver().Error, MillstreamError):
+        # A connection that is gone has rolled back by itself.
+        with contextlib.suppress(driver().Error):
+            session.execute("ROLLBACK")
+        raise
+
+
+class CommitterConnection:
+    """The connection that a committer keeps between epochs.
+
+    Args:
+        table: what it writes.
+        prepare: run on each new connection.
+    """
+
+    def __init__(self, table: PostgresTable, prepare: Callable[[Session], None]) -> None:
+        self._table = table
+        self._prepare = prepare
+        self._session: Session | None = None
+        #: Seconds that one use may take, over all its statements.
+        self._timeout = table.timeout
+        self._run: RunSessions | None = None
+
+    def open(self, context: CommitterContext) -> None:
+        """Belong to a run: its sessions are named by it, and those of older ones are ended.
+
+        A try is given up before the coordinator does so.
+        """
+        self._timeout = context.timeout
+        self._run = RunSessions.of(context)
+
+    @contextlib.contextmanager
+    def use(self, place: str) -> Iterator[Session]:
+        """The connection, made anew if it was cut meanwhile; errors become SinkError.
+
+        A use that takes too long is cut off from the server.  What it had sent may be done by
+        the server all the same, later.  That changes nothing: a transaction is prepared once and
+        its name is never used again, and the commit table is locked by who looks into it.  Its
+        own transaction is rolled back by the server when it stays idle as long.
+        """
+        end = time.monotonic() + self._timeout
+        with self._table.errors(place, advice=_IN_THE_WAY):
+            try:
+                if self._session is not None:
+                    limit_waiting(self._session, self._table.timeout, end)
+                if self._session is None or not self._is_alive(self._session):
+                    self._session = self._connect(place, end)
+                elif self._run is not None:
+                    # At every use: an older run may have come back since the last one.
+                    self._run.end_older(self._session)
+                yield self._session
+            except driver().Error:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _connect(self, place: str, end: float) -> Session:
+        name = {} if self._run is None else {"name": self._run.name("commit")}
+        session = self._table.connect(place, **name)
+        try:
+            limit_waiting(session, self._table.timeout, end)
+            # Before the preparation, which may need a lock that an older session holds.
+            if self._run is not None:
+                self._run.end_older(session)
+            idle = int(self._timeout * 1000)
+            # Whoever waits for a lock shall hear who holds it, and not that time is over.
+            lock = int(min(self._table.lock_timeout, self._timeout / 2) * 1000)
+            session.execute(
+                f"SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {lock}"
+            )
+            self._prepare(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _is_alive(self, session: Session) -> bool:
+        try:
+            session.execute("SELECT 1")
+        except driver().OperationalError:  # cut while nothing was under way
+            self.close()
+            return False
+        return True
+
+
+# -- COPY ----------------------------------------------------------------------------------------
+
+
+def copy_rows(session: Session, into: str, columns: Mapping[str, str], rows: pa.Table) -> None:
+    """COPY rows into a table.
+
+    Args:
+        session: within a transaction.
+        into: the table in SQL.
+        columns: its columns in the order of those of ``rows``, with their types.
+        rows: what to write.
+    """
+    names = ", ".join(map(identifier, columns))
+    statement = f"COPY {into} ({names}) FROM STDIN (FORMAT csv)"
+    with session.cursor().copy(statement) as copy:
+        copy.write(csv_text(rows, list(columns.values())))
+
+
+def csv_text(rows: pa.Table, types: Sequence[str]) -> pa.Buffer:
+    """Rows as CSV for COPY: nulls are empty, empty strings are quoted."""
+    columns = [
+        pa.chunked_array([_csv_column(chunk, kind) for chunk in column.chunks], _csv_type(column))
+        for column, kind in zip(rows.columns, types, strict=True)
+    ]
+    table = pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])
+    stream = pa.BufferOutputStream()
+    options = pacsv.WriteOptions(include_header=False, quoting_style="needed")
+    pacsv.write_csv(table, stream, options)
+    return stream.getvalue()
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_float32(kind)
+        or types.is_float64(kind)
+        or types.is_date32(kind)
+        or types.is_string(kind)
+    )
+
+
+def _csv_type(column: pa.ChunkedArray) -> pa.DataType:
+    return column.type if _is_plain(column.type) else pa.string()
+
+
+def _csv_column(column: pa.Array, target: str) -> pa.Array:
+    kind, types = column.type, pa.types
+    if _is_plain(kind):
+        return column
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        texts = [None if value is None else "\\x" + value.hex() for value in column.to_pylist()]
+        return pa.array(texts, pa.string())
+    if types.is_list(kind) and target.endswith("[]"):
+        return pa.array([_array_text(value) for value in column.to_pylist()], pa.string())
+    if types.is_nested(kind):
+        return json_column(column).cast(pa.string())
+    return column.cast(pa.string())
+
+
+def _array_text(value: object) -> str | None:
+    """A value within a PostgreSQL array, or the array itself."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return "{" + ",".join("NULL" if v is None else str(_array_text(v)) for v in value) + "}"
+    if isinstance(value, bool | int | float):
+        return str(value)
+    text = "\\x" + value.hex() if isinstance(value, bytes) else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

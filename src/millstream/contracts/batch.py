@@ -1,0 +1,183 @@
+"""The batch: what flows between chained operators.
+
+What it is: a run of records of one stream with their timestamps, held as Python values or as one
+Arrow record batch, and converted between the two at most once, when somebody asks.  A scalar
+stream is one column; a ROW, TUPLE or dataclass stream has one column per field.
+
+What it is not: a frame.  A frame (``runtime/frames.py``) is a serialized batch on the exchange.
+
+Read next: ``contracts/operator.py``.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "Batch"]
+
+#: Milliseconds.  As in Flink: a record without a timestamp has the minimum, the watermark that
+#: ends a bounded input is the maximum.
+MIN_TIMESTAMP: Final = -(2**63)
+MAX_TIMESTAMP: Final = 2**63 - 1
+
+
+class Batch:
+    """Records of one stream, in order, with their timestamps.
+
+    Invariant: ``_values`` or ``_arrow`` is set, and where both are they say the same.
+    Invariant: ``_timestamps`` is None (no record has a timestamp) or as long as the batch.
+    Invariant: ``_given`` is set where ``_values`` came from a program, not from the columns.
+    A batch is never changed once emitted: an operator makes a new one.
+    """
+
+    __slots__ = ("_arrow", "_given", "_timestamps", "_values", "type_info")
+
+    def __init__(
+        self,
+        type_info: TypeInformation,
+        *,
+        values: list[object] | None = None,
+        arrow: pa.RecordBatch | None = None,
+        timestamps: list[int] | NDArray[np.int64] | None = None,
+    ) -> None:
+        self.type_info = type_info
+        self._values = values
+        self._arrow = arrow
+        self._timestamps = timestamps
+        self._given = values is not None
+
+    def __len__(self) -> int:
+        if self._values is not None:
+            return len(self._values)
+        return int(self._arrow.num_rows) if self._arrow is not None else 0
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether the records are already at hand as Arrow columns."""
+        return self._arrow is not None
+
+    @property
+    def values(self) -> list[object]:
+        """The records as Python values (converted once)."""
+        if self._values is None:
+            self._values = self.type_info.from_arrow(self._arrow)
+        return self._values
+
+    @property
+    def arrow(self) -> pa.RecordBatch:
+        """The records as an Arrow record batch (converted once).
+
+        Raises:
+            TypeMismatchError: a value does not fit the declared type.
+            ProgramError: the stream is untyped (pickled), so there are no columns.
+        """
+        if self._arrow is None:
+            if self.type_info.arrow_schema is None:
+                message = "an untyped stream has no Arrow columns; give the operator an output_type"
+                raise ProgramError(message)
+            self._arrow = self.type_info.to_arrow(self._values or [])
+        return self._arrow
+
+    def check(self) -> None:
+        """Hold the values against the declared type, if it has columns: these are made.
+
+        It costs next to nothing, as an exchange or a sink behind finds them made.
+
+        Raises:
+            TypeMismatchError: a value does not fit the declared type.
+        """
+        if self._arrow is None and self.type_info.arrow_schema is not None:
+            self._arrow = self.type_info.to_arrow(self._values or [])
+
+    @property
+    def conformed(self) -> Batch:
+        """The records as a reader behind an exchange sees them, where 1 for a DOUBLE is 1.0."""
+        if not self._given or self.type_info.arrow_schema is None:
+            return self
+        return Batch(self.type_info, arrow=self.arrow, timestamps=self._timestamps)
+
+    @property
+    def timestamp_list(self) -> list[int]:
+        """The timestamps as Python integers, in milliseconds."""
+        if self._timestamps is None:
+            return [MIN_TIMESTAMP] * len(self)
+        if isinstance(self._timestamps, np.ndarray):
+            as_list: list[int] = self._timestamps.tolist()
+            return as_list
+        return self._timestamps
+
+    @property
+    def timestamp_array(self) -> NDArray[np.int64]:
+        """The timestamps as an int64 array, in milliseconds."""
+        if self._timestamps is None:
+            return np.full(len(self), MIN_TIMESTAMP, dtype=np.int64)
+        if not isinstance(self._timestamps, np.ndarray):
+            self._timestamps = np.asarray(self._timestamps, dtype=np.int64)
+        return self._timestamps
+
+    @property
+    def raw_timestamps(self) -> list[int] | NDArray[np.int64] | None:
+        """The timestamps as they are held (None: the records have none)."""
+        return self._timestamps
+
+    def with_timestamps(self, timestamps: list[int] | NDArray[np.int64] | None) -> Batch:
+        """The same records with other timestamps."""
+        return self._like(self._values, self._arrow, timestamps)
+
+    def filter(self, mask: list[bool]) -> Batch:
+        """The records for which ``mask`` is true, in order."""
+        timestamps = self._timestamps
+        if isinstance(timestamps, np.ndarray):
+            timestamps = timestamps[np.array(mask)]
+        elif timestamps is not None:
+            timestamps = list(compress(timestamps, mask))
+        values = None if self._values is None else list(compress(self._values, mask))
+        arrow = None if self._arrow is None else self._arrow.filter(pa.array(mask, pa.bool_()))
+        return self._like(values, arrow, timestamps)
+
+    def _like(
+        self,
+        values: list[object] | None,
+        arrow: pa.RecordBatch | None,
+        timestamps: list[int] | NDArray[np.int64] | None,
+    ) -> Batch:
+        """Records out of this batch, which are checked if these are."""
+        made = Batch(self.type_info, values=values, arrow=arrow, timestamps=timestamps)
+        made._given = self._given and values is not None
+        return made
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """The records ``[start, stop)``; itself if these are all."""
+        if start <= 0 and stop >= len(self):
+            return self
+        stamps = self._timestamps
+        timestamps = None if stamps is None else stamps[start:stop]
+        values = None if self._values is None else self._values[start:stop]
+        part = None if self._arrow is None else self._arrow.slice(start, stop - start)
+        return self._like(values, part, timestamps)
+
+    def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Batch:
+        """The records at ``indices``, in that order."""
+        positions = np.asarray(indices, dtype=np.int64)
+        timestamps: list[int] | NDArray[np.int64] | None = None
+        if self._timestamps is not None:
+            timestamps = self.timestamp_array[positions]
+        if self._arrow is not None:
+            taken = self._arrow.take(pa.array(positions))
+            return Batch(self.type_info, arrow=taken, timestamps=timestamps)
+        values = self.values
+        picked = [values[i] for i in positions.tolist()]
+        return self._like(picked, None, timestamps)

@@ -1,0 +1,92 @@
+"""The key-value store under all keyed state: the contract that every backend meets.
+
+What it is: an ordered map from bytes to bytes for one operator in one subtask, restored at the
+start of an epoch and snapshotted at its end, and the layout of its keys.
+
+What it is not: what users see.  Handles such as ValueState (``functions/handles.py``) keep Python
+objects and talk to a store in batches.
+
+Key layout (all integers big-endian, so that byte order is numeric order)::
+
+    b"K" + key group (2) + state index (2) + length of key (4) + key + namespace or map key
+    b"T" + state index (2) + time (8, sign bit flipped) + key group (2) + rest
+    b"C" + state index (2) + time (8, sign bit flipped) + rest
+    b"M" + name                      facts about the store itself (state names and their index)
+
+``K`` entries are found by key, ``T`` entries are ordered by time over all keys (timers, windows);
+both move with their key group when the parallelism changes.  ``C`` entries are columnar chunks
+that mix key groups: at a change of parallelism every new subtask gets all of them and the owner
+leaves out the rows of other key groups.
+
+Read next: ``state/backends/rocksdb.py`` and ``state/backends/hashmap.py``, the two backends;
+``state/keyed.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["KeyValueStore", "StateFile", "StateHandle"]
+
+
+class StateFile(TypedDict):
+    """One immutable file of a snapshot in the checkpoint storage."""
+
+    #: Its name inside the store's directory (``000012.sst``, ``CURRENT``).
+    local: str
+    #: Its name in the checkpoint storage.
+    remote: str
+    #: Bytes.
+    size: int
+    #: "sha256:" and 64 hexadecimal digits; "crc32:" and 8 in checkpoints of older releases.
+    digest: str
+
+
+class StateHandle(TypedDict):
+    """Where the state of one operator subtask lies; JSON in the manifest."""
+
+    #: "rocksdb" or "hashmap".
+    backend: str
+    #: Unique per snapshot; also the name of the local copy.
+    id: str
+    #: First and last + 1 of the key groups within.
+    key_groups: tuple[int, int]
+    files: list[StateFile]
+
+
+class KeyValueStore(Protocol):
+    """An ordered map of bytes.
+
+    Contract:
+      1. ``write`` is visible to later reads of the same store at once.  (test kit)
+      2. ``scan`` yields in byte order, ``start`` included, ``stop`` excluded, and reflects the
+         store as it was when the scan began or as it is now; callers do not write while
+         scanning.  (callers)
+      3. ``snapshot`` is called at most once, last; then only ``close``.  (runtime)
+      4. Two attempts of one task may run at once on one machine: each has its own directory, and
+         neither sees writes of the other.  (test kit)
+    """
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at ``key``, None if there is none."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values at ``keys``, in that order."""
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+        """Delete ``deletes``, then put ``puts``."""
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete every key in ``[start, stop)``."""
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with a key in ``[start, stop)``, in byte order."""
+
+    def snapshot(self) -> StateHandle:
+        """Make the content durable in the checkpoint storage and say where it is."""
+
+    def close(self) -> None:
+        """Let go of files and locks."""

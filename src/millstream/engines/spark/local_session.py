@@ -1,0 +1,281 @@
+"""A session of Millstream's own: started so that it is quiet, closed to others, and leaves nothing.
+
+What it is: the options, environment and Java of a session that is not the user's:
+
+- on this machine only (``local[*]``), everything listens on the loopback interface, and Spark's
+  connections ask for a secret of the run, which is on no command line;
+- the JVM logs by ``log4j2.properties`` beside this file, not by Spark's default;
+- its Python processes import PySpark from files, which are compiled once, instead of an archive;
+- its workers' daemon starts before the first task asks for one;
+- its temporary files are in the directory of the run, of which it shares the lock;
+- it is stopped, and waited for, before Python exits.
+
+The user's ``spark.*`` keys go before all of these.
+
+What it is not: cluster configuration, which stays with the user's session or spark-submit.
+
+Read next: ``engines/spark/session.py``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.resources
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from millstream.configuration import options
+from millstream.directories.run_directory import run_directory, socket_directory
+from millstream.engines.spark.java import find_java
+from millstream.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from millstream.configuration.configuration import Configuration
+
+__all__ = ["start_session"]
+
+_LOG: Final = logging.getLogger("millstream")
+
+_OPTIONS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "millstream.engines.spark.worker_daemon",
+    # The JVM schedules tasks and moves frames; compiling that to the last would take the cores from
+    # the Python workers for a minute or more.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Frames go from process to process of one machine.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+}
+#: Of a session on this machine alone.
+_LOOPBACK: Final = "127.0.0.1"
+_LOCAL_OPTIONS: Final = {
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.authenticate": "true",
+}
+_SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of an option
+#: Set by spark-submit, whose JVM starts this process.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+#: Characters that Spark wants to be left to a socket's name: its directory may have 60.
+_SOCKET_NAME: Final = 46
+#: Seconds that the JVM may take to end.
+_END_SECONDS: Final = 10.0
+
+
+def start_session(configuration: Configuration) -> SparkSession:
+    """A new session on ``local[*]`` or the configured master; under spark-submit, on its master.
+
+    Raises:
+        ConfigurationError: there is no Java.
+        EngineError: Spark's JVM does not start.
+    """
+    executable = configuration.get(options.PYTHON_EXECUTABLE)
+    if executable:
+        os.environ["PYSPARK_PYTHON"] = executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    own = {key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")}
+    master = configuration.get(options.SPARK_MASTER)
+    builder = SparkSession.builder.appName("millstream")
+    if _SUBMITTED in os.environ and not master:
+        return _get(builder, own)
+    master = master or "local[*]"
+    settings = {**_OPTIONS, **own}
+    if master.startswith("local"):
+        settings = {**_OPTIONS, **_LOCAL_OPTIONS, **own}
+    launched = SparkContext._gateway is None and _SUBMITTED not in os.environ  # noqa: SLF001
+    if launched:
+        settings = {**_launch(settings, master), **settings}
+    if settings.get("spark.authenticate") == "true":
+        # Now that the JVM runs: what it was started with stands in the list of processes.
+        settings.setdefault(_SECRET, secrets.token_hex(32))
+    session = _get(builder.master(master), settings)
+    if launched:
+        atexit.register(_end, session, warm_up(session) if master.startswith("local") else None)
+    return session
+
+
+def _get(builder: SparkSession.Builder, settings: Mapping[str, object]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, str(value))
+    with _handler_of_interrupts():
+        return builder.getOrCreate()
+
+
+def _launch(settings: Mapping[str, object], master: str) -> dict[str, str]:
+    """Start the JVM; returns the options that its surroundings ask for."""
+    directories = [
+        run_directory(Path(place))
+        for place in os.environ.get(
+            "SPARK_LOCAL_DIRS", str(settings.get("spark.local.dir", tempfile.gettempdir()))
+        ).split(",")
+    ]
+    temporary = run_directory()
+    found = _surroundings(temporary.path)
+    environment = {
+        "JAVA_HOME": str(find_java().quiet_home),
+        "SPARK_LOCAL_DIRS": ",".join(str(directory.path) for directory in directories),
+    }
+    if master.startswith("local") and "SPARK_LOCAL_IP" not in os.environ:
+        # What has no option of its own (the web interface, a local cluster) asks for this.
+        environment["SPARK_LOCAL_IP"] = _LOOPBACK
+    if master.startswith("local") and "SPARK_HOME" not in os.environ:
+        environment["SPARK_HOME"] = str(_home_without_archive(temporary.path))
+    conf = SparkConf(loadDefaults=False)
+    for key, value in {**found, **settings}.items():
+        if key != _SECRET:
+            conf.set(key, str(value))
+    locks = {directory.lock for directory in [temporary, *directories]}
+    try:
+        with _environment(environment):
+            launch: Any = launch_gateway  # which has no annotations
+            gateway = launch(conf, {"pass_fds": tuple(locks)})
+    except PySparkRuntimeError as error:
+        message = (
+            "Spark's JVM does not start; what it wrote before it ended stands above. Often"
+            " spark.driver.memory asks for more than there is, or spark.driver.extraJavaOptions"
+            " has an option that this Java does not know."
+        )
+        raise EngineError(message) from error
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext does
+    return found
+
+
+def _surroundings(directory: Path) -> dict[str, str]:
+    """Options for the JVM's log and temporary files."""
+    java = [f'-Djava.io.tmpdir="{directory}"']
+    if not _has_log_configuration():
+        log = importlib.resources.files("millstream.engines.spark") / "log4j2.properties"
+        java.append(f'-Dlog4j2.configurationFile="{Path(str(log)).as_uri()}"')
+    return {
+        # These go before extraJavaOptions, which are the user's.
+        "spark.driver.defaultJavaOptions": " ".join(java),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(socket_directory(_SOCKET_NAME)),
+    }
+
+
+def _home_without_archive(directory: Path) -> Path:
+    """Spark's home, but for PySpark's archive: Python finds the installed files in its place.
+
+    Of what is in an archive Python keeps no compiled files.  Each query starts five Python
+    processes beside the workers' daemon, one after the other, and each would compile PySpark anew,
+    for a second.
+    """
+    installed = Path(_find_spark_home())
+    archive = installed / "python" / "lib" / "pyspark.zip"
+    package = Path(pyspark.__file__).parent
+    if not archive.is_file() or package != installed:
+        return installed  # Spark's own distribution, whose Python is that of its archive
+    home = Path(tempfile.mkdtemp(prefix="spark-home-", dir=directory))
+    library = home / "python" / "lib"
+    (library / archive.name).mkdir(parents=True)
+    (library / archive.name / "pyspark").symlink_to(package)
+    for path in installed.iterdir():
+        if path.is_dir() and path.name != "python":
+            (home / path.name).symlink_to(path)
+    for path in archive.parent.iterdir():
+        if path != archive:
+            (library / path.name).symlink_to(path)
+    return home
+
+
+def _has_log_configuration() -> bool:
+    """Whether the user has told Spark's JVMs how to log."""
+    place = os.environ.get("SPARK_CONF_DIR") or str(Path(_find_spark_home()) / "conf")
+    return any(Path(place).glob("log4j2.*"))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a process that is started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _handler_of_interrupts() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark's fails the epochs of all jobs, also of those that go on.
+
+    Whoever waits for a job cancels it when interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None:  # a handler that is not Python's is none that PySpark has replaced
+            signal.signal(signal.SIGINT, before)
+
+
+def warm_up(session: SparkSession) -> threading.Thread:
+    """Have the workers' daemon started while the first query still starts; the thread that waits.
+
+    Spark starts the daemon with the first task, and the daemon imports for some seconds.  The start
+    of a query mostly waits for one Python process after the other, and leaves a core to it.
+    """
+
+    def run() -> None:
+        try:
+            # As the tasks of epochs are run: workers of another kind have a daemon of their own.
+            session.range(1, numPartitions=1).mapInArrow(_as_they_come, "id long").collect()
+        except Exception:  # noqa: BLE001 - the job's own tasks will meet it, and tell
+            _LOG.debug("the workers' daemon was not started in advance", exc_info=True)
+
+    thread = threading.Thread(target=run, name="millstream-warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def _as_they_come(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def _end(session: SparkSession, warming: threading.Thread | None) -> None:
+    """Stop the session, then the JVM, and wait: nothing is said or left after Python's end."""
+    if warming is not None:  # it would tell of the end of the JVM under it
+        warming.join(_END_SECONDS)
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] = gateway.proc
+    # One that is gone already has nothing to stop.
+    with contextlib.suppress(Py4JError, OSError):
+        if process.poll() is None:
+            session.stop()
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # it ends when it reads the end of this
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_SECONDS)

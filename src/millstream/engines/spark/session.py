@@ -1,0 +1,100 @@
+"""The Spark session of a job: the active one, or a new one of Millstream's own.
+
+What it is: finding the session, the user's Python files, and the few options that a query needs.
+What it is not: the start of a session.
+
+Read next: ``engines/spark/local_session.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+from millstream.configuration import options
+from millstream.directories.run_directory import run_directory
+from millstream.engines.spark.local_session import start_session
+from millstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.configuration.configuration import Configuration
+
+__all__ = ["STREAMING_OPTIONS", "get_session", "streaming_options"]
+
+#: Options of the session in which the query starts.  Spark copies them into the query's own
+#: session, so they are put back afterwards.
+STREAMING_OPTIONS: Final = {
+    # The plan of an epoch is fixed: the target subtasks are partitions and must stay so.
+    "spark.sql.adaptive.enabled": "false",
+    # Frames are large: a batch of them is limited by its bytes.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    # An epoch without a new offset is never wanted: the planner decides.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "30s",
+    # Spark's default for its logs of offsets and commits starts a process for each permission and
+    # each link that it looks at where Hadoop's native library is missing, as on most machines: some
+    # 40 ms a file, two files an epoch.  What they are needed for is in the manifests as well.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+def get_session(configuration: Configuration) -> SparkSession:
+    """The active session, or a new one on ``local[*]`` (or the configured master).
+
+    Workers run the Python of the driver unless ``python.executable`` (of a new session) or
+    ``PYSPARK_PYTHON`` says otherwise.
+
+    Raises:
+        ConfigurationError: there is no Java, or an entry of ``python.files`` does not exist.
+        EngineError: Spark's JVM does not start.
+    """
+    files = _python_files(configuration)
+    session = SparkSession.getActiveSession() or start_session(configuration)
+    for path in files:
+        if path.is_dir():
+            # What lies in a directory is importable, as in PyFlink.
+            place = tempfile.mkdtemp(prefix="python-", dir=run_directory().path)
+            archive = Path(place) / path.name
+            path = Path(shutil.make_archive(str(archive), "zip", path))  # noqa: PLW2901
+        session.sparkContext.addPyFile(str(path))
+    return session
+
+
+def _python_files(configuration: Configuration) -> list[Path]:
+    entries = configuration.get(options.PYTHON_FILES).split(",")
+    files = [Path(entry.strip()) for entry in entries if entry.strip()]
+    for path in files:
+        if not path.exists():
+            message = f"{options.PYTHON_FILES.key}: there is no file or directory {str(path)!r}"
+            raise ConfigurationError(message)
+    return files
+
+
+@contextlib.contextmanager
+def streaming_options(session: SparkSession) -> Iterator[None]:
+    """Set ``STREAMING_OPTIONS`` for the time in which a query is started."""
+    current = session.conf.getAll
+    before = {key: current.get(key) for key in STREAMING_OPTIONS}
+    try:
+        for key, value in STREAMING_OPTIONS.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, previous in before.items():
+            if previous is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, previous)

@@ -1,0 +1,71 @@
+"""The daemon that forks Spark's Python workers, with what every stage needs imported before.
+
+What it is: ``pyspark.daemon`` after a few imports.  A forked worker starts in milliseconds instead
+of importing pandas, pyarrow and Millstream anew, and shares their memory with the others.  PySpark
+itself comes from where it is installed: from the archive that Spark puts before that, Python would
+compile it anew at each start, for a second.
+Sessions that Millstream starts use it; any other can by ``spark.python.daemon.module``.
+What it is not: a change of what workers do, but that they are silent when nobody listens.
+
+Read next: ``engines/spark/stage_function.py``.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.engines.spark.silent_worker import quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main", "without_archive"]
+
+_IMPORTED_BEFORE: Final = (
+    "pandas",
+    "pyspark.sql.pandas.serializers",
+    "millstream.engines.spark.stage_function",
+    "millstream.state.backends.rocksdb",
+    "millstream.datastream",
+    "millstream.connectors.files.source",
+    "millstream.connectors.files.sink",
+)
+
+
+def without_archive(paths: Sequence[str]) -> list[str]:
+    """A module path without the archive of a PySpark that is there as files as well.
+
+    Only of the very installation that the archive is a part of, so that the version stays what
+    Spark chose.
+    """
+    kept = []
+    for entry in paths:
+        archive = Path(entry)
+        if archive.name == "pyspark.zip" and archive.parent.match("pyspark/python/lib"):
+            package = archive.parents[2]
+            if str(package.parent) in paths and (package / "__init__.py").exists():
+                continue
+        kept.append(entry)
+    return kept
+
+
+def main() -> None:
+    """Import, then serve; Spark ends it by closing its standard input."""
+    sys.path[:] = without_archive(sys.path)
+    # Spark has daemons for other purposes too (planning of data sources): these stay lean.
+    if sys.argv[1:2] == ["pyspark.worker"]:
+        for name in _IMPORTED_BEFORE:
+            importlib.import_module(name)
+        # What is there now lives as long as the workers do.
+        gc.freeze()
+    daemon: Any = importlib.import_module("pyspark.daemon")
+    daemon.worker = quiet(daemon.worker)
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

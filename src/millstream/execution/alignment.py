@@ -1,0 +1,106 @@
+"""Watermark alignment: which source splits wait, because their group is behind.
+
+What it is: the part of the planner that compares the watermarks of splits within groups
+(``WatermarkStrategy.with_watermark_alignment``).  It looks at watermarks of the last checkpoint
+only, so it goes on after a restart as if there had been none.
+
+What it is not: exact.  A split is held from the epoch after the one in which it ran ahead.
+
+Who is compared: splits that have begun, are not read to their end and are not idle.  The slowest of
+them is never held, so a group cannot wait for itself.
+
+Read next: ``execution/planner.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from millstream.checkpoint.model import SplitState
+    from millstream.functions.watermark_strategy import WatermarkAlignment
+
+__all__ = ["AlignedSplit", "Aligner"]
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedSplit:
+    """A split that takes part in a comparison."""
+
+    source_uid: str
+    split_id: str
+    alignment: WatermarkAlignment
+
+
+@dataclass(slots=True)
+class _Group:
+    #: Source uid -> the highest watermark with which a split may be read.
+    ceilings: dict[str, int] = field(default_factory=dict)
+    #: Milliseconds of processing time after which the ceilings are to be found again.
+    valid_until: int = MIN_TIMESTAMP
+
+
+class Aligner:
+    """Knows the watermarks of splits, and holds back those that are ahead."""
+
+    def __init__(self) -> None:
+        self._splits: Mapping[str, Mapping[str, SplitState]] = {}
+        self._groups: dict[str, _Group] = {}
+
+    def observe(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
+        """Take the splits of the last checkpoint (source uid -> split id -> state)."""
+        self._splits = splits
+
+    def is_idle(self, source_uid: str, split_id: str) -> bool:
+        """Whether the split was idle at the last checkpoint."""
+        state = self._state(source_uid, split_id)
+        return state is not None and state.idle
+
+    def compare(self, splits: Iterable[AlignedSplit], now: int, *, again: bool = False) -> None:
+        """Find how far each source may run.
+
+        Args:
+            splits: those to compare, of all groups.
+            now: milliseconds of processing time.
+            again: compare also groups whose update interval is not over.
+        """
+        members: dict[str, list[AlignedSplit]] = {}
+        for split in splits:
+            members.setdefault(split.alignment.group, []).append(split)
+        for name in self._groups.keys() - members.keys():
+            del self._groups[name]  # nobody left to wait for
+        for name, those in members.items():
+            group = self._groups.setdefault(name, _Group())
+            if again or now >= group.valid_until:
+                group.ceilings = self._ceilings(those)
+                group.valid_until = now + min(each.alignment.update_interval for each in those)
+
+    def _ceilings(self, splits: list[AlignedSplit]) -> dict[str, int]:
+        active = [each for each in splits if not self.is_idle(each.source_uid, each.split_id)]
+        if not active:
+            return {}
+        slowest = min(self._watermark(each.source_uid, each.split_id) for each in active)
+        return {
+            each.source_uid: min(slowest + each.alignment.max_drift, MAX_TIMESTAMP)
+            for each in splits
+        }
+
+    def holds(self, group: str, source_uid: str, split_id: str) -> bool:
+        """Whether the split is too far ahead to be read."""
+        known = self._groups.get(group)
+        if known is None or self.is_idle(source_uid, split_id):
+            return False
+        ceiling = known.ceilings.get(source_uid, MAX_TIMESTAMP)
+        return self._watermark(source_uid, split_id) > ceiling
+
+    def _state(self, source_uid: str, split_id: str) -> SplitState | None:
+        return self._splits.get(source_uid, {}).get(split_id)
+
+    def _watermark(self, source_uid: str, split_id: str) -> int:
+        state = self._state(source_uid, split_id)
+        return MIN_TIMESTAMP if state is None else state.watermark

@@ -1,0 +1,528 @@
+"""The source planner: which splits an epoch reads, from where to where.
+
+What it is: lives in the driver.  Spark asks it for the latest offset and logs what it answers;
+for an epoch it turns two offsets into split assignments.  Planning ``[start, stop)`` from the same
+two offsets gives the same assignments in every run.
+
+What it is not: a reader.  Tasks read.
+
+Nothing here grows with what was read before: a split that is read to its end is forgotten, and a
+look for data costs what the unfinished splits cost.  An epoch is planned only if something can
+change: there is data, a split became idle or active, the input is over, or the time has come that
+the tasks of the last epoch have named (a timer, a watermark that is due).
+
+Read next: ``execution/offsets.py``, ``engines/spark/epoch_driver.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from millstream.contracts.source import Boundedness, Split
+from millstream.errors import CheckpointError
+from millstream.execution.alignment import AlignedSplit, Aligner
+from millstream.execution.offsets import Position
+from millstream.execution.rate import EpochSizer
+from millstream.execution.split_log import SplitTable
+from millstream.graph.validation import connector_place, naming
+from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from millstream.checkpoint.model import SplitState, TaskAck
+    from millstream.contracts.source import Source
+    from millstream.execution.offsets import Offset
+    from millstream.execution.split_log import SplitLog
+    from millstream.functions.watermark_strategy import WatermarkAlignment
+    from millstream.graph.model import JobGraph
+
+__all__ = ["PlannedSource", "SourcePlanner", "plan_sources"]
+
+#: How often a waiting planner asks the sources again, and how long it keeps Spark waiting.
+_POLL_SECONDS: Final = 0.02
+_WAIT_SECONDS: Final = 0.25
+#: When something may change that does not come with data: at any time, for all we know.
+_UNKNOWN: Final = -math.inf
+
+
+@dataclass(slots=True)
+class PlannedSource:
+    """One source node as the planner sees it."""
+
+    uid: str
+    #: None for a Spark DataFrame: Spark keeps its offsets, and it has one split per subtask.
+    source: Source | None
+    parallelism: int
+    #: Name and place in the program, for errors.
+    place: str = "source"
+    #: Milliseconds without data after which a split is idle; None: never.
+    idleness: int | None = None
+    #: With which other sources it keeps step; None: with none.
+    alignment: WatermarkAlignment | None = None
+    table: SplitTable = field(default_factory=SplitTable)
+    #: ``time.monotonic`` from which on to look for splits.
+    next_discovery: float = -math.inf
+    #: None until the first splits are found.
+    sizer: EpochSizer | None = None
+    #: Split number -> (position, milliseconds of the clock when it was reached).
+    last_data: dict[int, tuple[int, float]] = field(default_factory=dict)
+    #: Numbers of the splits that had more to read than the last planned epoch takes, because
+    #: they are ahead of their group or because the epoch is full: they are not idle.
+    waiting: set[int] = field(default_factory=set)
+
+
+def plan_sources(graph: JobGraph) -> list[PlannedSource]:
+    """The sources of a job, as the planner sees them."""
+    planned = []
+    for node in graph.nodes.values():
+        if node.kind == "source":
+            strategy = node.watermark_strategy
+            idleness = None if strategy is None else strategy.idle_timeout
+            alignment = None if strategy is None else strategy.alignment
+            planned.append(
+                PlannedSource(
+                    node.uid,
+                    node.source,
+                    node.parallelism,
+                    connector_place(node),
+                    idleness,
+                    alignment,
+                )
+            )
+    return planned
+
+
+class SourcePlanner:
+    """Plans epochs over all sources of a job.
+
+    Args:
+        sources: the source nodes.
+        log: where discovered splits are kept.
+        tick_interval: milliseconds between epochs without data at least; None: there are none.
+        wakes: whether the first epoch after a restart may be one without data: timers may be due of
+            which no task has told this run.
+        retained: how many checkpoints are kept, of which the splits must be known.
+        clock: milliseconds since 1970.
+        min_pause: milliseconds from the end of an epoch to the planning of the next.
+        wait_seconds: how long a question for the next offset may wait for data.
+    """
+
+    def __init__(
+        self,
+        sources: list[PlannedSource],
+        log: SplitLog,
+        *,
+        target_seconds: float,
+        tick_interval: int | None,
+        wakes: bool = True,
+        retained: int = 2,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+        min_pause: int = 0,
+        wait_seconds: float = _WAIT_SECONDS,
+    ) -> None:
+        self._sources = sources
+        self._log = log
+        self._target_seconds = target_seconds
+        self._tick_interval = tick_interval
+        self._clock = clock
+        self._last_tick = 0
+        #: Milliseconds of the clock at which something can change without data.
+        self._next_due = _UNKNOWN if wakes else math.inf
+        #: Where the last epochs began.
+        self._starts: deque[Offset] = deque(maxlen=retained)
+        self._min_pause = min_pause / 1000
+        self._wait_seconds = wait_seconds
+        #: Monotonic seconds.
+        self._epoch_ended = -math.inf
+        self._aligner = Aligner()
+        for planned in sources:
+            if planned.source is not None:
+                planned.table = log.load(planned.uid)
+
+    # -- planning the next offset --------------------------------------------------------------
+
+    def latest_offset(self, start: Offset) -> Offset:
+        """The offset up to which the next epoch should read; ``start`` if there is nothing to do.
+
+        Waits a short time for data, so that Spark does not ask in a busy loop.
+        """
+        self._forget_before(start)
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            if self.remaining_pause() <= 0:
+                offset = self._plan(start)
+                if offset is not None:
+                    return offset
+            if time.monotonic() >= deadline:
+                return start
+            time.sleep(_POLL_SECONDS)
+
+    def remaining_pause(self) -> float:
+        """Seconds until the next epoch may begin (``execution.checkpointing.min-pause``)."""
+        return max(0.0, self._epoch_ended + self._min_pause - time.monotonic())
+
+    def _forget_before(self, start: Offset) -> None:
+        """Let go of the splits that were read to their end before ``start``."""
+        if self._starts and self._starts[-1] is start:
+            return
+        self._starts.append(start)
+        for planned in self._sources:
+            position = Position.of(start, planned.uid)
+            self._require(planned, position)
+            planned.table.forget(position.is_over)
+
+    def _plan(self, start: Offset) -> Offset | None:
+        if start["final"]:
+            return None
+        now = self._clock()
+        if any(planned.alignment is not None for planned in self._sources):
+            self._aligner.compare(self._aligned(start), now)
+            if not self._can_read_or_need_not(start):
+                self._aligner.compare(self._aligned(start), now, again=True)
+        positions: dict[str, object] = {}
+        changed = False
+        over = bool(self._sources)
+        for planned in self._sources:
+            position = Position.of(start, planned.uid)
+            with naming(planned.place):
+                changed |= self._advance(planned, position, now)
+                over = over and self._is_over(planned, position)
+            positions[planned.uid] = position.to_json()
+        if not (changed or over or self._is_due(start, now)):
+            return None
+        self._last_tick = now
+        return {
+            "epoch": cast("int", start["epoch"]) + 1,
+            "time": max(now, cast("int", start["time"])),
+            # Everything was read by earlier epochs: this one carries the maximum watermark.
+            "final": over and not changed,
+            "sources": positions,
+        }
+
+    def _is_due(self, start: Offset, now: int) -> bool:
+        """Whether an epoch without data is worth running."""
+        if self._tick_interval is None or now - self._last_tick < self._tick_interval:
+            return False
+        # Before the first epoch there is nothing that time could change.
+        return now >= self._next_due and cast("int", start["epoch"]) >= 0
+
+    def wake_at(self, acks: Iterable[TaskAck]) -> None:
+        """Take from the tasks of the last epoch when something can change without data."""
+        due = (ack.next_due for ack in acks)
+        self._next_due = min((time for time in due if time is not None), default=math.inf)
+
+    def _aligned(self, start: Offset) -> list[AlignedSplit]:
+        """The splits that are compared: begun, not over, not idle."""
+        found = []
+        for planned in self._sources:
+            source, alignment = planned.source, planned.alignment
+            if source is None or alignment is None:
+                continue
+            position = Position.of(start, planned.uid)
+            for number, at in position.at.items():
+                split = planned.table.splits[number]
+                over = source.is_final(split) and at >= source.end_offset(split)
+                if not over and number not in position.idle:
+                    found.append(AlignedSplit(planned.uid, split.id, alignment))
+        return found
+
+    def _can_read_or_need_not(self, start: Offset) -> bool:
+        """Whether no split is held back, or some source has something to read nevertheless."""
+        held = False
+        for planned in self._sources:
+            source = planned.source
+            if source is None:
+                continue
+            position = Position.of(start, planned.uid)
+            for number, split in planned.table.splits.items():
+                at = position.at.get(number, source.start_offset(split))
+                if at < source.end_offset(split):
+                    if not self._is_held(planned, position, number):
+                        return True
+                    held = True
+        return not held
+
+    def _is_held(self, planned: PlannedSource, position: Position, number: int) -> bool:
+        """Whether a split waits for others of its group."""
+        if planned.alignment is None or number not in position.at or number in position.idle:
+            return False
+        split = planned.table.splits[number]
+        return self._aligner.holds(planned.alignment.group, planned.uid, split.id)
+
+    def _advance(self, planned: PlannedSource, position: Position, now: int) -> bool:
+        """Move one source's position forward; True if an epoch is worth running for it."""
+        source = planned.source
+        if source is None:
+            return False
+        self._discover(planned, source)
+        sizer = self._sizer(planned, source)
+        splits = planned.table.splits
+        position.known = planned.table.count
+        moved, backlog, read = False, False, 0
+        began = set(position.at)
+        unfinished = self._in_turn(planned, position)
+        held = {number for number in unfinished if self._is_held(planned, position, number)}
+        planned.waiting = held
+        turn = [number for number in unfinished if number not in held]
+        growing = sum(not source.is_final(splits[number]) for number in turn)
+        # So many are read side by side, each up to its share, whatever the others take: as many
+        # as there are subtasks, and every split that grows.  The rest of the limit goes to more.
+        side, taken = max(planned.parallelism, growing), 0
+        share = max(1, -(-sizer.limit // side))
+        for number in turn:
+            split = splits[number]
+            allowance = share if taken < side else min(share, sizer.limit - read)
+            at = position.at.get(number)
+            if at is None:
+                if allowance <= 0:
+                    backlog = True
+                    break  # none that follows has begun
+                at = source.start_offset(split)
+            end = source.end_offset(split)
+            stop = at
+            if at > end:
+                source.ends_early(split, at)
+            if at < end:
+                stop = source.next_stop(split, at, allowance, end) if allowance > 0 else at
+                if stop < end:
+                    backlog = True
+                    planned.waiting.add(number)
+            # A split that has begun keeps its channel; an empty one is done at once.
+            if stop > at or number in began or source.is_final(split):
+                position.at[number] = stop
+                read += stop - at
+            if stop > at:
+                moved = True
+                taken += 1
+        sizer.planned(read, backlog=backlog)
+        self._retire(planned, position)
+        changed_idle = self._mark_idle(planned, position, now)
+        return moved or changed_idle
+
+    @staticmethod
+    def _in_turn(planned: PlannedSource, position: Position) -> list[int]:
+        """Unfinished splits: begun ones first, so that few are open at a time."""
+        at, is_over = position.at, position.is_over
+        fresh = [n for n in planned.table.splits if n not in at and not is_over(n)]
+        return [*sorted(at), *fresh]
+
+    def _sizer(self, planned: PlannedSource, source: Source) -> EpochSizer:
+        if planned.sizer is None:
+            planned.sizer = EpochSizer(
+                source.first_limit(list(planned.table.splits.values())), self._target_seconds
+            )
+        return planned.sizer
+
+    def _discover(self, planned: PlannedSource, source: Source) -> None:
+        table, now = planned.table, time.monotonic()
+        if table.count and source.boundedness is Boundedness.BOUNDED:
+            return
+        if now < planned.next_discovery:
+            return
+        planned.next_discovery = now + source.discovery_interval / 1000
+        found = [split for split in source.discover(table.seen) if split.id not in table.seen]
+        if found:
+            planned.table = self._log.append(planned.uid, table, found)
+            self._compact(planned)
+
+    def _compact(self, planned: PlannedSource) -> None:
+        """Let the log drop splits that are finished at every checkpoint that is kept."""
+        oldest = Position()
+        if len(self._starts) == self._starts.maxlen:
+            oldest = Position.of(self._starts[0], planned.uid)
+        self._log.compact(planned.uid, oldest.is_over)
+
+    @staticmethod
+    def _retire(planned: PlannedSource, position: Position) -> None:
+        """Keep of finished splits only that they are."""
+        source, splits = planned.source, planned.table.splits
+        if source is None:
+            return
+        for number, at in list(position.at.items()):
+            split = splits[number]
+            if source.is_final(split) and at >= source.end_offset(split):
+                position.finish(number)
+                planned.last_data.pop(number, None)
+
+    @staticmethod
+    def _mark_idle(planned: PlannedSource, position: Position, now: int) -> bool:
+        """Splits without data for the idle time; True if a status changed."""
+        if planned.idleness is None:
+            return False
+        before = set(position.idle)
+        for number, at in position.at.items():
+            reached, since = planned.last_data.get(number, (None, now))
+            if reached != at or number in planned.waiting:
+                since = now
+                planned.last_data[number] = (at, since)
+            if now - since >= planned.idleness:
+                position.idle.add(number)
+            else:
+                position.idle.discard(number)
+        return before != position.idle
+
+    @staticmethod
+    def _is_over(planned: PlannedSource, position: Position) -> bool:
+        source = planned.source
+        if source is None or source.boundedness is not Boundedness.BOUNDED:
+            return False
+        for number, split in planned.table.splits.items():
+            if number >= position.known or position.is_over(number):
+                continue
+            at = position.at.get(number)
+            # A split that may still grow (records made at a rate) has an end so far only.
+            if at is None or not source.is_final(split) or at < source.end_offset(split):
+                return False
+        return True
+
+    def set_limit(self, limit: int) -> None:
+        """Let the next epoch read at most about ``limit`` units of each source (for tests)."""
+        for planned in self._sources:
+            if planned.source is not None:
+                self._sizer(planned, planned.source).limit = limit
+
+    def observe(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
+        """Tell the splits of the last checkpoint: at the start of a run and after each epoch.
+
+        Args:
+            splits: source uid -> split id -> state, as in the manifest.
+        """
+        self._aligner.observe(splits)
+
+    def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
+        """Tell the sources how far they are read by committed epochs, for their monitoring.
+
+        Args:
+            splits: as for ``observe``.
+        """
+        for planned in self._sources:
+            if planned.source is not None:
+                states = splits.get(planned.uid, {})
+                planned.source.committed({name: each.position for name, each in states.items()})
+
+    def epoch_finished(self, seconds: float) -> None:
+        """Tell how long the epoch took, so that the next one can be sized."""
+        self._epoch_ended = time.monotonic()
+        for planned in self._sources:
+            if planned.sizer is not None:
+                planned.sizer.finished(seconds)
+
+    # -- turning offsets into work -------------------------------------------------------------
+
+    def assignments(self, start: Offset, stop: Offset) -> list[SplitAssignment]:
+        """What the epoch from ``start`` to ``stop`` reads; a pure function of its arguments."""
+        result: list[SplitAssignment] = []
+        for planned in self._sources:
+            if planned.source is None:
+                result.extend(_spark_splits(planned))
+            else:
+                result.extend(self._source_assignments(planned, start, stop))
+            if planned.source is not None and (stop["final"] or self._ends(planned, start, stop)):
+                result.extend(_end_of_input(planned))
+        for channel, assignment in enumerate(result):
+            assignment.channel = channel
+        return result
+
+    def _ends(self, planned: PlannedSource, start: Offset, stop: Offset) -> bool:
+        """Whether the source reads its last in this epoch while others go on.
+
+        It then has the maximum watermark at once, so that it does not hold the others back, and
+        what it alone feeds is over.  If no other goes on, the final epoch follows.
+        """
+        if planned.uid in cast("dict[str, object]", start["sources"]):
+            before = Position.of(start, planned.uid)
+            if self._is_over(planned, before):
+                return False
+        over = [self._is_over(each, Position.of(stop, each.uid)) for each in self._sources]
+        return not all(over) and self._is_over(planned, Position.of(stop, planned.uid))
+
+    def _source_assignments(
+        self, planned: PlannedSource, start: Offset, stop: Offset
+    ) -> list[SplitAssignment]:
+        source = planned.source
+        if source is None:
+            return []
+        before, after = Position.of(start, planned.uid), Position.of(stop, planned.uid)
+        self._require(planned, before)
+        self._require(planned, after)
+        splits = {
+            number: split
+            for number, split in planned.table.splits.items()
+            if number < after.known and not before.is_over(number)
+        }
+        made: list[SplitAssignment] = []
+        load = [0] * planned.parallelism
+        for number, split in splits.items():
+            begun = number in before.at
+            first = before.at[number] if begun else source.start_offset(split)
+            last = after.at.get(number)
+            if after.is_over(number):
+                last = source.end_offset(split)
+            if last is None:
+                continue  # not begun yet
+            final = source.is_final(split) and last >= source.end_offset(split)
+            if begun and first >= last and final:
+                continue  # finished in an earlier epoch, and not counted in ``done`` then
+            subtask = self._choose(number, load, final=source.is_final(split))
+            load[subtask] += last - first
+            made.append(
+                SplitAssignment(
+                    source_uid=planned.uid,
+                    split=split,
+                    subtask=subtask,
+                    start=first,
+                    stop=last,
+                    channel=-1,
+                    finished=final,
+                    idle=number in after.idle,
+                )
+            )
+        return made
+
+    def _require(self, planned: PlannedSource, position: Position) -> None:
+        """Have all splits that a position speaks of; another driver may have logged some.
+
+        Raises:
+            CheckpointError: the log does not have them.
+        """
+        if planned.source is None or _has(planned.table, position):
+            return
+        planned.table = self._log.load(planned.uid)
+        if _has(planned.table, position):
+            return
+        message = (
+            f"{planned.place}: the list of its splits does not go with the checkpoint; the "
+            "directory was put back in part, or from copies of different times"
+        )
+        raise CheckpointError(message)
+
+    @staticmethod
+    def _choose(number: int, load: list[int], *, final: bool) -> int:
+        """A complete split goes to the subtask with least to do, a growing one stays put."""
+        if not final:
+            return number % len(load)
+        return load.index(min(load))
+
+
+def _has(table: SplitTable, position: Position) -> bool:
+    """Whether a table has the splits that a position speaks of."""
+    return table.count >= position.known and table.splits.keys() >= position.at.keys()
+
+
+def _spark_splits(planned: PlannedSource) -> list[SplitAssignment]:
+    return [
+        SplitAssignment(planned.uid, Split(f"spark-{subtask}"), subtask, 0, 0, -1, idle=None)
+        for subtask in range(planned.parallelism)
+    ]
+
+
+def _end_of_input(planned: PlannedSource) -> list[SplitAssignment]:
+    return [
+        SplitAssignment(planned.uid, Split(f"{END_OF_INPUT}-{subtask}"), subtask, 0, 0, -1)
+        for subtask in range(planned.parallelism)
+    ]

@@ -1,0 +1,272 @@
+"""Restart strategies: after a failure, when to run the job again, or not at all.
+
+What it is: Flink's strategies ``none``, ``fixed-delay`` and ``exponential-delay``, and a guard
+around them for failures that would only come again.
+
+What it is not: the restarting, nor the clock; the driver gives the time and sleeps.
+
+Read next: ``engines/spark/driver.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from millstream.configuration import options
+from millstream.errors import (
+    ConfigurationError,
+    CorruptCheckpointError,
+    EngineError,
+    FencedError,
+    ForeignCheckpointError,
+    IncompatibleProgramError,
+    MalformedRecordError,
+    PermanentSinkError,
+    ProgramError,
+    UnknownFormatError,
+    UserFunctionError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.configuration.configuration import Configuration
+    from millstream.configuration.options import ConfigOption
+
+__all__ = [
+    "ExponentialDelay",
+    "FixedDelay",
+    "GiveUpOnRepeats",
+    "NoRestart",
+    "RestartStrategy",
+    "restart_strategy",
+]
+
+_LOG: Final = logging.getLogger("millstream")
+_MILLISECONDS: Final = 1000
+#: What users may write, as in Flink.
+_NONE: Final = ("none", "off", "disable")
+_FIXED_DELAY: Final = ("fixed-delay", "fixeddelay")
+#: Java's largest int is what Flink's documentation gives for "no limit".
+_UNLIMITED: Final = ("infinite", str(2**31 - 1))
+#: Failures that running again cannot mend, or must not.
+_FINAL: Final = (
+    ConfigurationError,
+    CorruptCheckpointError,
+    EngineError,
+    FencedError,
+    ForeignCheckpointError,
+    IncompatibleProgramError,
+    ProgramError,
+    UnknownFormatError,
+)
+#: Failures that the same record, or the same output, causes at every replay.
+_REPEATABLE: Final = (MalformedRecordError, PermanentSinkError, UserFunctionError)
+
+
+class RestartStrategy(ABC):
+    """Decides after each failure of one job.
+
+    Contract:
+      1. ``next_delay`` is called once per failure, with times that do not go back.  (driver)
+      2. ``on_progress`` is called for each epoch that was published.  (driver)
+    """
+
+    @abstractmethod
+    def next_delay(self, now: float, error: BaseException) -> float | None:
+        """What to do about a failure.
+
+        Args:
+            now: seconds on a clock that never goes back.
+            error: what ended the run.
+
+        Returns:
+            Seconds to wait before the job is run again; None: it has failed for good.
+        """
+
+    def on_progress(self) -> None:
+        """An epoch was published."""
+
+
+class NoRestart(RestartStrategy):
+    """The first failure is final."""
+
+    def next_delay(self, now: float, error: BaseException) -> float | None:
+        """Never."""
+        del now, error
+        return None
+
+
+@dataclass(slots=True)
+class FixedDelay(RestartStrategy):
+    """A number of restarts over the life of the job, each after the same time."""
+
+    attempts: int
+    #: Seconds.
+    delay: float
+    _failures: int = field(default=0, init=False)
+
+    def next_delay(self, now: float, error: BaseException) -> float | None:
+        """``delay``, ``attempts`` times."""
+        del now, error
+        self._failures += 1
+        return self.delay if self._failures <= self.attempts else None
+
+
+@dataclass(slots=True)
+class ExponentialDelay(RestartStrategy):
+    """Restarts after a time that grows from failure to failure, and is reset by a quiet time."""
+
+    #: Seconds.
+    initial_backoff: float = 1.0
+    max_backoff: float = 60.0
+    backoff_multiplier: float = 1.5
+    #: Seconds without failure after which the next one waits ``initial_backoff`` again.
+    reset_backoff_threshold: float = 3600.0
+    #: The wait is varied by up to this fraction of it, so that jobs do not restart in step.
+    jitter_factor: float = 0.1
+    #: None: no limit.
+    attempts_before_reset_backoff: int | None = None
+    random: random.Random = field(default_factory=random.Random, repr=False)
+    _failures: int = field(default=0, init=False)
+    _backoff: float = field(default=0.0, init=False)
+    #: When the last restart was to happen.
+    _restarted: float = field(default=0.0, init=False)
+
+    def next_delay(self, now: float, error: BaseException) -> float | None:
+        """The next, longer time, jitter included; at most ``max_backoff``."""
+        del error
+        if self._failures == 0 or now - self._restarted >= self.reset_backoff_threshold:
+            self._failures = 0
+            self._backoff = self.initial_backoff
+        else:
+            self._backoff = min(self._backoff * self.backoff_multiplier, self.max_backoff)
+        self._failures += 1
+        limit = self.attempts_before_reset_backoff
+        if limit is not None and self._failures > limit:
+            return None
+        jitter = self._backoff * self.jitter_factor
+        delay = min(self._backoff + self.random.uniform(-jitter, jitter), self.max_backoff)
+        self._restarted = now + delay
+        return delay
+
+
+@dataclass(slots=True)
+class GiveUpOnRepeats(RestartStrategy):
+    """Another strategy, but no restart where it cannot help.
+
+    That is: the program, its configuration or the checkpoint directory is wrong; the engine is
+    gone; a newer run has taken over (a restart would fence that run in turn); or user code failed
+    with the same message ``max_repeats`` times in a row without any progress, so it will fail on
+    that record for ever.
+
+    What a target refuses for good counts without its message: of several records that it refuses
+    each try may meet another one first, and names in the message may be those of one attempt.
+    """
+
+    strategy: RestartStrategy
+    max_repeats: int = 3
+    _message: str | None = field(default=None, init=False)
+    _repeats: int = field(default=0, init=False)
+
+    def next_delay(self, now: float, error: BaseException) -> float | None:
+        """What the inner strategy says, or None."""
+        if any(isinstance(cause, _FINAL) for cause in _chain(error)):
+            return None
+        repeatable = next((c for c in _chain(error) if isinstance(c, _REPEATABLE)), None)
+        message = None if repeatable is None else _identity(repeatable)
+        self._repeats = self._repeats + 1 if message == self._message else 1
+        self._message = message
+        if message is not None and self._repeats >= self.max_repeats:
+            _LOG.error(
+                "no restart after %d failures of one kind without progress between them (%s = %d)",
+                self._repeats,
+                options.USER_ERROR_MAX_REPEATS.key,
+                self.max_repeats,
+            )
+            return None
+        return self.strategy.next_delay(now, error)
+
+    def on_progress(self) -> None:
+        """Forget the failures so far."""
+        self._message = None
+        self._repeats = 0
+        self.strategy.on_progress()
+
+
+def _identity(error: BaseException) -> str:
+    """What two failures of one kind have in common."""
+    return type(error).__name__ if isinstance(error, PermanentSinkError) else str(error)
+
+
+def restart_strategy(
+    configuration: Configuration, *, checkpointing: bool = True
+) -> RestartStrategy:
+    """Make the strategy that a job's options ask for, guarded by ``GiveUpOnRepeats``.
+
+    Args:
+        configuration: the job's; read are ``restart-strategy.*``, with Flink's names and
+            defaults, and ``millstream.user-error.max-repeats``.
+        checkpointing: whether the job is checkpointed.  If no strategy is named, such a job gets
+            ``exponential-delay`` and any other ``none``, as in Flink.
+
+    Raises:
+        ConfigurationError: an option makes no sense.
+    """
+    kind = configuration.get(options.RESTART_STRATEGY)
+    if not kind:
+        kind = "exponential-delay" if checkpointing else "none"
+    strategy: RestartStrategy
+    if kind in _NONE:
+        strategy = NoRestart()
+    elif kind in _FIXED_DELAY:
+        strategy = FixedDelay(
+            attempts=configuration.get(options.FIXED_DELAY_ATTEMPTS),
+            delay=_seconds(configuration, options.FIXED_DELAY_DELAY),
+        )
+    else:
+        strategy = _exponential(configuration)
+    return GiveUpOnRepeats(strategy, configuration.get(options.USER_ERROR_MAX_REPEATS))
+
+
+def _exponential(configuration: Configuration) -> ExponentialDelay:
+    attempts = configuration.get(options.EXPONENTIAL_ATTEMPTS)
+    unlimited = attempts in _UNLIMITED
+    strategy = ExponentialDelay(
+        initial_backoff=_seconds(configuration, options.EXPONENTIAL_INITIAL_BACKOFF),
+        max_backoff=_seconds(configuration, options.EXPONENTIAL_MAX_BACKOFF),
+        backoff_multiplier=configuration.get(options.EXPONENTIAL_MULTIPLIER),
+        reset_backoff_threshold=_seconds(configuration, options.EXPONENTIAL_RESET_THRESHOLD),
+        jitter_factor=configuration.get(options.EXPONENTIAL_JITTER),
+        attempts_before_reset_backoff=None if unlimited else int(attempts),
+    )
+    if strategy.initial_backoff > strategy.max_backoff:
+        message = (
+            f"{options.EXPONENTIAL_INITIAL_BACKOFF.key} is longer than"
+            f" {options.EXPONENTIAL_MAX_BACKOFF.key}"
+        )
+        raise ConfigurationError(message)
+    if strategy.jitter_factor > 1:
+        message = (
+            f"{options.EXPONENTIAL_JITTER.key} is {strategy.jitter_factor}; it lies between 0 and 1"
+        )
+        raise ConfigurationError(message)
+    return strategy
+
+
+def _seconds(configuration: Configuration, option: ConfigOption[int]) -> float:
+    return configuration.get(option) / _MILLISECONDS
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what caused it, as far as it was said with ``raise ... from``."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__

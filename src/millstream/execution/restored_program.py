@@ -1,0 +1,108 @@
+"""The program meets its checkpoint directory: is it this job's, and does the program fit?
+
+What it is: the same steps for every engine.  ``claim_directory`` is for when a job is submitted:
+nothing was written then, and no older run is fenced, if the program is refused.  ``fit`` is
+asked again of the manifest that a run really goes on from.
+
+What it is not: the rules, which are in ``checkpoint/program_changes.py``.
+
+Read next: ``checkpoint/program.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.model import OperatorRecord
+from millstream.checkpoint.program import stored_max_parallelism
+from millstream.checkpoint.program_changes import require_fit
+from millstream.configuration import options
+from millstream.contracts.operator import sections_of
+from millstream.contracts.sink import Sink
+
+if TYPE_CHECKING:
+    from millstream.checkpoint.model import Manifest
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.graph.model import JobGraph, StreamNode
+
+__all__ = ["claim_directory", "fit", "program_of"]
+
+
+def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> str:
+    """Take a checkpoint directory for a job, or check that the job can go on in it.
+
+    Args:
+        storage: the checkpoint directory.
+        graph: the job; takes over what the program leaves open (``fit``).
+
+    Returns:
+        The job's id.
+
+    Raises:
+        ForeignCheckpointError: the directory belongs to another job.
+        IncompatibleProgramError: the program does not fit the newest checkpoint.
+        UnknownFormatError, CorruptCheckpointError: the directory cannot be read.
+    """
+    job_id = JobIdentity.claim(storage, graph.job_name, program_of(graph))
+    fit(graph, storage, ManifestLog(storage).latest())
+    return job_id
+
+
+def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> None:
+    """Let a job go on from a checkpoint: take the number of key groups over from it.
+
+    Args:
+        graph: the job; operators whose max parallelism the program leaves open get that of their
+            state.
+        storage: the checkpoint directory.
+        last: the checkpoint; None if there is none.
+
+    Raises:
+        IncompatibleProgramError: the program would not find what the checkpoint holds.
+    """
+    if last is None:
+        return
+    stored = last.program
+    if not stored:  # of format 1
+        identity = JobIdentity.load(storage)
+        stored = {} if identity is None else identity.program
+    require_fit(
+        storage.location,
+        last,
+        stored,
+        program_of(graph),
+        ignore_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
+    )
+    for number, node in graph.nodes.items():
+        groups = stored_max_parallelism(last, node.uid)
+        if groups is not None and groups != node.max_parallelism:
+            graph.nodes[number] = replace(node, max_parallelism=groups)
+
+
+def program_of(graph: JobGraph) -> dict[str, OperatorRecord]:
+    """The operators of a job as a manifest records them, by uid."""
+    return {node.uid: _record(graph, node) for node in graph.nodes.values()}
+
+
+def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
+    name = "" if node.source is None else type(node.source).__name__
+    if node.sink is not None:
+        name = node.sink.connector
+    return OperatorRecord(
+        uid=node.uid,
+        kind=node.kind,
+        name=node.name,
+        location=node.location,
+        has_own_uid=node.has_own_uid,
+        connector="DataFrame" if node.spark_index is not None else name,
+        commits=node.sink is not None
+        and type(node.sink).create_committer is not Sink.create_committer,
+        inputs=tuple(graph.nodes[edge.source].uid for edge in graph.inputs(node.id)),
+        sections=tuple(sections_of(node.factory)),
+        max_parallelism=node.max_parallelism,
+        max_parallelism_is_set=node.max_parallelism_is_set,
+        parallelism=node.parallelism,
+    )

@@ -1,0 +1,416 @@
+"""The functions users write, with PyFlink's names: map, filter, process, aggregate, window.
+
+What it is: base classes with the methods to fill in, and what those methods are given (runtime
+context, timer service, contexts of process functions).
+
+What it is not: what calls them.  Operators do (``runtime/operators/``); wherever a class is
+taken, a plain callable is taken as well.
+
+An instance belongs to one subtask of one worker process.  ``open`` is called once per instance,
+not once per epoch; fields of the instance are not checkpointed, state handles are.
+
+Read next: ``runtime/operators/keyed_process.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.functions.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+    from millstream.functions.handles import (
+        AggregatingState,
+        ListState,
+        MapState,
+        ReducingState,
+        ValueState,
+    )
+    from millstream.functions.window import Window
+
+__all__ = [
+    "AggregateFunction",
+    "AllWindowFunction",
+    "Counter",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "KeyedStateStore",
+    "MapFunction",
+    "MetricGroup",
+    "Partitioner",
+    "ProcessAllWindowFunction",
+    "ProcessFunction",
+    "ProcessWindowFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "TimeDomain",
+    "TimerService",
+    "WindowFunction",
+]
+
+KEY = TypeVar("KEY")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+W = TypeVar("W", bound="Window")
+#: A letter of its own for the nested class, as mypy wants it.
+W2 = TypeVar("W2", bound="Window")
+
+
+class TimeDomain(Enum):
+    """Which clock a timer runs on."""
+
+    EVENT_TIME = 0
+    PROCESSING_TIME = 1
+
+
+class Counter:
+    """A count that is summed over subtasks and epochs."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._count = 0
+
+    def inc(self, n: int = 1) -> None:
+        """Add ``n``."""
+        self._count += n
+
+    def dec(self, n: int = 1) -> None:
+        """Take ``n`` away."""
+        self._count -= n
+
+    def get_count(self) -> int:
+        """What was added in this epoch so far."""
+        return self._count
+
+    def take(self) -> int:
+        """Return the count and start at zero again (the runtime calls this at an epoch's end)."""
+        count, self._count = self._count, 0
+        return count
+
+
+class MetricGroup:
+    """Makes counters; nested groups prefix their names with ``group.``."""
+
+    __slots__ = ("_counters", "_prefix")
+
+    def __init__(self, prefix: str = "", counters: dict[str, Counter] | None = None) -> None:
+        """Make a group; nested groups share ``counters``."""
+        self._prefix = prefix
+        self._counters: dict[str, Counter] = {} if counters is None else counters
+
+    def counter(self, name: str) -> Counter:
+        """Return the counter called ``name``, made at the first call."""
+        return self._counters.setdefault(self._prefix + name, Counter())
+
+    def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
+        """Return a nested group."""
+        inner = f"{name}.{extra}" if extra else name
+        return MetricGroup(f"{self._prefix}{inner}.", self._counters)
+
+    def take_all(self) -> dict[str, int]:
+        """Return all counts that are not zero, and start them at zero again."""
+        counts = {name: counter.take() for name, counter in self._counters.items()}
+        return {name: count for name, count in counts.items() if count}
+
+
+class KeyedStateStore(ABC):
+    """Gives handles to keyed state by descriptor."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        """Return the handle of a single value per key."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        """Return the handle of a list per key."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        """Return the handle of a map per key."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        """Return the handle of a value per key that a reduce function folds into."""
+
+    @abstractmethod
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState:
+        """Return the handle of an accumulator per key that an aggregate function folds into."""
+
+
+class RuntimeContext(KeyedStateStore):
+    """What a function may know about where it runs; given to ``Function.open``."""
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """Return the operator's name."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Return the parallelism of the operator."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return the number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """Return the number of this subtask, from 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """Return 0: attempts are told apart by names, not numbers."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """Return ``name (2/4)``, counted from 1."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """Return an entry of the job's configuration."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Return the root of the function's own metrics."""
+
+
+class Function(ABC):  # noqa: B024 - open and close are optional
+    """The base of all function classes."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Prepare: get state handles, load models.  Called once per instance, before records."""
+
+    def close(self) -> None:
+        """Let go of what ``open`` took.  Called once, also after a failure."""
+
+
+class MapFunction(Function):
+    """One record in, one record out."""
+
+    @abstractmethod
+    def map(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+        """Return the record to emit."""
+
+
+class FlatMapFunction(Function):
+    """One record in, any number out."""
+
+    @abstractmethod
+    def flat_map(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+        """Yield the records to emit, or return an iterable of them, or None."""
+
+
+class FilterFunction(Function):
+    """Keeps some records."""
+
+    @abstractmethod
+    def filter(self, value: Any) -> bool:  # noqa: ANN401 - the user's record
+        """Return True to keep the record."""
+
+
+class ReduceFunction(Function):
+    """Folds two records into one of the same type."""
+
+    @abstractmethod
+    def reduce(self, value1: Any, value2: Any) -> Any:  # noqa: ANN401 - the user's record
+        """Return the combination of ``value1`` (so far) and ``value2`` (new)."""
+
+
+class KeySelector(Function):
+    """Takes the key out of a record."""
+
+    @abstractmethod
+    def get_key(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+        """Return the key; the same for the same record, always."""
+
+
+class Partitioner(Function):
+    """Chooses the subtask for a key."""
+
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:  # noqa: ANN401 - the user's key
+        """Return a number from 0 to ``num_partitions`` - 1."""
+
+
+class AggregateFunction(Function):
+    """Folds records into an accumulator."""
+
+    @abstractmethod
+    def create_accumulator(self) -> Any:  # noqa: ANN401 - the user's accumulator
+        """Return a new, empty accumulator."""
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:  # noqa: ANN401 - the user's types
+        """Return the accumulator with ``value`` added (it may be changed in place)."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any:  # noqa: ANN401 - the user's types
+        """Return the result so far.  The accumulator may be added to afterwards."""
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:  # noqa: ANN401 - the user's types
+        """Return both accumulators in one.  Needed for windows that merge (sessions) only."""
+        message = f"{type(self).__name__} has no merge(acc_a, acc_b); merging windows need one"
+        raise NotImplementedError(message)
+
+
+class TimerService(ABC):
+    """Time and timers.  Times are milliseconds; timers need a keyed stream."""
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Return the wall-clock time as of which this epoch is processed."""
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """Return the event time that the operator has reached."""
+
+    @abstractmethod
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Call ``on_timer`` for the current key once processing time reaches ``timestamp``."""
+
+    @abstractmethod
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Call ``on_timer`` for the current key once the watermark reaches ``timestamp``."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Take back a timer of the current key; nothing happens if there is none."""
+
+    @abstractmethod
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Take back a timer of the current key; nothing happens if there is none."""
+
+
+class ProcessFunction(Function):
+    """One record in, any number out, to the main output and to side outputs."""
+
+    class Context(ABC):
+        """What ``process_element`` is given beside the record.  Not to be kept."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return the time; timers need a keyed stream."""
+
+        @abstractmethod
+        def timestamp(self) -> int:
+            """Return the timestamp of the record, the minimum long if it has none."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:  # noqa: ANN401
+        """Yield records, or ``tag, value`` for a side output; or return a list or None."""
+
+
+class KeyedProcessFunction(Function):
+    """A process function on a keyed stream, with state and timers."""
+
+    class Context(ABC):
+        """What ``process_element`` is given beside the record.  Not to be kept."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:  # noqa: ANN401 - the user's key
+            """Return the key of the record or timer."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return time and timers."""
+
+        @abstractmethod
+        def timestamp(self) -> int:
+            """Return the timestamp of the record or timer."""
+
+    class OnTimerContext(Context):
+        """What ``on_timer`` is given beside the timestamp.  Not to be kept."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Return the clock of the timer."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ANN401
+        """Yield records, or ``tag, value`` for a side output; or return a list or None."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:  # noqa: ANN401
+        """React to a timer; output as in ``process_element``, with the timer's timestamp."""
+
+
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Evaluates a window over all its elements."""
+
+    @abstractmethod
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yield or return the records to emit."""
+
+
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Evaluates a window over all its elements, with time and state at hand."""
+
+    class Context(ABC, Generic[W2]):
+        """What ``process`` is given beside the elements.  Not to be kept."""
+
+        @abstractmethod
+        def window(self) -> W2:
+            """Return the window that is evaluated."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """Return the processing time in milliseconds."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """Return the event time that the operator has reached."""
+
+        @abstractmethod
+        def window_state(self) -> KeyedStateStore:
+            """Return state of this key and window; to be cleared in ``clear``."""
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore:
+            """Return state of this key over all windows."""
+
+    @abstractmethod
+    def process(
+        self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
+    ) -> Iterable[OUT]:
+        """Yield or return the records to emit."""
+
+    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
+        """Clear ``window_state``; called when the window is purged."""
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Evaluates a window of a stream without keys over all its elements."""
+
+    @abstractmethod
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yield or return the records to emit."""
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Evaluates a window of a stream without keys, with time and state at hand."""
+
+    #: What ``process`` is given beside the elements; state is that of the one subtask.
+    Context = ProcessWindowFunction.Context
+
+    @abstractmethod
+    def process(
+        self, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
+    ) -> Iterable[OUT]:
+        """Yield or return the records to emit."""
+
+    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
+        """Clear ``window_state``; called when the window is purged."""

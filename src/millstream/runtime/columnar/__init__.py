@@ -1,0 +1,4 @@
+"""Aggregates computed on Arrow columns, with the kernels that Arrow does not have.
+
+Read next: ``runtime/columnar/aggregates.py``.
+"""

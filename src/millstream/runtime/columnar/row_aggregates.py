@@ -1,0 +1,317 @@
+"""Built-in aggregates row by row: the plain form, as one AggregateFunction.
+
+What it is: what windows use that are not vectorised (with triggers, evictors, gaps of their own),
+with the results of the vectorised form.  ``RowAggregates.elements`` turns a batch into elements
+(timestamp, one value per aggregate; None: does not count), which are what the window holds and
+what ``add`` takes; ``get_result`` gives one result per aggregate.
+
+What it is not: fast, or what most windows run (``runtime/operators/windows/partials.py``).  A sum
+of floating-point numbers may differ from the vectorised one in the last digits, and a quantile
+of more than 200 values within the accuracy of the sketch.
+
+Read next: ``runtime/columnar/aggregates.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from millstream.functions.functions import AggregateFunction
+from millstream.runtime.columnar import aggregates as built_in
+from millstream.runtime.columnar.grouped_kernels import SKETCH_K, quantiles, sketch_module, zipped
+from millstream.runtime.operators.windows.partials import Partials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import OperatorContext
+    from millstream.runtime.operators.keyed import KeyExtractor
+
+__all__ = ["Element", "RowAggregate", "RowAggregates"]
+
+#: A timestamp, and one value per aggregate.
+Element: TypeAlias = tuple[Any, ...]
+
+_WRAP: Final = 2**64
+_HALF: Final = 2**63
+
+
+class RowAggregate(ABC):
+    """One aggregate; accumulators are plain, picklable values."""
+
+    @abstractmethod
+    def create(self) -> Any:  # noqa: ANN401 - as the others
+        """Return an accumulator of nothing."""
+
+    @abstractmethod
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+        """Return the accumulator with a value (never None) added; it may be changed in place."""
+
+    @abstractmethod
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+        """Return both in one; what is in ``one`` came first."""
+
+    @abstractmethod
+    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+        """Return the result."""
+
+
+class RowAggregates(AggregateFunction):
+    """Several built-in aggregates over one stream."""
+
+    def __init__(self, aggregates: built_in.Aggregates, extractor: KeyExtractor) -> None:
+        """Take what the window was declared with."""
+        named = built_in.named_aggregates(aggregates)
+        self.names = list(named)
+        self._partials = Partials(None, named, extractor)
+        self._rows = [_row_form(each) for each in named.values()]
+
+    def elements(self, batch: Batch, context: OperatorContext) -> list[Element]:
+        """Return one element per record: its timestamp and the value for each aggregate.
+
+        Raises:
+            UserFunctionError: a record has no such field, or a filter raised.
+        """
+        columns: list[Sequence[Any]] = [batch.timestamp_list]
+        columns.extend(
+            [True] * len(batch) if column is None else column.to_pylist()
+            for column in self._partials.sources(batch, context)
+        )
+        return list(zip(*columns, strict=True))
+
+    def create_accumulator(self) -> list[Any]:
+        """Return one accumulator per aggregate."""
+        return [row.create() for row in self._rows]
+
+    def add(self, value: Element, accumulator: list[Any]) -> list[Any]:
+        """Add an element."""
+        timestamp = value[0]
+        for position, row in enumerate(self._rows):
+            field = value[position + 1]
+            if field is not None:
+                accumulator[position] = row.add(accumulator[position], field, timestamp)
+        return accumulator
+
+    def merge(self, acc_a: list[Any], acc_b: list[Any]) -> list[Any]:
+        """Return both in one; what is in ``acc_a`` came first."""
+        return [
+            row.merge(one, other) for row, one, other in zip(self._rows, acc_a, acc_b, strict=True)
+        ]
+
+    def get_result(self, accumulator: list[Any]) -> list[Any]:
+        """Return one result per aggregate."""
+        return [row.result(each) for row, each in zip(self._rows, accumulator, strict=True)]
+
+
+class _Count(RowAggregate):
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, value: object, timestamp: int) -> int:
+        del value, timestamp
+        return accumulator + 1
+
+    def merge(self, one: int, other: int) -> int:
+        return one + other
+
+    def result(self, accumulator: int) -> int:
+        return accumulator
+
+
+class _Fold(RowAggregate):
+    """Folds values two by two; None is nothing yet."""
+
+    def __init__(self, fold: Callable[[Any, Any], Any]) -> None:
+        self._fold = fold
+
+    def create(self) -> None:
+        return None
+
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+        del timestamp
+        return value if accumulator is None else self._fold(accumulator, value)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+        if one is None or other is None:
+            return other if one is None else one
+        return self._fold(one, other)
+
+    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+        return (
+            int(accumulator)
+            if isinstance(accumulator, bool) and self._fold is _plus
+            else accumulator
+        )
+
+
+class _Avg(RowAggregate):
+    def create(self) -> tuple[Any, int]:
+        return None, 0
+
+    def add(self, accumulator: tuple[Any, int], value: Any, timestamp: int) -> tuple[Any, int]:  # noqa: ANN401
+        del timestamp
+        total, count = accumulator
+        return (value if total is None else _plus(total, value)), count + 1
+
+    def merge(self, one: tuple[Any, int], other: tuple[Any, int]) -> tuple[Any, int]:
+        if one[0] is None or other[0] is None:
+            return other if one[0] is None else one
+        return _plus(one[0], other[0]), one[1] + other[1]
+
+    def result(self, accumulator: tuple[Any, int]) -> float | None:
+        total, count = accumulator
+        return None if total is None else float(total) / count
+
+
+class _Pick(RowAggregate):
+    """The first value by time, or the last; None is nothing yet."""
+
+    def __init__(self, *, last: bool) -> None:
+        self._last = last
+
+    def create(self) -> None:
+        return None
+
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+        return self.merge(accumulator, (timestamp, value))
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+        if one is None or other is None:
+            return other if one is None else one
+        if self._last:
+            return one if one[0] > other[0] else other
+        return other if other[0] < one[0] else one
+
+    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+        return None if accumulator is None else accumulator[1]
+
+
+class _Distinct(RowAggregate):
+    def create(self) -> set[Any]:
+        return set()
+
+    def add(self, accumulator: set[Any], value: Any, timestamp: int) -> set[Any]:  # noqa: ANN401
+        del timestamp
+        # There is one NaN; as an object it would equal only itself.
+        accumulator.add("nan" if isinstance(value, float) and math.isnan(value) else (value,))
+        return accumulator
+
+    def merge(self, one: set[Any], other: set[Any]) -> set[Any]:
+        return one | other
+
+    def result(self, accumulator: set[Any]) -> int:
+        return len(accumulator)
+
+
+class _Collect(RowAggregate):
+    def create(self) -> list[Any]:
+        return []
+
+    def add(self, accumulator: list[Any], value: Any, timestamp: int) -> list[Any]:  # noqa: ANN401
+        accumulator.append((timestamp, value))
+        return accumulator
+
+    def merge(self, one: list[Any], other: list[Any]) -> list[Any]:
+        return one + other
+
+    def result(self, accumulator: list[Any]) -> list[Any]:
+        return [value for _, value in sorted(accumulator, key=lambda pair: pair[0])]
+
+
+class _Quantiles(RowAggregate):
+    """Numbers as they came, up to 200 of them, and a sketch of the others, serialized."""
+
+    def __init__(self, aggregate: built_in.Quantiles) -> None:
+        self._ranks = list(aggregate.ranks)
+        self._single = isinstance(aggregate, built_in.Quantile)
+
+    def create(self) -> tuple[list[float], bytes | None]:
+        return [], None
+
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+        del timestamp
+        number = float(value)
+        if not math.isfinite(number):
+            return accumulator
+        accumulator[0].append(number)
+        return self._shortened(accumulator)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+        numbers, sketch = [*one[0], *other[0]], one[1] or other[1]
+        if one[1] is not None and other[1] is not None:
+            kind = sketch_module().kll_doubles_sketch
+            both = kind.deserialize(one[1])
+            both.merge(kind.deserialize(other[1]))
+            sketch = both.serialize()
+        return self._shortened((numbers, sketch))
+
+    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+        numbers, sketch = accumulator
+        if sketch is not None and numbers:
+            sketch = self._sketch(numbers, sketch)
+            numbers = []
+        columns = [pa.array([numbers], pa.list_(pa.float64())), pa.array([sketch], pa.binary())]
+        found = quantiles(columns, self._ranks)
+        return found[0][0].as_py() if self._single else zipped(found)[0].as_py()
+
+    def _shortened(self, accumulator: Any) -> Any:  # noqa: ANN401
+        numbers, sketch = accumulator
+        if len(numbers) <= SKETCH_K:
+            return accumulator
+        return [], self._sketch(numbers, sketch)
+
+    @staticmethod
+    def _sketch(numbers: list[float], sketch: bytes | None) -> bytes:
+        import numpy as np
+
+        kind = sketch_module().kll_doubles_sketch
+        made = kind(SKETCH_K) if sketch is None else kind.deserialize(sketch)
+        made.update(np.array(numbers))
+        encoded: bytes = made.serialize()
+        return encoded
+
+
+def _plus(one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers
+    total = one + other
+    # Arrow's integers are 64 bits wide.
+    return (total + _HALF) % _WRAP - _HALF if isinstance(total, int) else total
+
+
+def _least(one: Any, other: Any) -> Any:  # noqa: ANN401 - whatever can be compared
+    if _is_nan(one) or _is_nan(other):
+        return other if _is_nan(one) else one
+    return min(one, other)
+
+
+def _most(one: Any, other: Any) -> Any:  # noqa: ANN401 - whatever can be compared
+    if _is_nan(one) or _is_nan(other):
+        return other if _is_nan(one) else one
+    return max(one, other)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+_MAKE: Final[dict[type, Callable[[Any], RowAggregate]]] = {
+    built_in.Count: lambda _: _Count(),
+    built_in.Sum: lambda _: _Fold(_plus),
+    built_in.Min: lambda _: _Fold(_least),
+    built_in.Max: lambda _: _Fold(_most),
+    built_in.Avg: lambda _: _Avg(),
+    built_in.First: lambda _: _Pick(last=False),
+    built_in.Last: lambda _: _Pick(last=True),
+    built_in.CountDistinct: lambda _: _Distinct(),
+    built_in.Collect: lambda _: _Collect(),
+    built_in.Quantile: _Quantiles,
+    built_in.Quantiles: _Quantiles,
+}
+
+
+def _row_form(aggregate: built_in.BuiltInAggregate) -> RowAggregate:
+    return _MAKE[type(aggregate)](aggregate)

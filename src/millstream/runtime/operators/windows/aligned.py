@@ -1,0 +1,268 @@
+"""The window operator for user-written functions.
+
+What it is: tumbling and sliding event-time windows with Flink's semantics: a record is added to
+each of its windows; a window fires for all keys when the watermark reaches its largest timestamp,
+which is also the timestamp of its results; within the allowed lateness a late record fires its
+window again at once; what comes later goes to the late side output or is counted.
+
+What it is not: vectorised.  Built-in aggregates are (``builtin_window.py``).
+
+A batch is cut by window, because windows do not see each other; then each piece is added in one
+tight loop.
+
+Read next: ``runtime/operators/windows/clock.py``, ``runtime/operators/windows/accumulators.py``.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from millstream.runtime.operators.base import LONGEST_BATCH, Collector
+from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, store_of
+from millstream.runtime.operators.windows.accumulators import MISSING, WindowAccumulators
+from millstream.runtime.operators.windows.clock import WindowClock
+from millstream.runtime.operators.windows.late import check_timestamps, drop_late
+from millstream.runtime.operators.windows.logic import make_logic
+from millstream.runtime.operators.windows.window_state import WindowStateStore
+from millstream.runtime.user_code import user_error
+from millstream.state.key_codec import cache_key, uncache_key
+from millstream.state.serializers import dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import EpochContext, OperatorSnapshot
+    from millstream.functions.window import TimeWindow
+    from millstream.functions.windows import FixedEventTimeWindows
+    from millstream.runtime.operators.windows.specs import WindowSpec
+    from millstream.state.key_codec import CacheKey
+
+__all__ = [
+    "WindowOperator",
+]
+
+#: Keys of a window that are evaluated before results are sent on.
+_KEYS_AT_ONCE: Final = 8192
+
+
+class WindowOperator(KeyedOperator):
+    """Windows with a reduce, aggregate, window or process-window function."""
+
+    def __init__(
+        self,
+        assigner: FixedEventTimeWindows,
+        spec: WindowSpec,
+        key_selector: Any,  # noqa: ANN401 - user code
+        allowed_lateness: int = 0,
+        late_tag: str | None = None,
+    ) -> None:
+        """Take what the API collected; the lateness is in milliseconds."""
+        super().__init__(spec, key_selector)  # copies the functions within the spec
+        self._assigner = assigner
+        self._lateness = allowed_lateness
+        self._late_tag = late_tag
+        self._clock = WindowClock(allowed_lateness)
+        self._logic = make_logic(self.function, self)
+        self._collector = Collector(self, self.emit)
+        self.late_dropped = 0
+
+    def user_functions(self) -> Iterable[object]:
+        """Return the functions within the spec."""
+        return self._logic.functions
+
+    def open(self) -> None:
+        """Make the state, then open the functions."""
+        self._accumulators = WindowAccumulators(
+            self.context.max_parallelism, lists=self._logic.lists
+        )
+        super().open()
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Take the restored state."""
+        super().begin_epoch(epoch)
+        windows = self._accumulators.begin_epoch(store_of(epoch), epoch.epoch, epoch.attempt)
+        self._clock.restore(epoch.watermark, windows)
+        self.processing_time = epoch.processing_time
+
+    @property
+    def watermark(self) -> int:
+        """The operator's event time, in milliseconds."""
+        return self._clock.watermark
+
+    def window_state(self, window: TimeWindow) -> WindowStateStore:
+        """Return state of the current key and ``window``."""
+        return WindowStateStore(self.keyed_state, window)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Add all records to their windows."""
+        del input_index
+        count = len(batch)
+        if not count:
+            return
+        self.records_in += count
+        timestamps = batch.timestamp_array
+        check_timestamps(self, timestamps)
+        keys = self.extractor.keys(batch, self.context)
+        cache_keys: list[CacheKey] = (
+            keys if set(map(type, keys)) <= PLAIN_KEY_TYPES else list(map(cache_key, keys))
+        )
+        values = batch.values
+        accepted: NDArray[np.bool_] | None = None
+        for window, positions in pieces(self._assigner, timestamps):
+            if self._clock.is_late(window):
+                continue
+            if isinstance(positions, slice):
+                self._add(window, cache_keys, values)
+                return  # all records are in this one window
+            picked = positions.tolist()
+            self._add(window, [cache_keys[i] for i in picked], [values[i] for i in picked])
+            if accepted is None:
+                accepted = np.zeros(count, dtype=np.bool_)
+            accepted[positions] = True
+        late = np.arange(count) if accepted is None else np.flatnonzero(~accepted)
+        if len(late):
+            self._late(batch, late)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Fire and clean up the windows that are due, then pass the watermark on."""
+        for window, is_firing in self._clock.advance(watermark):
+            if is_firing:
+                self._fire(window, self._accumulators.content(window))
+                self._collector.flush()
+            else:
+                self._clean_up(window)
+        self.output.emit_watermark(watermark)
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Write the state through."""
+        self._accumulators.flush()
+        return super().end_epoch()
+
+    def take_metrics(self) -> dict[str, int]:
+        """Add the late records."""
+        metrics = super().take_metrics()
+        metrics["numLateRecordsDropped"] = self.late_dropped
+        self.late_dropped = 0
+        return metrics
+
+    def _add(self, window: int, keys: list[CacheKey], values: list[Any]) -> None:
+        self._clock.open(window)
+        self._accumulators.prefetch(window, keys)
+        accumulators = self._accumulators.of_window(window)
+        if self._clock.has_fired(window):
+            self._add_and_fire(window, accumulators, keys, values)
+            return
+        position = len(keys)  # the logic's iterator tells how far it came
+        iterator = iter(values)
+        try:
+            self._logic.add_all(accumulators, keys, iterator)
+        except Exception as error:
+            position -= length_hint(iterator) + 1
+            if position < 0:  # none was taken yet
+                raise user_error(
+                    self.context, error, doing="making an accumulator for a window"
+                ) from error
+            raise self._failed(error, values[position], keys[position]) from error
+
+    def _add_and_fire(
+        self, window: int, accumulators: dict[CacheKey, Any], keys: list[CacheKey],
+        values: list[Any],
+    ) -> None:  # fmt: skip
+        """Late but allowed: every record fires its window again.
+
+        The accumulator is copied first: what was emitted from it may not be sent yet.
+        """
+        for key, value in zip(keys, values, strict=True):
+            so_far = accumulators.get(key, MISSING)
+            if so_far is not MISSING and not self._logic.lists:
+                accumulators[key] = loads(dumps(so_far))
+            try:
+                self._logic.add_all(accumulators, [key], iter([value]))
+            except Exception as error:
+                raise self._failed(error, value, key) from error
+            content = self._accumulators.one(window, key)
+            self._fire(window, [(uncache_key(key), content)])
+        self._collector.flush()
+
+    def _fire(self, window: int, content: Iterable[tuple[Any, Any]]) -> None:
+        """Evaluate the window for each (key, accumulator or list)."""
+        time_window = self._assigner.window_of_end(window)
+        rest = iter(content)
+        while some := list(islice(rest, _KEYS_AT_ONCE)):
+            self._logic.evaluate_all(some, time_window, self._collector)
+            if len(self._collector.values) >= LONGEST_BATCH:
+                self._collector.flush()
+
+    def _clean_up(self, window: int) -> None:
+        if self._logic.clears:
+            time_window = self._assigner.window_of_end(window)
+            for key, _accumulated in self._accumulators.content(window):
+                try:
+                    self._logic.clear(key, time_window)
+                except Exception as error:
+                    raise user_error(
+                        self.context, error, doing=f"clearing {time_window}", key=key
+                    ) from error
+        self._accumulators.drop(window)
+
+    def _late(self, batch: Batch, positions: NDArray[np.int64]) -> None:
+        self.late_dropped += drop_late(
+            self, batch, positions, self.watermark - self._lateness, self._late_tag
+        )
+
+    def _failed(self, error: Exception, value: object, key: CacheKey) -> Exception:
+        return user_error(
+            self.context, error, value, doing="adding to a window the", key=uncache_key(key)
+        )
+
+
+def pieces(
+    assigner: FixedEventTimeWindows, timestamps: NDArray[np.int64]
+) -> Iterator[tuple[int, slice | NDArray[np.int64]]]:
+    """Cut a batch by window, in order of time: (largest timestamp, positions in the batch).
+
+    A slice means: all records, and there is no other window.
+    """
+    starts = assigner.last_starts(timestamps)
+    last = assigner.size - 1
+    if assigner.slide == assigner.size:
+        first = int(starts[0])
+        if bool((starts == first).all()):
+            yield first + last, slice(None)
+            return
+        yield from ((start + last, found) for start, found in _groups(starts, None))
+        return
+    found: list[tuple[int, NDArray[np.int64]]] = []
+    for step in range(assigner.overlap):
+        shifted = starts - step * assigner.slide
+        inside = np.flatnonzero(shifted + assigner.size > timestamps)
+        found.extend(_groups(shifted[inside], inside))
+    by_window: dict[int, list[NDArray[np.int64]]] = {}
+    for start, positions in found:
+        by_window.setdefault(start + last, []).append(positions)
+    for window in sorted(by_window):
+        parts = by_window[window]
+        yield window, parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+
+
+def _groups(
+    starts: NDArray[np.int64], positions: NDArray[np.int64] | None
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Positions of equal values, in order of value, each in order of the batch."""
+    if not len(starts):
+        return
+    order = np.argsort(starts, kind="stable")
+    ordered = starts[order]
+    bounds = np.flatnonzero(np.diff(ordered)) + 1
+    if positions is not None:
+        order = positions[order]
+    firsts = [0, *bounds.tolist()]
+    for first, part in zip(firsts, np.split(order, bounds), strict=True):
+        yield int(ordered[first]), part

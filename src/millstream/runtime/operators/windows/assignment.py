@@ -1,0 +1,240 @@
+"""Which windows the records of a batch are in, for any assigner.
+
+What it is: calls the assigner, once per record or, where it can do no other than give the same
+windows again, once for many records; and keeps what the operator wants to know of a window.
+
+What it is not: the assigners (``functions/windows.py``, ``functions/window_assigners.py``).
+
+Read next: ``runtime/operators/windows/generic.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.contracts.batch import MAX_TIMESTAMP
+from millstream.errors import ProgramError
+from millstream.functions.window import TimeWindow
+from millstream.functions.window_assigners import (
+    EventTimeSessionWindows,
+    FixedProcessingTimeWindows,
+    GlobalWindows,
+    merges_sessions,
+)
+from millstream.functions.windows import FixedEventTimeWindows, WindowAssigner
+from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES
+from millstream.runtime.operators.windows.codec import WindowCodec
+from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.state.key_codec import cache_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Operator, OperatorContext
+    from millstream.functions.functions import RuntimeContext
+    from millstream.runtime.operators.windows.merging import StateWindows
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["Assignment", "Place"]
+
+_MOST_KNOWN: Final = 50_000
+#: Positional arguments of ``assign_windows`` with a context.
+_WITH_CONTEXT: Final = 3
+
+
+class Place:
+    """A window and what follows from it; the same for all keys."""
+
+    __slots__ = ("cleanup_time", "max_timestamp", "namespace", "states", "window")
+
+    def __init__(self, window: Any, namespace: bytes, lateness: int) -> None:  # noqa: ANN401 - a window
+        """Take the window, its bytes and the allowed lateness in milliseconds."""
+        self.window = window
+        self.namespace = namespace
+        #: The state windows, unless it was merged.
+        self.states: StateWindows = (namespace,)
+        self.max_timestamp: int = window.max_timestamp()
+        #: When the window's state is dropped, in milliseconds.
+        self.cleanup_time = min(self.max_timestamp + lateness, MAX_TIMESTAMP)
+
+
+class _AssignerContext(WindowAssigner.WindowAssignerContext):
+    def __init__(self, runtime_context: RuntimeContext) -> None:
+        self._runtime_context = runtime_context
+        self.processing_time = 0
+
+    def get_current_processing_time(self) -> int:
+        return self.processing_time
+
+    def get_runtime_context(self) -> RuntimeContext:
+        return self._runtime_context
+
+
+class Assignment:
+    """The assigner of one operator, and the windows it has given."""
+
+    def __init__(
+        self,
+        assigner: WindowAssigner[Any, Any],
+        lateness: int,
+        keyed: KeyedState,
+        runtime_context: RuntimeContext,
+    ) -> None:
+        """Take the assigner, and the allowed lateness in milliseconds."""
+        self.codec = WindowCodec(assigner.get_window_serializer())
+        self._assigner = assigner
+        # Windows that end by the clock are never late: they end with their last millisecond.
+        self._lateness = lateness if assigner.is_event_time() else 0
+        self._keyed = keyed
+        self._context = _AssignerContext(runtime_context)
+        self._places: dict[Any, Place] = {}
+        self._assign_one = _with_context(assigner)
+        #: Whether windows merge that overlap or touch, and no others.
+        self.merges_sessions = merges_sessions(assigner)
+
+    def begin_epoch(self, processing_time: int) -> None:
+        """Take the processing time of the epoch, in milliseconds."""
+        self._context.processing_time = processing_time
+
+    def place_of(self, window: Any) -> Place:  # noqa: ANN401 - a window
+        """Return what is known of a window."""
+        place = self._places.get(window)
+        if place is None:
+            if len(self._places) >= _MOST_KNOWN:
+                self._places.clear()
+            place = Place(window, self.codec.encode(window), self._lateness)
+            self._places[window] = place
+        return place
+
+    def place_at(self, namespace: bytes) -> Place:
+        """Return what is known of the window with these bytes."""
+        return self.place_of(self.codec.decode(namespace))
+
+    @staticmethod
+    def cache_keys(keys: list[Any]) -> list[CacheKey]:
+        """Return what the keys of a batch are looked up by."""
+        if set(map(type, keys)) <= PLAIN_KEY_TYPES:
+            return keys
+        return list(map(cache_key, keys))
+
+    def check_timestamps(self, operator: Operator, batch: Batch) -> None:
+        """Refuse records without a timestamp where a built-in assigner looks at it.
+
+        Raises:
+            ProgramError: a record has none.
+        """
+        from millstream.runtime.operators.windows.late import check_timestamps
+
+        if isinstance(self._assigner, FixedEventTimeWindows) or (
+            self.merges_sessions and self._assigner.is_event_time()
+        ):
+            check_timestamps(operator, batch.timestamp_array)
+
+    def assign(
+        self, batch: Batch, keys: list[Any], context: OperatorContext
+    ) -> Sequence[Sequence[Place]]:
+        """Return the windows of each record.
+
+        Raises:
+            UserFunctionError: the assigner raised; names the record.
+        """
+        assigner, kind = self._assigner, type(self._assigner)
+        fixed = isinstance(assigner, FixedProcessingTimeWindows) and (
+            kind.assign_windows is FixedProcessingTimeWindows.assign_windows
+        )
+        if fixed or kind is GlobalWindows:
+            shared = self._places_of(self._assign_one(None, 0, self._context))
+            return list(repeat(shared, len(batch)))
+        if isinstance(assigner, FixedEventTimeWindows) and (
+            kind.assign_windows is FixedEventTimeWindows.assign_windows
+        ):
+            return self._assign_by_pane(assigner, batch)
+        if kind is EventTimeSessionWindows:
+            gap = assigner.gap  # type: ignore[attr-defined] # it is that kind
+            return [
+                (Place(window, self.codec.encode(window), self._lateness),)
+                for window in (TimeWindow(time, time + gap) for time in batch.timestamp_list)
+            ]
+        return self._each(batch, keys, context, self._places_of)
+
+    def session_bounds(
+        self, batch: Batch, keys: list[Any], context: OperatorContext
+    ) -> tuple[list[int], list[int]]:
+        """Return starts and ends of the session that each record alone would make.
+
+        Raises:
+            UserFunctionError: the user's gap raised; names the record.
+        """
+        if type(self._assigner) is EventTimeSessionWindows:
+            starts = list(batch.timestamp_list)
+            gap: int = self._assigner.gap
+            return starts, [start + gap for start in starts]
+        windows = [each[0] for each in self._each(batch, keys, context, list)]
+        return [window.start for window in windows], [window.end for window in windows]
+
+    def new_place(self, window: Any) -> Place:  # noqa: ANN401 - a window
+        """Return what there is to know of a window, without keeping it."""
+        return Place(window, self.codec.encode(window), self._lateness)
+
+    def _places_of(self, windows: Any) -> list[Place]:  # noqa: ANN401 - a collection of windows
+        return [self.place_of(window) for window in windows]
+
+    def _assign_by_pane(self, assigner: FixedEventTimeWindows, batch: Batch) -> list[list[Place]]:
+        """Records of one pane are in the same windows."""
+        known: dict[int, list[Place]] = {}
+        assigned = []
+        for pane in assigner.pane_starts(batch.timestamp_array).tolist():
+            places = known.get(pane)
+            if places is None:
+                places = known[pane] = self._places_of(assigner.assign_windows(None, pane))
+            assigned.append(places)
+        return assigned
+
+    def _each(
+        self,
+        batch: Batch,
+        keys: list[Any],
+        context: OperatorContext,
+        take: Callable[[Any], list[Any]],
+    ) -> list[list[Any]]:
+        """Call the assigner for each record; ``take`` makes a list of what it returns."""
+        set_key, assign = self._keyed.set_current_key, self._assign_one
+        assigned = []
+        value: Any = NO_RECORD
+        key: Any = NO_RECORD
+        try:
+            for key, value, timestamp in zip(keys, batch.values, batch.timestamp_list, strict=True):
+                set_key(key)
+                assigned.append(take(assign(value, timestamp, self._context)))
+        except Exception as error:
+            raise user_error(
+                context, error, value, doing="assigning windows to", key=key
+            ) from error
+        return assigned
+
+
+def _with_context(assigner: WindowAssigner[Any, Any]) -> Callable[..., Any]:
+    """``assign_windows`` with three arguments, also if the user's takes two.
+
+    Raises:
+        ProgramError: it takes some other number.
+    """
+    method: Callable[..., Any] = assigner.assign_windows
+    signature = inspect.signature(method)
+    for count in (_WITH_CONTEXT, _WITH_CONTEXT - 1):
+        try:
+            signature.bind(*repeat(None, count))
+        except TypeError:
+            continue
+        if count == _WITH_CONTEXT:
+            return method
+        return lambda element, timestamp, _context: method(element, timestamp)
+    message = (
+        f"{type(assigner).__name__}.assign_windows must take (element, timestamp, context) or "
+        f"(element, timestamp), not {signature}"
+    )
+    raise ProgramError(message)

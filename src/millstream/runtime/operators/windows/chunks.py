@@ -1,0 +1,177 @@
+"""The state of windows with built-in aggregates: Arrow chunks per pane.
+
+What it is: tables of key and partial columns in memory for the epoch, over ``C`` entries of the
+store to which every epoch adds one chunk per pane it touched.  Every sixteenth epoch the chunks
+of a touched pane are merged into one, so that their number stays small.  Entries are ordered by the
+last timestamp of the pane.
+
+What it is not: aware of time.
+
+Read next: ``runtime/operators/windows/columnar.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.errors import StateError
+from millstream.runtime.operators.windows.clock import CHUNK_INDEX, TimeSection
+from millstream.runtime.operators.windows.partials import KEY, key_groups_of_partials
+from millstream.state.rescale import chunk_key_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.runtime.operators.windows.panes import Panes
+    from millstream.runtime.operators.windows.partials import Partials
+
+__all__ = ["WindowChunks", "decoded", "encoded", "form_of"]
+
+_REST: Final = struct.Struct(">cQI")
+_MOST_TABLES: Final = 64
+_MERGE_EPOCHS: Final = 16
+_FORMS: Final = {pa.int64(): b"i", pa.string(): b"s", pa.binary(): b"b"}
+_GROUPS: Final = b"key_groups"
+
+
+class WindowChunks:
+    """Partial tables by pane and form of key."""
+
+    def __init__(
+        self, partials: Partials, panes: Panes, max_parallelism: int, key_groups: tuple[int, int]
+    ) -> None:
+        """Take how to merge, and which key groups this subtask has."""
+        self._partials = partials
+        self._panes = panes
+        self._max_parallelism = max_parallelism
+        self._key_groups = key_groups
+        self._section = TimeSection(b"C", CHUNK_INDEX)
+        self._added: dict[int, dict[bytes, list[pa.Table]]] = {}
+        self._loaded: dict[int, dict[bytes, list[pa.Table]]] = {}
+        self._stored: set[int] = set()
+
+    def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> set[int]:
+        """Take the restored store; return the panes that have state in it."""
+        self._store = store
+        self._epoch = epoch
+        self._attempt = zlib.crc32(attempt.encode())
+        self._added, self._loaded = {}, {}
+        self._stored = {self._panes.of_timestamp(time) for time in self._section.times(store)}
+        return self._stored
+
+    def add(self, pane: int, table: pa.Table) -> None:
+        """Add partials of one form of key to the pane.
+
+        Raises:
+            StateError: the keys have no known form.
+        """
+        tables = self._added.setdefault(pane, {}).setdefault(form_of(table), [])
+        tables.append(table)
+        if len(tables) >= _MOST_TABLES:
+            tables[:] = [self._partials.merge_pane(tables)]
+
+    def parts(self, pane: int, form: bytes) -> list[pa.Table]:
+        """Return the tables of the pane with this form of key, as they came."""
+        stored = self._read(pane).get(form, []) if pane in self._stored else []
+        return stored + self._added.get(pane, {}).get(form, [])
+
+    def forms(self, panes: Iterable[int]) -> dict[bytes, list[int]]:
+        """Return which of the panes have which forms of key."""
+        forms: dict[bytes, list[int]] = {}
+        for pane in panes:
+            stored = self._read(pane) if pane in self._stored else {}
+            for form in sorted(stored.keys() | self._added.get(pane, {}).keys()):
+                forms.setdefault(form, []).append(pane)
+        return forms
+
+    def drop(self, pane: int) -> None:
+        """Forget the pane."""
+        self._added.pop(pane, None)
+        self._loaded.pop(pane, None)
+        if pane in self._stored:
+            self._stored.discard(pane)
+            self._store.delete_range(*self._range(pane))
+
+    def flush(self) -> None:
+        """Write what this epoch has in memory, as one chunk per pane and form of key."""
+        forms: dict[bytes, dict[int, list[pa.Table]]] = {}
+        for pane, added in self._added.items():
+            tables = added
+            if self._epoch % _MERGE_EPOCHS == 0 and pane in self._stored:
+                tables = {form: self.parts(pane, form) for form in self.forms([pane])}
+                self._store.delete_range(*self._range(pane))
+            for form, parts in tables.items():
+                forms.setdefault(form, {})[pane] = parts
+        for form, panes in forms.items():
+            rest = _REST.pack(form, self._epoch, self._attempt)
+            merged = self._partials.merge_panes(panes)
+            self._store.write(
+                [
+                    (self._range(pane)[0] + rest, self._encoded(table))
+                    for pane, table in merged.items()
+                ]
+            )
+        self._added, self._loaded = {}, {}
+
+    def _encoded(self, table: pa.Table) -> bytes:
+        return encoded(table, self._max_parallelism, self._key_groups)
+
+    def _range(self, pane: int) -> tuple[bytes, bytes]:
+        time = self._panes.last_timestamp(pane)
+        return self._section.prefix(time), self._section.after(time)
+
+    def _read(self, pane: int) -> dict[bytes, list[pa.Table]]:
+        if pane in self._loaded:
+            return self._loaded[pane]
+        ours = (self._max_parallelism, self._key_groups)
+        begin, end = self._range(pane)
+        # As this class wrote the key; each change of parallelism added a range behind it.
+        length = len(begin) + _REST.size
+        forms: dict[bytes, list[pa.Table]] = {}
+        for name, stored in self._store.scan(begin, end):
+            table, written_by = decoded(stored)
+            if written_by != ours or len(name) > length:
+                first, stop = chunk_key_groups(name, length, self._key_groups)
+                keys = table.column(KEY).combine_chunks()
+                groups = key_groups_of_partials(keys, self._max_parallelism)
+                table = table.filter(pa.array((groups >= first) & (groups < stop), pa.bool_()))
+            if table.num_rows:
+                forms.setdefault(name[len(begin) :][:1], []).append(table)
+        self._loaded[pane] = forms
+        return forms
+
+
+def form_of(table: pa.Table) -> bytes:
+    """Return the letter that stands for the type of the key column.
+
+    Raises:
+        StateError: partials have no keys of this type.
+    """
+    form = _FORMS.get(table.schema.field(KEY).type)
+    if form is None:
+        message = f"partial aggregates have keys of type {table.schema.field(KEY).type}"
+        raise StateError(message)
+    return form
+
+
+def encoded(table: pa.Table, max_parallelism: int, key_groups: tuple[int, int]) -> bytes:
+    """Return an Arrow IPC stream that says which key groups its writer had."""
+    groups = f"{max_parallelism}:{key_groups[0]}:{key_groups[1]}".encode()
+    table = table.combine_chunks().replace_schema_metadata({_GROUPS: groups})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    made: bytes = sink.getvalue().to_pybytes()
+    return made
+
+
+def decoded(stored: bytes) -> tuple[pa.Table, tuple[int, tuple[int, int]]]:
+    """Return the table, and the number of key groups and those that its writer had."""
+    table = pa.ipc.open_stream(stored).read_all()
+    groups, first, stop = map(int, table.schema.metadata[_GROUPS].split(b":"))
+    return table.replace_schema_metadata(None), (groups, (first, stop))

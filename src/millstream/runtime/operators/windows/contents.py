@@ -1,0 +1,342 @@
+"""What windows hold: an accumulator each, or their elements.
+
+What it is: two stores of content by key and window.  Accumulators are values that are replaced.
+Elements are kept in chunks: those of the epoch in memory, older ones in the store, where they are
+only appended to; a large window is read chunk by chunk when its function iterates over it, so
+it need not fit into memory.
+
+What it is not: a judge of when windows fire (``general_window.py``).
+
+A window has one state window or, after merging, several, in order of its elements.
+
+Layout of elements: ``K`` entries under the window's name hold (number of chunks, number of elements
+in them); under the name of another state and the number of the chunk (4 bytes), the pickled list.
+
+Read next: ``runtime/operators/windows/generic.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.functions.descriptors import StateDescriptor
+from millstream.runtime.operators.namespaced_state import ABSENT, NamespacedValues
+from millstream.state.serializers import dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.runtime.operators.namespaced_state import Slot
+    from millstream.runtime.operators.windows.merging import StateWindows
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["Accumulators", "Contents", "Elements"]
+
+#: Elements per chunk in the store.
+_CHUNK: Final = 10_000
+#: With more elements than this a window is iterated over instead of being made a list.
+_MOST_LISTED: Final = 50_000
+#: Content of up to so many elements is moved when windows merge; more stays where it is.
+_MOST_MOVED: Final = 1_000
+_NUMBER: Final = struct.Struct(">I")
+#: Values that nobody can change in place.
+_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
+
+
+class Contents(ABC):
+    """Content of windows by key and state windows."""
+
+    @property
+    @abstractmethod
+    def cached(self) -> int:
+        """How many objects are held in memory."""
+
+    @abstractmethod
+    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:  # noqa: ANN401
+        """Add an element."""
+
+    @abstractmethod
+    def get(self, key: CacheKey, states: StateWindows) -> Any:  # noqa: ANN401 - accumulator or elements
+        """Return the accumulator or the elements; ABSENT if nothing was added."""
+
+    @abstractmethod
+    def clear(self, key: CacheKey, states: StateWindows) -> None:
+        """Throw the content away."""
+
+    @abstractmethod
+    def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
+        """Make one content of several, in their order; return where it is."""
+
+    @abstractmethod
+    def prefetch_slots(self, slots: Sequence[Slot]) -> None:
+        """Read what is needed to add to ``slots``, by one multi-get."""
+
+    @abstractmethod
+    def adder(self) -> Callable[[Slot, Any, int], None]:
+        """Return what adds (slot, element, timestamp), where no window is evaluated twice."""
+
+    def emitted(self, key: CacheKey, states: StateWindows) -> None:
+        """Note that what was computed from the content may still be in use when it changes."""
+
+
+class Accumulators(Contents):
+    """One accumulator per key and window."""
+
+    def __init__(
+        self,
+        keyed: KeyedState,
+        fold: Callable[[Any, Any], Any],
+        merge: Callable[[Any, Any], Any],
+    ) -> None:
+        """Keep accumulators in ``keyed``.
+
+        Args:
+            keyed: the operator's state.
+            fold: (accumulator or ABSENT, element) -> accumulator.
+            merge: (accumulator, accumulator) -> accumulator.
+        """
+        self._values = NamespacedValues(keyed, "\0windows.accumulators")
+        keyed.add_state(self._values)
+        self._fold = fold
+        self._merge = merge
+        #: Accumulators that an emitted result may share parts with.
+        self._emitted: set[Slot] = set()
+
+    @property
+    def cached(self) -> int:
+        """How many objects are held in memory."""
+        return self._values.cached
+
+    def _read(self, slot: Slot) -> Any:  # noqa: ANN401 - the user's accumulator
+        accumulator = self._values.get(slot)
+        if slot in self._emitted:
+            self._emitted.discard(slot)
+            if type(accumulator) not in _PLAIN and accumulator is not ABSENT:
+                accumulator = loads(dumps(accumulator))
+        return accumulator
+
+    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:  # noqa: ANN401
+        """Fold an element in."""
+        del timestamp
+        slot = (key, states[0])
+        self._values.put(slot, self._fold(self._read(slot), value))
+
+    def adder(self) -> Callable[[Slot, Any, int], None]:
+        """Return what folds an element in, with all it needs at hand."""
+        values, fold = self._values, self._fold
+        cache, touch, read = values.cache, values.dirty.add, values.get
+
+        def add(slot: Slot, value: Any, timestamp: int) -> None:  # noqa: ANN401 - as in ``add``
+            del timestamp
+            so_far = cache[slot] if slot in cache else read(slot)
+            cache[slot] = fold(so_far, value)
+            touch(slot)
+
+        return add
+
+    def get(self, key: CacheKey, states: StateWindows) -> Any:  # noqa: ANN401 - the user's accumulator
+        """Return the accumulator."""
+        return self._values.get((key, states[0]))
+
+    def clear(self, key: CacheKey, states: StateWindows) -> None:
+        """Throw the accumulator away."""
+        slot = (key, states[0])
+        self._emitted.discard(slot)
+        self._values.put(slot, ABSENT)
+
+    def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
+        """Merge all into the first."""
+        target = (key, parts[0][0])
+        merged = self._read(target)
+        for states in parts[1:]:
+            slot = (key, states[0])
+            part = self._read(slot)
+            if part is not ABSENT:
+                merged = part if merged is ABSENT else self._merge(merged, part)
+                self._values.put(slot, ABSENT)
+        if merged is not ABSENT:
+            self._values.put(target, merged)
+        return parts[0]
+
+    def prefetch_slots(self, slots: Sequence[Slot]) -> None:
+        """Read the accumulators."""
+        self._values.prefetch_slots(slots)
+
+    def emitted(self, key: CacheKey, states: StateWindows) -> None:
+        """Copy the accumulator before it is changed the next time."""
+        self._emitted.add((key, states[0]))
+
+
+class _ChunksDescriptor(StateDescriptor):
+    kind = "window elements"
+
+
+class Elements(Contents):
+    """The elements of each key and window, in order.
+
+    Invariant: of a slot the store holds as many chunks as its header says, numbered from 0, apart
+    from those in ``_gone``; what comes behind them is in ``_tails``.
+    """
+
+    def __init__(self, keyed: KeyedState, *, timestamps: bool) -> None:
+        """Keep elements in ``keyed``, as (element, timestamp) if ``timestamps``."""
+        self.keyed = keyed
+        self.descriptor: StateDescriptor = _ChunksDescriptor("\0windows.elements")
+        self.index = -1
+        self._timestamps = timestamps
+        self._headers = NamespacedValues(keyed, "\0windows.chunks")
+        self._tails: dict[Slot, list[Any]] = {}
+        self._count = 0
+        self._gone: list[bytes] = []
+        keyed.add_state(self)
+        keyed.add_state(self._headers)  # behind the chunks, whose flush changes headers
+
+    @property
+    def cached(self) -> int:
+        """How many elements are held in memory."""
+        return self._count
+
+    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:  # noqa: ANN401
+        """Append an element."""
+        slot = (key, states[-1])
+        item = (value, timestamp) if self._timestamps else value
+        self._count += 1
+        try:
+            self._tails[slot].append(item)
+        except KeyError:
+            self._tails[slot] = [item]
+
+    def adder(self) -> Callable[[Slot, Any, int], None]:
+        """Return what appends an element."""
+
+        def add(slot: Slot, value: Any, timestamp: int) -> None:  # noqa: ANN401 - as in ``add``
+            self._count += 1
+            item = (value, timestamp) if self._timestamps else value
+            tail = self._tails.get(slot)
+            if tail is None:
+                self._tails[slot] = [item]
+            else:
+                tail.append(item)
+
+        return add
+
+    def size(self, key: CacheKey, states: StateWindows) -> int:
+        """Return the number of elements."""
+        return sum(
+            self._header(slot)[1] + len(self._tails.get(slot, ()))
+            for slot in ((key, namespace) for namespace in states)
+        )
+
+    def get(self, key: CacheKey, states: StateWindows) -> Any:  # noqa: ANN401 - a list or an iterable
+        """Return the elements: a list, or something to iterate over if there are many."""
+        size = self.size(key, states)
+        if size == 0:
+            return ABSENT
+        elements = _StoredElements(self, key, states, size)
+        return elements if size > _MOST_LISTED else list(elements)
+
+    def get_list(self, key: CacheKey, states: StateWindows) -> list[Any]:
+        """Return all elements as a list of its own."""
+        return list(self.chunks(key, states))
+
+    def replace(self, key: CacheKey, states: StateWindows, items: list[Any]) -> None:
+        """Let ``items`` be all there is."""
+        self.clear(key, states)
+        if items:
+            self._tails[key, states[-1]] = items
+            self._count += len(items)
+
+    def clear(self, key: CacheKey, states: StateWindows) -> None:
+        """Throw the elements away."""
+        for namespace in states:
+            slot = (key, namespace)
+            self._count -= len(self._tails.pop(slot, ()))
+            chunks, elements = self._header(slot)
+            if chunks:
+                self._gone.extend(self._chunk_names(slot, chunks))
+            if elements:
+                self._headers.put(slot, ABSENT)
+
+    def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
+        """Leave large content where it is; move small content behind what comes before it."""
+        merged = list(parts[0])
+        for states in parts[1:]:
+            if self.size(key, states) > _MOST_MOVED:
+                merged.extend(states)
+                continue
+            items = self.get_list(key, states)
+            self.clear(key, states)
+            self._tails.setdefault((key, merged[-1]), []).extend(items)
+            self._count += len(items)
+        return tuple(merged)
+
+    def prefetch_slots(self, slots: Sequence[Slot]) -> None:
+        """Read how much the store has of ``slots``."""
+        self._headers.prefetch_slots(slots)
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Nothing: which windows are wanted is not known."""
+
+    def chunks(self, key: CacheKey, states: StateWindows) -> Iterator[Any]:
+        """Iterate over all elements, reading one chunk after the other."""
+        for namespace in states:
+            slot = (key, namespace)
+            for name in self._chunk_names(slot, self._header(slot)[0]):
+                stored = self.keyed.store.get(name)
+                if stored is None:
+                    message = f"a chunk of the elements of window {namespace!r} is missing"
+                    raise RuntimeError(message)
+                yield from loads(stored)
+            yield from self._tails.get(slot, ())
+
+    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Append what is in memory as new chunks and forget it."""
+        deletes.extend(self._gone)
+        filled = [slot for slot, tail in self._tails.items() if tail]
+        self._headers.prefetch_slots(filled)
+        for slot in filled:
+            tail = self._tails[slot]
+            chunks, elements = self._header(slot)
+            pieces = [tail[start : start + _CHUNK] for start in range(0, len(tail), _CHUNK)]
+            names = self._chunk_names(slot, chunks + len(pieces))[chunks:]
+            puts.extend((name, dumps(piece)) for name, piece in zip(names, pieces, strict=True))
+            self._headers.put(slot, (chunks + len(pieces), elements + len(tail)))
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self._tails.clear()
+        self._gone.clear()
+        self._count = 0
+
+    def _header(self, slot: Slot) -> tuple[int, int]:
+        header: tuple[int, int] | object = self._headers.get(slot)
+        return (0, 0) if header is ABSENT else header  # type: ignore[return-value] # what flush put
+
+    def _chunk_names(self, slot: Slot, count: int) -> list[bytes]:
+        if not count:
+            return []
+        prefix = self.keyed.store_key(self.index, slot[0]) + slot[1]
+        return [prefix + _NUMBER.pack(number) for number in range(count)]
+
+
+class _StoredElements(Iterable[Any]):
+    """The elements of a large window, to iterate over as often as wanted while it is evaluated."""
+
+    __slots__ = ("_elements", "_key", "_size", "_states")
+
+    def __init__(self, elements: Elements, key: CacheKey, states: StateWindows, size: int) -> None:
+        self._elements = elements
+        self._key = key
+        self._states = states
+        self._size = size
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._elements.chunks(self._key, self._states)
+
+    def __len__(self) -> int:
+        return self._size

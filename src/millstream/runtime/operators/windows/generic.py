@@ -1,0 +1,549 @@
+"""The general window operator: any assigner, trigger and evictor, record by record.
+
+What it is: Flink's WindowOperator and EvictingWindowOperator.  An element is added to each of its
+windows that is not late; the trigger, asked after every element and at every timer, says when a
+window is evaluated and purged; a cleanup timer ends the window.  Windows of merging assigners
+(sessions) are merged with what they hold, and the trigger's state and timers with them.
+
+What it is not: the operator of windows that all keys share and that fire by the watermark; these
+are done by ``window.py`` and ``builtin_window.py``, faster and with the same results.
+
+Per batch, the keys are taken and what is stored of their windows is read at once.
+
+Read next: ``runtime/operators/windows/contents.py``, ``runtime/operators/windows/merging.py``.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, repeat
+from operator import is_not
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from millstream.contracts.batch import MAX_TIMESTAMP, Batch
+from millstream.errors import ProgramError
+from millstream.functions.built_in_triggers import EventTimeTrigger
+from millstream.functions.evictors import TimestampedValue
+from millstream.functions.functions import WindowFunction
+from millstream.functions.triggers import Trigger, TriggerResult
+from millstream.functions.window import TimeWindow
+from millstream.functions.windows import MergingWindowAssigner
+from millstream.runtime.columnar.aggregates import LEADING_COLUMNS
+from millstream.runtime.columnar.row_aggregates import RowAggregates
+from millstream.runtime.operators.base import LONGEST_BATCH, Collector
+from millstream.runtime.operators.keyed import KeyedOperator
+from millstream.runtime.operators.namespaced_state import ABSENT, NamespacedStates
+from millstream.runtime.operators.windows.assignment import Assignment, Place
+from millstream.runtime.operators.windows.contents import Accumulators, Elements
+from millstream.runtime.operators.windows.logic import make_logic
+from millstream.runtime.operators.windows.merging import MergingSets
+from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec
+from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
+from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.types.row import row_class
+from millstream.types.types import Types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from millstream.contracts.operator import EpochContext, OperatorSnapshot
+    from millstream.runtime.operators.namespaced_state import Slot
+    from millstream.runtime.operators.windows.contents import Contents
+    from millstream.runtime.operators.windows.merging import StateWindows
+    from millstream.runtime.operators.windows.specs import WindowSpec
+    from millstream.state.key_codec import CacheKey
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["GeneralWindowOperator"]
+
+#: With more accumulators or elements than this in memory they are written to the store.
+_MOST_IN_MEMORY: Final = 250_000
+#: Elements of up to so many are not read again when a window with an evictor fires again.
+_MOST_REWRITTEN: Final = 10_000
+
+
+class GeneralWindowOperator(KeyedOperator):
+    """Windows of any kind with a user-written function."""
+
+    #: Whether a session that grows gets a timer of its new end; what is stored depends on it.
+    moves_timers: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        assigner: Any,  # noqa: ANN401 - user code
+        spec: WindowSpec,
+        key_selector: Any,  # noqa: ANN401 - user code
+        trigger: Trigger[Any, Any] | None = None,
+        evictor: Any = None,  # noqa: ANN401 - user code
+        allowed_lateness: int = 0,
+        late_tag: str | None = None,
+    ) -> None:
+        """Take what the API collected; the lateness is in milliseconds."""
+        if trigger is None:
+            trigger = assigner.get_default_trigger(None)
+        super().__init__((assigner, spec, trigger, evictor), key_selector)  # copies them
+        self._assigner, spec, self._trigger, self._evictor = self.function
+        self._lateness = allowed_lateness
+        self._late_tag = late_tag
+        self._event_time = bool(self._assigner.is_event_time())
+        self._merging = isinstance(self._assigner, MergingWindowAssigner)
+        self._fires_by_watermark = type(self._trigger) is EventTimeTrigger
+        self._one_timer = self._fires_by_watermark and self._event_time and not allowed_lateness
+        #: Set for built-in aggregates, which are computed row by row here.
+        self._rows: RowAggregates | None = None
+        self._input_type: TypeInformation = Types.PICKLED_BYTE_ARRAY()
+        if isinstance(spec, BuiltInSpec):
+            self._rows = RowAggregates(spec.aggregates, self.extractor)
+            self._input_type = spec.input_type or self._input_type
+            spec = AggregateSpec(self._rows, _AsRow(self._rows.names))
+        self._logic = make_logic(spec, self)
+        self._collector = Collector(self, self.emit)
+        self.processing_time = 0
+        self.late_dropped = 0
+        #: The record that is being added, as triggers see it.
+        self._record: Any = None
+        if self._merging and not self._trigger.can_merge():
+            message = (
+                f"the trigger {self._trigger!r} does not support merging, which the windows of "
+                f"{self._assigner!r} need; give can_merge() and on_merge() or take another trigger"
+            )
+            raise ProgramError(message)
+
+    def user_functions(self) -> Iterable[object]:
+        """Return the functions within the spec."""
+        return self._logic.functions
+
+    def open(self) -> None:
+        """Make the states, then open the functions."""
+        keyed = self.keyed_state
+        self._context = WindowTriggerContext(keyed, self.runtime_context.get_metrics_group())
+        self._window_states = NamespacedStates(keyed, "windows.function")
+        self._assignment = Assignment(self._assigner, self._lateness, keyed, self.runtime_context)
+        logic = self._logic
+        self._elements: Elements | None = None
+        self._contents: Contents
+        if logic.lists or self._evictor is not None:
+            self._contents = self._elements = Elements(keyed, timestamps=self._evictor is not None)
+        else:
+            self._contents = Accumulators(keyed, logic.fold, logic.merge)
+        self._sets = self.make_sets() if self._merging else None
+        super().open()
+
+    def make_sets(self) -> MergingSets | None:
+        """Make the state of which windows are in flight; once, in ``open``."""
+        assignment = self._assignment
+        sets = MergingSets(self.keyed_state, assignment.codec, sessions=assignment.merges_sessions)
+        self.keyed_state.add_state(sets)
+        return sets
+
+    @property
+    def watermark(self) -> int:
+        """The operator's event time, in milliseconds."""
+        return self._context.watermark
+
+    def window_state(self, window: Any) -> NamespacedStates:  # noqa: ANN401 - a window
+        """Return state of the current key and ``window``.
+
+        Raises:
+            ProgramError: windows may be merged, and the state could not be.
+        """
+        if self._merging:
+            message = (
+                f"operator {self.context.name!r} ({self.context.location}): per-window state is "
+                "not allowed when windows may be merged; use global_state()"
+            )
+            raise ProgramError(message)
+        place = self._assignment.place_of(window)
+        self._window_states.slot = (self.keyed_state.cache_key, place.namespace)
+        return self._window_states
+
+    # -- the life of an epoch --------------------------------------------------------------
+
+    def begin_epoch(self, epoch: EpochContext) -> None:
+        """Take the restored state; fire the processing-time timers that are due."""
+        super().begin_epoch(epoch)
+        context = self._context
+        context.registered.clear()
+        context.watermark = epoch.watermark
+        self.processing_time = context.processing_time = epoch.processing_time
+        self._assignment.begin_epoch(epoch.processing_time)
+        context.is_ending = False
+        if not self.context.batch_mode:
+            self._fire_processing_time(epoch.processing_time)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Fire the timers that are due, in order of time, then pass the watermark on.
+
+        At the end of the keys (BATCH mode) those of processing time follow, as in
+        ``keyed_process.py``.
+        """
+        self._context.watermark = watermark
+        self._context.is_ending = self.is_end_of_keys(watermark)
+        timers = self.keyed_state.timers.advance_event_time(watermark)
+        self._fire(timers, self._trigger.on_event_time, ends=self._event_time)
+        if self._context.is_ending:
+            self._fire_processing_time(MAX_TIMESTAMP)
+        self.output.emit_watermark(watermark)
+
+    def end_epoch(self) -> OperatorSnapshot:
+        """Write the state through."""
+        self._context.registered.clear()
+        return super().end_epoch()
+
+    def take_metrics(self) -> dict[str, int]:
+        """Add the late records."""
+        metrics = super().take_metrics()
+        metrics["numLateRecordsDropped"] = self.late_dropped
+        self.late_dropped = 0
+        return metrics
+
+    def _spill(self) -> None:
+        """Write state to the store if there is much of it in memory."""
+        if self._contents.cached > _MOST_IN_MEMORY:
+            self.keyed_state.flush()
+        if len(self._context.registered) > _MOST_IN_MEMORY:
+            self._context.registered.clear()
+
+    # -- elements --------------------------------------------------------------------------
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Add all records to their windows."""
+        del input_index
+        if not len(batch):
+            return
+        keys = self.extractor.keys(batch, self.context)
+        self.records_in += len(keys)
+        keyed = self.keyed_state
+        keyed.prefetch(keys)
+        self._assignment.check_timestamps(self, batch)
+        assigned = self._assignment.assign(batch, keys, self.context)
+        late: list[int] = []
+        add = self._add_to_fixed if self._sets is None else self._add_to_merging
+        if self._sets is None:
+            self._prefetch(keys, assigned)
+        else:
+            self._prefetch_merging(keys)
+        set_key, watermark, lateness = keyed.set_current_key, self.watermark, self._lateness
+        records = batch.values
+        items: Sequence[Any] = records
+        if self._rows is not None and self._evictor is None:
+            items = self._rows.elements(batch, self.context)
+        value: Any = NO_RECORD
+        try:
+            for index, (key, value, item, timestamp, places) in enumerate(
+                zip(keys, records, items, batch.timestamp_list, assigned, strict=True)
+            ):
+                set_key(key)
+                self._record = value
+                if (
+                    not add(keyed.cache_key, item, timestamp, places)
+                    and self._event_time
+                    and timestamp + lateness <= watermark
+                ):
+                    late.append(index)
+        except Exception as error:
+            raise user_error(
+                self.context, error, value, doing="adding to a window the", key=keyed.current_key
+            ) from error
+        self._collector.flush()
+        if late:
+            self._drop(batch, late)
+        self._spill()
+
+    def _drop(self, batch: Batch, late: list[int]) -> None:
+        if self._late_tag is None:
+            self.late_dropped += len(late)
+        else:
+            self.output.emit_side(self._late_tag, batch.take(np.array(late, dtype=np.int64)))
+
+    def _prefetch(self, keys: list[Any], assigned: Sequence[Sequence[Place]]) -> None:
+        shorten = self._assignment.cache_keys(keys)
+        slots = list(
+            {
+                (key, place.namespace)
+                for key, places in zip(shorten, assigned, strict=True)
+                for place in places
+            }
+        )
+        self._contents.prefetch_slots(slots)
+        self._context.states.prefetch_slots(slots)
+
+    def _prefetch_merging(self, keys: list[Any]) -> None:
+        """Read what is stored of the windows in flight, unless a key has very many."""
+        assert self._sets is not None  # noqa: S101 - the caller looks
+        state_slots: list[Slot] = []
+        slots: list[Slot] = []
+        encode = self._assignment.codec.encode
+        for key in set(self._assignment.cache_keys(keys)):
+            windows = self._sets.of(key).windows
+            if len(windows) > LONGEST_BATCH // 1024:
+                continue
+            for window, states in windows.items():
+                slots.append((key, encode(window)))
+                state_slots.extend(zip(repeat(key), states))
+        self._contents.prefetch_slots(state_slots)
+        self._context.states.prefetch_slots(slots)
+
+    def _add_to_fixed(
+        self, key: CacheKey, value: Any, timestamp: int, places: Iterable[Place]  # noqa: ANN401
+    ) -> bool:  # fmt: skip
+        """Add to windows that do not merge; return whether any took the element."""
+        taken = False
+        for place in places:
+            if self._is_late(place):
+                continue
+            taken = True
+            self._add(key, place, place.states, value, timestamp)
+        return taken
+
+    def _add_to_merging(
+        self, key: CacheKey, value: Any, timestamp: int, places: Iterable[Place]  # noqa: ANN401
+    ) -> bool:  # fmt: skip
+        """Add to windows after merging them; return whether any took the element."""
+        sets = self._sets
+        assert sets is not None  # noqa: S101 - the caller looks
+        windows = sets.of(key)
+        taken = False
+        for new in places:
+            if new.window in windows.windows:
+                place = new
+            else:
+                actual = windows.add(
+                    new.window, self._assigner, self._assignment.codec, self._merge
+                )
+                place = self._assignment.place_of(actual)
+                sets.touch(key)
+            if self._is_late(place):
+                windows.retire(place.window)
+                continue
+            taken = True
+            self._add(key, place, windows.windows[place.window], value, timestamp)
+        return taken
+
+    def _is_late(self, place: Place) -> bool:
+        """Whether the window's state is gone."""
+        return self._event_time and place.cleanup_time <= self._context.watermark
+
+    def _add(
+        self, key: CacheKey, place: Place, states: StateWindows, value: Any, timestamp: int  # noqa: ANN401
+    ) -> None:  # fmt: skip
+        """Add an element to one window and ask the trigger."""
+        self._contents.add(key, states, value, timestamp)
+        context = self._context
+        slot = (key, place.namespace)
+        is_registered = slot in context.registered
+        if self._fires_by_watermark and place.max_timestamp > context.watermark and is_registered:
+            return  # the trigger would register the timer that is there
+        context.set_window(key, place.namespace)
+        result = self._trigger.on_element(self._record, timestamp, place.window, context)
+        if result is not TriggerResult.CONTINUE:
+            self._act(result, key, place, states)
+        if not is_registered or slot not in context.registered:
+            if not self._one_timer:
+                self._register_cleanup(place)
+            context.registered.add(slot)
+
+    def _register_cleanup(self, place: Place) -> None:
+        if place.cleanup_time == MAX_TIMESTAMP:
+            return  # never
+        if self._event_time:
+            self._context.register_event_time_timer(place.cleanup_time)
+        else:
+            self._context.register_processing_time_timer(place.cleanup_time)
+
+    def _delete_cleanup(self, place: Place) -> None:
+        if place.cleanup_time == MAX_TIMESTAMP:
+            return
+        if self._event_time:
+            self._context.delete_event_time_timer(place.cleanup_time)
+        else:
+            self._context.delete_processing_time_timer(place.cleanup_time)
+
+    def _merge(
+        self, result: Any, merged: list[Any], states: list[StateWindows]  # noqa: ANN401 - windows
+    ) -> StateWindows:  # fmt: skip
+        """Make one window of several; those not told of had no content yet.
+
+        Raises:
+            ProgramError: the result is over already.
+        """
+        assignment, context = self._assignment, self._context
+        place = assignment.place_of(result)
+        now = self.watermark if self._event_time else self.processing_time
+        if (place.cleanup_time if self._event_time else place.max_timestamp) <= now:
+            message = (
+                f"merging {merged} made {result}, which is over already (it is {now}): a window "
+                "must not end earlier by merging"
+            )
+            raise ProgramError(message)
+        key = self.keyed_state.cache_key
+        parts = [assignment.place_of(window) for window in merged]
+        context.set_window(key, place.namespace)
+        context.merged = [part.namespace for part in parts]
+        self._trigger.on_merge(result, context)
+        if self._one_timer and place.max_timestamp > context.watermark:
+            context.registered.add((key, place.namespace))
+        for window, part in zip(merged, parts, strict=True):
+            context.set_window(key, part.namespace)
+            self._trigger.clear(window, context)
+            if not self._one_timer:
+                self._delete_cleanup(part)
+        return self._contents.merge(key, states)
+
+    # -- timers ----------------------------------------------------------------------------
+
+    def _fire_processing_time(self, now: int) -> None:
+        timers = self.keyed_state.timers.advance_processing_time(now)
+        self._fire(timers, self._trigger.on_processing_time, ends=not self._event_time)
+
+    def _fire(
+        self,
+        timers: Iterator[tuple[int, Any, bytes]],
+        call: Callable[[int, Any, Trigger.TriggerContext], TriggerResult],
+        *,
+        ends: bool,
+    ) -> None:
+        """Ask the trigger for each timer; ``ends`` if windows end by this kind of time."""
+        for time, key, namespace in timers:
+            self.keyed_state.set_current_key(key)
+            short = self.keyed_state.cache_key
+            place = self._assignment.place_at(namespace.removeprefix(WINDOW_TIMERS))
+            states = self._states_of(short, place)
+            if states is None:
+                # A timer that the trigger left behind, or that of a session before it grew.
+                self._restore_timers(short, place.window)
+                continue
+            self._context.set_window(short, place.namespace)
+            try:
+                result = call(time, place.window, self._context)
+                if result is not TriggerResult.CONTINUE:
+                    self._act(result, short, place, states)
+                if ends and time == place.cleanup_time:
+                    self._clear_all(short, place, states)
+            except Exception as error:
+                doing = f"running the timer for {time} of {place.window}"
+                raise user_error(self.context, error, doing=doing, key=key) from error
+            if len(self._collector.values) >= LONGEST_BATCH:
+                self._collector.flush()
+            self._spill()
+        self._collector.flush()
+
+    def _states_of(self, key: CacheKey, place: Place) -> StateWindows | None:
+        """Where the window's content is; None if the window is not in flight."""
+        if self._sets is None:
+            return place.states
+        return self._sets.of(key).windows.get(place.window)
+
+    def _restore_timers(self, key: CacheKey, window: Any) -> None:  # noqa: ANN401 - a window
+        """Register the timers of the session that ``window`` became part of.
+
+        They may be missing if the state was written without allowed lateness, by
+        ``session_window.py``.
+        """
+        if self._sets is None or not (self._fires_by_watermark and self._event_time):
+            return
+        if not self._assignment.merges_sessions:
+            return
+        context = self._context
+        # These are no new timers: they count at the end of the keys as well.
+        is_ending, context.is_ending = context.is_ending, False
+        for session in self._sets.of(key).windows:
+            if session.start <= window.start and window.end <= session.end:
+                place = self._assignment.place_of(session)
+                context.set_window(key, place.namespace)
+                context.register_event_time_timer(place.max_timestamp)
+                self._register_cleanup(place)
+        context.is_ending = is_ending
+
+    def _clear_all(self, key: CacheKey, place: Place, states: StateWindows) -> None:
+        """End a window."""
+        self._contents.clear(key, states)
+        context = self._context
+        context.set_window(key, place.namespace)
+        self._trigger.clear(place.window, context)
+        if self._logic.clears:
+            self._logic.clear(self.keyed_state.current_key, place.window)
+        if self._sets is not None:
+            self._sets.of(key).retire(place.window)
+            self._sets.touch(key)
+        context.registered.discard((key, place.namespace))
+
+    # -- evaluation ------------------------------------------------------------------------
+
+    def _act(
+        self, result: TriggerResult, key: CacheKey, place: Place, states: StateWindows
+    ) -> None:
+        """Do what the trigger said."""
+        if result.is_fire():
+            if self._evictor is not None:
+                self._evaluate_evicting(key, place, states)
+            else:
+                content = self._contents.get(key, states)
+                if content is not ABSENT:
+                    self._emit_result(place, content)
+                    self._contents.emitted(key, states)
+        if result.is_purge():
+            self._contents.clear(key, states)
+
+    def _emit_result(self, place: Place, content: Any) -> None:  # noqa: ANN401 - accumulator or elements
+        """Evaluate the window and collect what comes of it."""
+        logic, collector, timestamp = self._logic, self._collector, place.max_timestamp
+        if logic.plain:
+            collector.values.append(logic.finish(content))
+            collector.timestamps.append(timestamp)
+            return
+        result = logic.evaluate(self.keyed_state.current_key, place.window, content)
+        if result is None:
+            return
+        items = iter(result)
+        while part := list(islice(items, LONGEST_BATCH)):
+            collector.collect(part, timestamp)
+            if len(collector.values) >= LONGEST_BATCH:
+                collector.flush()
+
+    def _evaluate_evicting(self, key: CacheKey, place: Place, states: StateWindows) -> None:
+        """Evict, evaluate, evict; what is left is the content from then on."""
+        assert self._elements is not None  # noqa: S101 - there is an evictor
+        stored = self._elements.get_list(key, states)
+        if not stored:
+            return
+        elements = list(map(TimestampedValue._make, stored))
+        del stored
+        before = list(elements)
+        window, context = place.window, self._context
+        self._evictor.evict_before(elements, len(elements), window, context)
+        self._emit_evicted(place, elements)
+        self._context.set_window(key, place.namespace)
+        self._evictor.evict_after(elements, len(elements), window, context)
+        changed = len(before) != len(elements) or any(map(is_not, before, elements))
+        if changed or len(elements) <= _MOST_REWRITTEN:
+            self._elements.replace(key, states, list(map(tuple, elements)))
+
+    def _emit_evicted(self, place: Place, elements: list[TimestampedValue]) -> None:
+        logic = self._logic
+        values: list[Any] = [element[0] for element in elements]
+        if self._rows is not None:
+            times = [element[1] for element in elements]
+            batch = Batch(self._input_type, values=values, timestamps=times)
+            values = self._rows.elements(batch, self.context) if values else []
+        if logic.lists:
+            self._emit_result(place, values)
+            return
+        accumulator = logic.of_nothing()
+        for value in values:
+            accumulator = logic.fold(accumulator, value)
+        if accumulator is not ABSENT:
+            self._emit_result(place, accumulator)
+
+
+class _AsRow(WindowFunction[Any, Any, Any, Any]):
+    """Results of built-in aggregates as ROW(key, window_start, window_end, ...)."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._row = row_class((*LEADING_COLUMNS, *names))
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[list[Any]]) -> list[Any]:  # noqa: ANN401
+        """Return one row; windows without start and end have nulls there."""
+        bounds = (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
+        return [self._row((key, *bounds, *results)) for results in inputs]

@@ -1,0 +1,327 @@
+"""What a window does with its elements: one small class per kind of function.
+
+What it is: adding elements to accumulators in a tight loop, and evaluating a window.
+
+What it is not: time or storage (``window.py``).
+
+Read next: ``runtime/operators/windows/window_state.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millstream.errors import ProgramError
+from millstream.functions.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
+from millstream.runtime.function_context import StateAccess
+from millstream.runtime.operators.namespaced_state import ABSENT
+from millstream.runtime.operators.windows.accumulators import MISSING
+from millstream.runtime.operators.windows.specs import (
+    AggregateSpec,
+    ApplySpec,
+    ProcessSpec,
+    ReduceSpec,
+)
+from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
+from millstream.types.output_tag import OutputTag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from millstream.contracts.operator import OperatorContext
+    from millstream.functions.window import Window
+    from millstream.runtime.operators.base import Collector
+    from millstream.runtime.operators.windows.specs import WindowSpec
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["WindowContext", "WindowHost", "WindowLogic", "make_logic"]
+
+
+class WindowHost(Protocol):
+    """What the context of a window function needs of its operator."""
+
+    context: OperatorContext
+    keyed_state: KeyedState
+    #: Milliseconds.
+    processing_time: int
+
+    @property
+    def watermark(self) -> int:
+        """The operator's event time, in milliseconds."""
+
+    def window_state(self, window: Any) -> KeyedStateStore:  # noqa: ANN401 - a window
+        """Return state of the current key and ``window``."""
+
+
+class WindowContext(ProcessWindowFunction.Context["Window"]):
+    """One object reused for all evaluations of an operator."""
+
+    def __init__(self, operator: WindowHost) -> None:
+        """Take the time and state of ``operator``."""
+        self._operator = operator
+        self.current_window: Window | None = None
+
+    def window(self) -> Window:
+        """Return the window that is evaluated."""
+        assert self.current_window is not None  # noqa: S101 - set before user code runs
+        return self.current_window
+
+    def current_processing_time(self) -> int:
+        """Return the processing time in milliseconds."""
+        return self._operator.processing_time
+
+    def current_watermark(self) -> int:
+        """Return the event time that the operator has reached."""
+        return self._operator.watermark
+
+    def window_state(self) -> KeyedStateStore:
+        """Return state of this key and window."""
+        return self._operator.window_state(self.window())
+
+    def global_state(self) -> KeyedStateStore:
+        """Return state of this key over all windows."""
+        return StateAccess(self._operator.keyed_state)
+
+
+class _Evaluation:
+    """A window function: apply or process."""
+
+    def __init__(self, function: Any, operator: WindowHost, *, process: bool) -> None:  # noqa: ANN401
+        self._operator = operator
+        self._context = WindowContext(operator)
+        self._process = process
+        self._call = bound_method(function, "process" if process else "apply")
+        #: Whether ``clear`` is the user's own.
+        self.clear: Callable[[Any], None] | None = None
+        if (
+            isinstance(function, ProcessWindowFunction)
+            and type(function).clear is not ProcessWindowFunction.clear
+        ):
+            self.clear = function.clear
+
+    def evaluate_all(
+        self,
+        content: Iterable[tuple[Any, Any]],
+        window: Window,
+        finish: Callable[[Any], Any] | None,
+        collector: Collector,
+    ) -> None:
+        """Evaluate the window for each key; ``finish`` makes the one element of an accumulator."""
+        call, context, is_process = self._call, self._context, self._process
+        set_key = self._operator.keyed_state.set_current_key
+        timestamp = window.max_timestamp()
+        append = collector.values.append
+        context.current_window = window
+        key: object = NO_RECORD
+        try:
+            for key, accumulated in content:
+                elements = accumulated if finish is None else [finish(accumulated)]
+                if is_process:
+                    set_key(key)
+                    result = call(key, context, elements)
+                else:
+                    result = call(key, window, elements)
+                if result is None:
+                    continue
+                # A generator looks at the context while it runs: it ends before the next key.
+                for item in result:  # as Collector.collect, in place: this is a hot loop
+                    if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
+                        collector.side(item, timestamp)
+                    else:
+                        append(item)
+        except Exception as error:
+            raise user_error(
+                self._operator.context, error, doing=f"evaluating {window}", key=key
+            ) from error
+        collector.stamp(timestamp)
+
+    def evaluate(self, key: Any, window: Window, elements: Iterable[Any]) -> Any:  # noqa: ANN401
+        """Evaluate the window for the current key; the caller uses up what comes at once."""
+        if not self._process:
+            return self._call(key, window, elements)
+        self._context.current_window = window
+        return self._call(key, self._context, elements)
+
+    def run_clear(self, key: Any, window: Window) -> None:  # noqa: ANN401 - the user's key
+        if self.clear is not None:
+            self._operator.keyed_state.set_current_key(key)
+            self._context.current_window = window
+            self.clear(self._context)
+
+
+class WindowLogic(ABC):
+    """Adds elements and evaluates windows."""
+
+    #: Whether the state is the list of elements.
+    lists = False
+
+    def __init__(
+        self, operator: WindowHost, functions: list[object], evaluation: _Evaluation | None
+    ) -> None:
+        """Take what is to be opened, and the window function if there is one."""
+        self.functions = functions
+        self._operator = operator
+        self._evaluation = evaluation
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is one result per key and no window function."""
+        return self._evaluation is None
+
+    @property
+    def clears(self) -> bool:
+        """Whether ``clear`` has to be called per key."""
+        return self._evaluation is not None and self._evaluation.clear is not None
+
+    @abstractmethod
+    def add_all(
+        self, accumulators: dict[CacheKey, Any], keys: list[CacheKey], values: Iterator[Any]
+    ) -> None:
+        """Add each value to the accumulator of its key."""
+
+    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+        """Return the accumulator ``so_far`` (or ABSENT) with ``value`` added."""
+        message = f"{type(self).__name__} has no accumulator for {value!r} to go into {so_far!r}"
+        raise NotImplementedError(message)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's accumulators
+        """Return two accumulators as one."""
+        message = f"{type(self).__name__} cannot merge {one!r} and {other!r}"
+        raise NotImplementedError(message)
+
+    def finish(self, accumulated: Any) -> Any:  # noqa: ANN401 - the user's accumulator
+        """Return the result of an accumulator."""
+        return accumulated
+
+    def of_nothing(self) -> Any:  # noqa: ANN401 - the user's accumulator
+        """Return the accumulator of no elements, ABSENT if there is no such thing."""
+        return ABSENT
+
+    def evaluate(self, key: Any, window: Window, accumulated: Any) -> Any:  # noqa: ANN401
+        """Call the window function for the current key; returns what it returns."""
+        assert self._evaluation is not None  # noqa: S101 - the caller looks at plain
+        elements = accumulated if self.lists else [self.finish(accumulated)]
+        return self._evaluation.evaluate(key, window, elements)
+
+    def evaluate_all(
+        self, content: Iterable[tuple[Any, Any]], window: Window, collector: Collector
+    ) -> None:
+        """Collect the results of a window for each key and accumulator (or list).
+
+        Raises:
+            UserFunctionError: the user's code raised; names key and window.
+        """
+        if self._evaluation is not None:
+            finish = None if self.lists else self.finish
+            self._evaluation.evaluate_all(content, window, finish, collector)
+            return
+        finish, append = self.finish, collector.values.append
+        key: object = NO_RECORD
+        try:
+            for key, accumulated in content:  # noqa: B007 - the error names it
+                append(finish(accumulated))
+        except Exception as error:
+            raise user_error(
+                self._operator.context, error, doing=f"evaluating {window}", key=key
+            ) from error
+        collector.stamp(window.max_timestamp())
+
+    def clear(self, key: Any, window: Window) -> None:  # noqa: ANN401 - the user's key
+        """Call the window function's ``clear``."""
+        assert self._evaluation is not None  # noqa: S101 - the caller looks at clears
+        self._evaluation.run_clear(key, window)
+
+
+class _Reducing(WindowLogic):
+    def __init__(self, spec: ReduceSpec, operator: WindowHost) -> None:
+        super().__init__(operator, *_with_window_function(spec, operator))
+        self._reduce = bound_method(spec.function, "reduce")
+
+    def add_all(
+        self, accumulators: dict[CacheKey, Any], keys: list[CacheKey], values: Iterator[Any]
+    ) -> None:
+        get, reduce = accumulators.get, self._reduce
+        for key, value in zip(keys, values, strict=False):
+            so_far = get(key, MISSING)
+            accumulators[key] = value if so_far is MISSING else reduce(so_far, value)
+
+    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+        return value if so_far is ABSENT else self._reduce(so_far, value)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's types
+        return self._reduce(one, other)
+
+
+class _Aggregating(WindowLogic):
+    def __init__(self, spec: AggregateSpec, operator: WindowHost) -> None:
+        super().__init__(operator, *_with_window_function(spec, operator))
+        self._create = spec.function.create_accumulator
+        self._add = spec.function.add
+        self._get_result = spec.function.get_result
+        self._merge = spec.function.merge
+
+    def add_all(
+        self, accumulators: dict[CacheKey, Any], keys: list[CacheKey], values: Iterator[Any]
+    ) -> None:
+        create, add = self._create, self._add
+        for key in set(keys).difference(accumulators):
+            accumulators[key] = create()
+        for key, value in zip(keys, values, strict=False):
+            accumulators[key] = add(value, accumulators[key])
+
+    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+        return self._add(value, self._create() if so_far is ABSENT else so_far)
+
+    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's accumulators
+        return self._merge(one, other)
+
+    def of_nothing(self) -> Any:  # noqa: ANN401 - the user's accumulator
+        return self._create()
+
+    def finish(self, accumulated: Any) -> Any:  # noqa: ANN401 - the user's accumulator
+        return self._get_result(accumulated)
+
+
+class _Collecting(WindowLogic):
+    lists = True
+
+    def add_all(
+        self, accumulators: dict[CacheKey, Any], keys: list[CacheKey], values: Iterator[Any]
+    ) -> None:
+        get = accumulators.get
+        for key, value in zip(keys, values, strict=False):
+            elements = get(key)
+            if elements is None:
+                accumulators[key] = [value]
+            else:
+                elements.append(value)
+
+
+def make_logic(spec: WindowSpec, operator: WindowHost) -> WindowLogic:
+    """Return the logic for a specification.
+
+    Raises:
+        ProgramError: there is no such kind of window function.
+    """
+    if isinstance(spec, ReduceSpec):
+        return _Reducing(spec, operator)
+    if isinstance(spec, AggregateSpec):
+        return _Aggregating(spec, operator)
+    if isinstance(spec, (ApplySpec, ProcessSpec)):
+        process = isinstance(spec, ProcessSpec)
+        evaluation = _Evaluation(spec.function, operator, process=process)
+        return _Collecting(operator, [spec.function], evaluation)
+    message = f"unknown kind of window function: {type(spec).__name__}"
+    raise ProgramError(message)
+
+
+def _with_window_function(
+    spec: ReduceSpec | AggregateSpec, operator: WindowHost
+) -> tuple[list[object], _Evaluation | None]:
+    function = spec.window_function
+    if function is None:
+        return [spec.function], None
+    process = not isinstance(function, WindowFunction) and hasattr(function, "process")
+    return [spec.function, function], _Evaluation(function, operator, process=process)

@@ -1,0 +1,136 @@
+"""What the window operators keep, as a checkpoint records it.
+
+What it is: one section, "windows", per window operator.  There are four layouts, of which the
+windows, the trigger, the evictor, the lateness and the function together choose one
+(``WindowFactory.create``); each operator looks into its own.  What the section says is what must
+not change for the open windows of a checkpoint to be found and understood.
+
+What may change: the function itself, the gap of sessions, what ``PurgingTrigger`` adds, the evictor
+(but not whether there is one), where late records go.
+
+What it is not: the layouts, which are described in ``window_accumulators.py``,
+``window_chunks.py``, ``session_state.py`` and ``namespaced_state.py``.
+
+Read next: ``checkpoint/program.py``, which compares.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.contracts.state_sections import StateSection
+from millstream.functions.built_in_triggers import PurgingTrigger
+from millstream.functions.window_assigners import GlobalWindows, merges_sessions
+from millstream.functions.windows import (
+    FixedEventTimeWindows,
+    FixedWindows,
+    MergingWindowAssigner,
+)
+from millstream.runtime.columnar.aggregates import named_aggregates
+from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec, ReduceSpec
+
+if TYPE_CHECKING:
+    from millstream.runtime.columnar.aggregates import Aggregates, BuiltInAggregate
+    from millstream.runtime.operators.windows.specs import WindowSpec
+
+__all__ = ["aligned_section", "fragments_section", "keyed_section", "panes_section"]
+
+_NAME: Final = "windows"
+
+
+def aligned_section(assigner: FixedEventTimeWindows, spec: WindowSpec) -> StateSection:
+    """Of windows that all keys share, with the user's function."""
+    details = {"windows": _grid(assigner), "content": _content(spec)}
+    return StateSection(_NAME, "by window, then key", details=details)
+
+
+def panes_section(assigner: FixedEventTimeWindows, spec: BuiltInSpec) -> StateSection:
+    """Of windows that all keys share, with built-in aggregates."""
+    details = {"windows": _grid(assigner), "content": _aggregates(spec.aggregates)}
+    return StateSection(_NAME, "panes of partial aggregates", details=details)
+
+
+def fragments_section(spec: BuiltInSpec) -> StateSection:
+    """Of sessions with built-in aggregates."""
+    details = {"windows": "event-time sessions", "content": _aggregates(spec.aggregates)}
+    return StateSection(_NAME, "session fragments of partial aggregates", details=details)
+
+
+def keyed_section(
+    assigner: object,
+    spec: WindowSpec,
+    trigger: object,
+    *,
+    has_evictor: bool,
+    moves_timers: bool,
+) -> StateSection:
+    """Of windows of any kind, kept key by key.
+
+    Args:
+        assigner: of windows.
+        spec: the function.
+        trigger: the one that runs; what is stored has the timers that it wanted.
+        has_evictor: then elements are kept, with their timestamps, whatever the function.
+        moves_timers: whether a session that grows gets a timer of its new end.  Where it keeps the
+            old one, an operator that does not expect that would never fire it.
+    """
+    details = {
+        "windows": _family(assigner),
+        "content": "elements with timestamps" if has_evictor else _content(spec),
+        "trigger": _timers_of(trigger),
+    }
+    if merges_sessions(assigner):
+        details["timers"] = "of the session's end" if moves_timers else "of any window within it"
+    return StateSection(_NAME, "by key, then window", details=details)
+
+
+def _grid(assigner: FixedWindows) -> str:
+    """Where windows begin and end.
+
+    Those of another grid have no place in what is stored, or lack the records before the change.
+    """
+    offset = assigner.offset % assigner.slide
+    behind = f", {offset} ms behind the full one" if offset else ""
+    time = "event" if assigner.is_event_time() else "processing"
+    return f"{assigner.size} ms of {time} time, one every {assigner.slide} ms{behind}"
+
+
+def _family(assigner: Any) -> str:  # noqa: ANN401 - user code
+    """What kind of windows these are; sessions with another gap are found beside others."""
+    if isinstance(assigner, FixedWindows):
+        return _grid(assigner)
+    if merges_sessions(assigner):
+        kind = "sessions"
+    elif isinstance(assigner, GlobalWindows):
+        return "global"
+    else:
+        merging = ", merging" if isinstance(assigner, MergingWindowAssigner) else ""
+        kind = f"of {type(assigner).__name__}{merging}"
+    return f"{kind}, {'event' if assigner.is_event_time() else 'processing'} time"
+
+
+def _timers_of(trigger: Any) -> str:  # noqa: ANN401 - user code
+    """The trigger whose timers and state are stored; purging has none of its own."""
+    while isinstance(trigger, PurgingTrigger):
+        trigger = trigger.nested_trigger
+    return type(trigger).__name__
+
+
+def _content(spec: WindowSpec) -> str:
+    if isinstance(spec, ReduceSpec):
+        return "reduced values"
+    if isinstance(spec, AggregateSpec):
+        return "accumulators of an AggregateFunction"
+    if isinstance(spec, BuiltInSpec):
+        return _aggregates(spec.aggregates)
+    return "elements"
+
+
+def _aggregates(aggregates: Aggregates) -> str:
+    return ", ".join(map(_aggregate, named_aggregates(aggregates).values()))
+
+
+def _aggregate(aggregate: BuiltInAggregate) -> str:
+    """``Sum('delay')``; the name of the output column and a filter are no part of what is kept."""
+    field = "" if aggregate.field is None else repr(aggregate.field)
+    return f"{type(aggregate).__name__}({field})"

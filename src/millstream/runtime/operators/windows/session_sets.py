@@ -1,0 +1,122 @@
+"""The event-time sessions in flight of each key, where only the watermark ends them.
+
+What it is: what ``merging_windows.py`` keeps, as objects that grow in place: most elements of a
+session only move its end, and then nothing is made, looked up or encoded.
+
+What it is not: sets of other merging windows, or of sessions with other triggers; those need every
+step of a window's growth.
+
+Layout: that of ``merging_windows.py``, so that a program may change its trigger or lateness.
+
+Read next: ``runtime/operators/windows/sessions.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.functions.window import TimeWindow
+from millstream.runtime.operators.windows.merging import MergingSetsDescriptor
+from millstream.state.serializers import dumps, loads
+
+if TYPE_CHECKING:
+    from millstream.functions.descriptors import StateDescriptor
+    from millstream.runtime.operators.namespaced_state import Slot
+    from millstream.runtime.operators.windows.codec import WindowCodec
+    from millstream.runtime.operators.windows.merging import StateWindows
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["Session", "SessionSets"]
+
+#: The sets of up to so many keys stay in memory for the next epoch.
+_MOST_KEPT = 100_000
+
+
+class Session:
+    """A session in flight; its end is that of a window, excluded, in milliseconds."""
+
+    __slots__ = ("end", "slot", "start", "states")
+
+    def __init__(self, start: int, end: int, states: StateWindows, slot: Slot) -> None:
+        """Take the bounds, where the content is, and where elements are added to it."""
+        self.start = start
+        self.end = end
+        self.states = states
+        self.slot = slot
+
+
+class SessionSets:
+    """The sessions of all keys: a state like those of the user.
+
+    Invariant: the sessions of a key are in order of time; no two of them overlap or touch.
+    Invariant: ``sets`` holds what the store holds, except for the keys in ``dirty``.
+    """
+
+    __slots__ = ("_codec", "_position", "descriptor", "dirty", "index", "keyed", "sets")
+
+    def __init__(self, keyed: KeyedState, codec: WindowCodec, position: int) -> None:
+        """Keep the sets in ``keyed``; elements go to the state window at ``position``."""
+        self.keyed = keyed
+        self.descriptor: StateDescriptor = MergingSetsDescriptor("\0windows.merging")
+        self.index = -1
+        self._codec = codec
+        self._position = position
+        self.sets: dict[CacheKey, list[Session]] = {}
+        #: Keys whose set has changed; the caller adds to it.
+        self.dirty: set[CacheKey] = set()
+
+    @property
+    def cached(self) -> int:
+        """How many objects are held in memory."""
+        return len(self.sets)
+
+    def of(self, key: CacheKey) -> list[Session]:
+        """Return the sessions of a key."""
+        found = self.sets.get(key)
+        if found is None:
+            stored = self.keyed.store.get(self.keyed.store_key(self.index, key))
+            found = self.sets[key] = self._decoded(key, stored)
+        return found
+
+    def make(self, key: CacheKey, start: int, end: int, states: StateWindows) -> Session:
+        """Return a session that is not in the set yet."""
+        return Session(start, end, states, (key, states[self._position]))
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Read the sets of ``keys`` that are not in memory, in one go."""
+        sets = self.sets
+        missing = [key for key in keys if key not in sets]
+        if missing:
+            names = self.keyed.store_keys(self.index, missing)
+            for key, stored in zip(missing, self.keyed.store.get_many(names), strict=True):
+                sets[key] = [] if stored is None else self._decoded(key, stored)
+
+    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Add what has changed to ``puts`` and ``deletes``; forget it if there is much."""
+        keys = list(self.dirty)
+        encode = self._codec.encode
+        for name, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
+            sessions = self.sets[key]
+            if sessions:
+                entries = [
+                    (encode(TimeWindow(each.start, each.end)), each.states) for each in sessions
+                ]
+                puts.append((name, dumps(entries)))
+            else:
+                deletes.append(name)
+        self.dirty.clear()
+        if len(self.sets) > _MOST_KEPT:
+            self.sets.clear()
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self.sets.clear()
+        self.dirty.clear()
+
+    def _decoded(self, key: CacheKey, stored: bytes | None) -> list[Session]:
+        if stored is None:
+            return []
+        decode = self._codec.decode
+        windows = sorted((decode(window), states) for window, states in loads(stored))
+        return [self.make(key, window.start, window.end, states) for window, states in windows]

@@ -1,0 +1,229 @@
+"""Event-time sessions with a user-written function that fire by the watermark alone.
+
+What it is: the general window operator for what sessions mostly are: the default trigger and no
+allowed lateness.  Nothing fires then while elements are added, so a session is extended in place.
+
+What it is not: other results.  They and their order are those of the general operator.
+
+Timers.  A session that grows keeps the timer it has: when that is due, the session that the
+timer's window lies in is looked up, and a timer for its present end is registered.
+Invariant: each session in flight has a timer for a window within it, so not behind its end.
+
+Read next: ``runtime/operators/windows/session_sets.py``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from millstream.functions.window import TimeWindow
+from millstream.runtime.operators.base import LONGEST_BATCH
+from millstream.runtime.operators.namespaced_state import ABSENT
+from millstream.runtime.operators.windows.generic import GeneralWindowOperator
+from millstream.runtime.operators.windows.session_sets import Session, SessionSets
+from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
+from millstream.runtime.user_code import user_error
+from millstream.types.time import MAX_TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.contracts.batch import Batch
+    from millstream.runtime.operators.windows.merging import MergingSets
+    from millstream.state.key_codec import CacheKey
+
+__all__ = [
+    "SessionWindowOperator",
+]
+
+#: So many sessions are evaluated after their content was read in one go.
+_RUN = 4096
+#: The content of a key with more sessions in flight is not read ahead.
+_MOST_PREFETCHED = 64
+
+
+class SessionWindowOperator(GeneralWindowOperator):
+    """Event-time sessions that end with the watermark."""
+
+    moves_timers: ClassVar[bool] = False
+
+    def make_sets(self) -> MergingSets | None:
+        """Keep sessions that grow in place instead."""
+        position = -1 if self._elements is not None else 0
+        self._sessions = SessionSets(self.keyed_state, self._assignment.codec, position)
+        self.keyed_state.add_state(self._sessions)
+        return None
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Add all records to their sessions."""
+        del input_index
+        if not len(batch):
+            return
+        keys = self.extractor.keys(batch, self.context)
+        self.records_in += len(keys)
+        self.keyed_state.prefetch(keys)
+        self._assignment.check_timestamps(self, batch)
+        starts, ends = self._assignment.session_bounds(batch, keys, self.context)
+        short = self._assignment.cache_keys(keys)
+        self._prefetch_content(set(short))
+        items: Sequence[Any] = batch.values
+        if self._rows is not None and self._evictor is None:
+            items = self._rows.elements(batch, self.context)
+        late = self._add_all(batch, keys, short, items, (starts, ends))
+        if late:
+            self._drop(batch, late)
+        self._spill()
+
+    def _prefetch_content(self, keys: set[CacheKey]) -> None:
+        if self._elements is not None:
+            return  # they are only appended to
+        of = self._sessions.of
+        self._contents.prefetch_slots(
+            [
+                session.slot
+                for sessions in map(of, keys)
+                if len(sessions) <= _MOST_PREFETCHED
+                for session in sessions
+            ]
+        )
+
+    def _add_all(
+        self,
+        batch: Batch,
+        keys: list[Any],
+        short: list[CacheKey],
+        items: Sequence[Any],
+        bounds: tuple[list[int], list[int]],
+    ) -> list[int]:
+        """Add each record to its session; return the positions of those that are late."""
+        keyed, dirty = self.keyed_state, self._sessions.dirty
+        of, place, add = self._sessions.of, self._place, self._contents.adder()
+        times: Sequence[int] = batch.timestamp_list
+        late: list[int] = []
+        index = 0
+        try:
+            for index, (key, of_key, item, time, start, end) in enumerate(
+                zip(keys, short, items, times, *bounds, strict=True)
+            ):
+                keyed.current_key = key
+                keyed.cache_key = of_key
+                sessions = of(of_key)
+                # Mostly there is but one session, which the element extends.
+                session = sessions[0] if len(sessions) == 1 else None
+                if session is not None and start <= session.end and end >= session.start:
+                    if end > session.end:
+                        session.end = end
+                        dirty.add(of_key)
+                    if start < session.start:
+                        session.start = start
+                        dirty.add(of_key)
+                else:
+                    session = place(of_key, sessions, start, end)
+                    if session is None:
+                        late.append(index)
+                        continue
+                add(session.slot, item, time)
+        except Exception as error:
+            value = batch.values[index]
+            raise user_error(
+                self.context, error, value, doing="adding to a window the", key=keyed.current_key
+            ) from error
+        return late
+
+    def _place(
+        self, key: CacheKey, sessions: list[Session], start: int, end: int
+    ) -> Session | None:
+        """Return the session of an element, made or merged; None if the element is late."""
+        first = bisect_left(sessions, start, key=_end)
+        last = bisect_right(sessions, end, key=_start)
+        touched = sessions[first:last]
+        if not touched:
+            if min(end - 1, MAX_TIMESTAMP) <= self.watermark:
+                return None
+            namespace = self._assignment.codec.encode(TimeWindow(start, end))
+            session = self._sessions.make(key, start, end, (namespace,))
+            self._register(self.keyed_state.current_key, session)
+        else:
+            states = touched[0].states
+            if len(touched) > 1:
+                states = self._contents.merge(key, [each.states for each in touched])
+            session = self._sessions.make(
+                key, min(start, touched[0].start), max(end, touched[-1].end), states
+            )
+        sessions[first:last] = [session]
+        self._sessions.dirty.add(key)
+        return session
+
+    def _register(self, key: Any, session: Session) -> None:  # noqa: ANN401 - the user's key
+        """Register the timer for the end that a session has now."""
+        window = TimeWindow(session.start, session.end)
+        namespace = WINDOW_TIMERS + self._assignment.codec.encode(window)
+        time = min(session.end - 1, MAX_TIMESTAMP)
+        self.keyed_state.timers.register_event_time(key, namespace, time)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Fire the sessions that are over, in order of their ends, then pass the watermark on."""
+        self._context.watermark = watermark
+        timers = self.keyed_state.timers
+        due: list[tuple[Any, CacheKey, Session]] = []
+        for time, key, _ in timers.advance_event_time(watermark):
+            self.keyed_state.set_current_key(key)
+            short = self.keyed_state.cache_key
+            sessions = self._sessions.of(short)
+            at = bisect_left(sessions, time + 1, key=_end)
+            if at == len(sessions) or sessions[at].start > time:
+                continue  # it was merged into one that has fired
+            session = sessions[at]
+            if session.end - 1 > time < MAX_TIMESTAMP:
+                self._register(key, session)  # it has grown
+                continue
+            del sessions[at]
+            self._sessions.dirty.add(short)
+            due.append((key, short, session))
+            if len(due) >= _RUN:
+                self._evaluate_all(due)
+                due = []
+        self._evaluate_all(due)
+        self._collector.flush()
+        self.output.emit_watermark(watermark)
+
+    def _evaluate_all(self, due: list[tuple[Any, CacheKey, Session]]) -> None:
+        """Evaluate sessions that are over and throw their content away."""
+        contents, collector = self._contents, self._collector
+        contents.prefetch_slots(
+            [(short, name) for _, short, session in due for name in session.states]
+        )
+        for key, short, session in due:
+            self.keyed_state.set_current_key(key)
+            window = TimeWindow(session.start, session.end)
+            try:
+                self._evaluate_session(short, window, session)
+                if self._logic.clears:
+                    self._logic.clear(key, window)
+            except Exception as error:
+                doing = f"running the timer for {session.end - 1} of {window}"
+                raise user_error(self.context, error, doing=doing, key=key) from error
+            if len(collector.values) >= LONGEST_BATCH:
+                collector.flush()
+        self._spill()
+
+    def _evaluate_session(self, key: CacheKey, window: TimeWindow, session: Session) -> None:
+        if window.max_timestamp() <= MAX_TIMESTAMP:  # one that ends behind all time never fires
+            place = self._assignment.new_place(window)
+            if self._evictor is not None:
+                self._context.set_window(key, place.namespace)
+                self._evaluate_evicting(key, place, session.states)
+            else:
+                content = self._contents.get(key, session.states)
+                if content is not ABSENT:
+                    self._emit_result(place, content)
+        self._contents.clear(key, session.states)
+
+
+def _start(session: Session) -> int:
+    return session.start
+
+
+def _end(session: Session) -> int:
+    return session.end

@@ -1,0 +1,133 @@
+"""Which window operator a program gets: the one that does least and gives the same results.
+
+What it is not: the operators; each has a file of its own beside this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.functions.built_in_triggers import EventTimeTrigger
+from millstream.functions.window_assigners import (
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+)
+from millstream.functions.windows import FixedEventTimeWindows
+from millstream.runtime.operators.windows.aligned import WindowOperator
+from millstream.runtime.operators.windows.columnar import BuiltInWindowOperator
+from millstream.runtime.operators.windows.columnar_sessions import BuiltInSessionOperator
+from millstream.runtime.operators.windows.generic import GeneralWindowOperator
+from millstream.runtime.operators.windows.sections import (
+    aligned_section,
+    fragments_section,
+    keyed_section,
+    panes_section,
+)
+from millstream.runtime.operators.windows.sessions import SessionWindowOperator
+from millstream.runtime.operators.windows.specs import BuiltInSpec, WindowSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.contracts.operator import Operator
+    from millstream.contracts.state_sections import StateSection
+    from millstream.types.output_tag import OutputTag
+
+
+__all__ = ["WindowFactory"]
+
+#: Assigners, and no subclasses, whose windows the operator of sessions can do.
+_SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
+
+
+@dataclass
+class WindowFactory:
+    """Makes window operators: vectorised, fast or general ones, whichever the windows allow."""
+
+    assigner: Any
+    spec: WindowSpec
+    key_selector: Any
+    #: Milliseconds.
+    allowed_lateness: int = 0
+    late_tag: OutputTag | str | None = None
+    #: None: the assigner's default.
+    trigger: Any = None
+    evictor: Any = None
+    keyed: ClassVar[bool] = True
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance.
+
+        This is the place where the kind of window function and the windows choose the operator:
+        one that does less is taken where the windows are all of one size and fire by the watermark,
+        and must then give the same results.
+        """
+        tag = getattr(self.late_tag, "tag_id", self.late_tag)
+        late_tag = None if tag is None else str(tag)
+        if not self.is_general:
+            make: Callable[..., Operator] = _fixed_operator(self.assigner, self.spec)
+            return make(
+                self.assigner, self.spec, self.key_selector, self.allowed_lateness, late_tag
+            )
+
+        make = general_operator(self.assigner, self.trigger, self.allowed_lateness)
+        return make(
+            self.assigner,
+            self.spec,
+            self.key_selector,
+            self.trigger,
+            self.evictor,
+            self.allowed_lateness,
+            late_tag,
+        )
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what the operator that ``create`` chooses keeps."""
+        if self.is_general:
+            made = general_operator(self.assigner, self.trigger, self.allowed_lateness)
+            section = keyed_section(
+                self.assigner,
+                self.spec,
+                self.trigger or self.assigner.get_default_trigger(None),
+                has_evictor=self.evictor is not None,
+                moves_timers=made.moves_timers,
+            )
+            return [section, FUNCTION_STATES]
+        if not isinstance(self.spec, BuiltInSpec):
+            return [aligned_section(self.assigner, self.spec), FUNCTION_STATES]
+        if type(self.assigner) is EventTimeSessionWindows:
+            return [fragments_section(self.spec)]
+        return [panes_section(self.assigner, self.spec)]
+
+    @property
+    def is_general(self) -> bool:
+        """Whether none of the operators for windows that fire by the watermark alone will do."""
+        trigger = self.trigger or self.assigner.get_default_trigger(None)
+        by_watermark = type(trigger) is EventTimeTrigger
+        if type(self.assigner) is EventTimeSessionWindows and isinstance(self.spec, BuiltInSpec):
+            return not by_watermark or self.evictor is not None
+        fixed = isinstance(self.assigner, FixedEventTimeWindows) and (
+            type(self.assigner).assign_windows is FixedEventTimeWindows.assign_windows
+        )
+        return not (fixed and by_watermark and self.evictor is None)
+
+
+def _fixed_operator(assigner: object, spec: WindowSpec) -> Any:  # noqa: ANN401 - a class
+    """Return the operator of these windows and this kind of function."""
+    if type(assigner) is EventTimeSessionWindows:
+        return BuiltInSessionOperator
+    if isinstance(spec, BuiltInSpec):
+        return BuiltInWindowOperator
+    return WindowOperator
+
+
+def general_operator(
+    assigner: object, trigger: object, allowed_lateness: int
+) -> type[GeneralWindowOperator]:
+    """Return the operator of windows that need not fire by the watermark alone."""
+    by_watermark = trigger is None or type(trigger) is EventTimeTrigger
+    if type(assigner) in _SESSIONS and by_watermark and not allowed_lateness:
+        return SessionWindowOperator
+    return GeneralWindowOperator

@@ -1,0 +1,1 @@
+"""Stores of keyed state: in memory, and in RocksDB."""

@@ -1,0 +1,155 @@
+"""The ``hashmap`` backend: all state of a subtask in one dictionary.
+
+What it is: for state that fits in memory many times over.  Each snapshot is one file with
+everything in it: an Arrow IPC file of two binary columns, ``key`` and ``value``, sorted by key.
+What it is not: incremental.  ``state/backends/rocksdb.py`` is.
+
+Read next: ``state/backend.py``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.contracts.key_value_store import StateHandle
+from millstream.crash_points import crash_point
+from millstream.errors import CorruptCheckpointError, UnknownFormatError
+from millstream.state.snapshot_files import upload_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.state.local_copies import LocalCopies
+
+__all__ = ["HashMapStore", "load_entries"]
+
+FILE_NAME: Final = "entries.arrow"
+_FORMAT: Final = b"1"
+_SCHEMA: Final = pa.schema(
+    [("key", pa.large_binary()), ("value", pa.large_binary())],
+    metadata={b"millstream.hashmap.format": _FORMAT},
+)
+
+
+class HashMapStore:
+    """An ordered map of bytes in memory."""
+
+    def __init__(
+        self,
+        entries: dict[bytes, bytes],
+        storage: CheckpointStorage,
+        uid: str,
+        key_groups: tuple[int, int],
+        copies: LocalCopies,
+        base: str | None = None,
+    ) -> None:
+        """Work on ``entries``, which belong to this store from now on.
+
+        Args:
+            entries: the restored content.
+            storage: where the snapshot goes.
+            uid: of the operator.
+            key_groups: ``[first, stop)`` of the subtask.
+            copies: the local directories of the subtask.
+            base: id of the snapshot that ``entries`` were read from.
+        """
+        self._entries = entries
+        self._storage = storage
+        self._uid = uid
+        self._key_groups = key_groups
+        self._copies = copies
+        #: Ids of the snapshot this store began from and of the one it made.
+        self.restored_from = base
+        self.snapshot_made: str | None = None
+        #: All keys in order, None if not known.
+        self._sorted: list[bytes] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at ``key``, None if there is none."""
+        return self._entries.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values at ``keys``, in that order."""
+        return list(map(self._entries.get, keys))
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+        """Delete ``deletes``, then put ``puts``."""
+        for key in deletes:
+            self._entries.pop(key, None)
+        self._entries.update(puts)
+        self._sorted = None
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete every key in ``[start, stop)``."""
+        for key in [key for key, _ in self.scan(start, stop)]:
+            del self._entries[key]
+        self._sorted = None
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with a key in ``[start, stop)``, in byte order."""
+        if self._sorted is None:
+            self._sorted = sorted(self._entries)
+        keys = self._sorted
+        for position in range(bisect_left(keys, start), bisect_left(keys, stop)):
+            yield keys[position], self._entries[keys[position]]
+
+    def snapshot(self) -> StateHandle:
+        """Write everything to one file and upload it."""
+        identity = uuid.uuid4().hex
+        crash_point("state.flush.before")
+        path = self._copies.new_snapshot(identity) / FILE_NAME
+        with self._copies.explained():
+            _save_entries(self._entries, path)
+        crash_point("state.flush.after")
+        file = upload_file(self._storage, path, self._uid, identity, FILE_NAME)
+        crash_point("state.upload.after")
+        self._copies.clean_up(self.restored_from, identity)
+        self.snapshot_made = identity
+        return StateHandle(
+            backend="hashmap", id=identity, key_groups=self._key_groups, files=[file]
+        )
+
+    def close(self) -> None:
+        """Let go of the entries."""
+        self._entries = {}
+        self._sorted = None
+
+
+def _save_entries(entries: dict[bytes, bytes], path: Path) -> None:
+    keys = sorted(entries)
+    columns = [
+        pa.array(keys, type=pa.large_binary()),
+        pa.array([entries[key] for key in keys], type=pa.large_binary()),
+    ]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+
+
+def load_entries(path: Path) -> dict[bytes, bytes]:
+    """The content of a snapshot file.
+
+    Raises:
+        UnknownFormatError: it was written in another format.
+        CorruptCheckpointError: it cannot be read at all.
+        FileNotFoundError: another attempt has cleaned it up.
+    """
+    try:
+        with pa.OSFile(str(path), "rb") as source:
+            table = pa.ipc.open_file(source).read_all()
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowInvalid, OSError) as error:
+        message = f"{path}: not a state file: {error}"
+        raise CorruptCheckpointError(message) from error
+    version = (table.schema.metadata or {}).get(b"millstream.hashmap.format")
+    if version != _FORMAT:
+        message = f"{path}: state file of format {version!r}; this release reads {_FORMAT!r}"
+        raise UnknownFormatError(message)
+    keys, values = table.column("key").to_pylist(), table.column("value").to_pylist()
+    return dict(zip(keys, values, strict=True))

@@ -1,0 +1,154 @@
+"""The current key, and the names that the store has for what is kept of it.
+
+What it is: what the handles of states and the timers need to know of the keyed state they belong
+to; ``KeyedState`` is one.
+What it is not: the states themselves (``state/keyed.py``).
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+
+from millstream.errors import StateError
+from millstream.state.key_codec import INT, INT_TAG, cache_key, decode_key, encode_key
+from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.state.key_codec import CacheKey
+
+__all__ = ["KeyContext"]
+
+_HEAD: Final = struct.Struct(">BHHI")
+_INT_KEY: Final = struct.Struct(">BHHIBq")
+_GROUP_AND_LENGTH: Final = struct.Struct(">HI")
+_TAG: Final = 0x4B  # "K"
+
+
+class KeyContext(ABC):
+    """The current key, the store of the running epoch, and the names within it.
+
+    ``current_key`` is the key as the operator gave it; ``cache_key`` is what handles look it up by.
+    """
+
+    __slots__ = (
+        "_encoded",
+        "_encoded_of",
+        "_flushes",
+        "_store",
+        "cache_key",
+        "current_key",
+        "max_parallelism",
+        "processing_time",
+    )
+
+    def __init__(self, max_parallelism: int) -> None:
+        """Have no key and no store yet."""
+        self.max_parallelism = max_parallelism
+        self.current_key: object = None
+        self.cache_key: CacheKey = b""
+        #: Milliseconds; what time to live is measured by.
+        self.processing_time = 0
+        self._store: KeyValueStore | None = None
+        self._flushes = 0
+        #: The last key whose timer form was asked for.
+        self._encoded_of: CacheKey | None = None
+        self._encoded = b""
+
+    @property
+    def store(self) -> KeyValueStore:
+        """The store of the running epoch.
+
+        Raises:
+            StateError: no epoch is running: state was used in ``open`` or ``close``.
+        """
+        if self._store is None:
+            message = (
+                "keyed state has no current key here; use it in process_element, on_timer or"
+                " similar, not in open or close"
+            )
+            raise StateError(message)
+        return self._store
+
+    def set_current_key(self, key: object) -> None:
+        """Let the handles speak of ``key``, which must lie in this subtask's key groups."""
+        self.current_key = key
+        kind = type(key)
+        if kind is int or kind is str:
+            self.cache_key = key  # type: ignore[assignment]
+        else:
+            self.cache_key = cache_key(key)
+
+    def store_key(self, index: int, key: CacheKey) -> bytes:
+        """The store's name for state number ``index`` of ``key``."""
+        group = key_group_of_cache_key(key, self.max_parallelism)
+        encoded = key if type(key) is bytes else encode_key(key)
+        return _HEAD.pack(_TAG, group, index, len(encoded)) + encoded
+
+    def store_keys(self, index: int, keys: list[CacheKey]) -> list[bytes]:
+        """``store_key`` of many keys at once."""
+        if keys and set(map(type, keys)) == {int}:
+            try:
+                numbers = np.array(keys, dtype=np.int64)
+            except OverflowError:
+                pass
+            else:
+                groups = key_groups_of_ints(numbers, self.max_parallelism).tolist()
+                pack, size = _INT_KEY.pack, INT.size
+                return [
+                    pack(_TAG, group, index, size, INT_TAG, key)
+                    for group, key in zip(groups, keys, strict=True)
+                ]
+        return [self.store_key(index, key) for key in keys]
+
+    def timer_key(self, key: CacheKey) -> bytes:
+        """Key group, length and bytes of ``key``, as they stand in the name of a timer."""
+        if key == self._encoded_of and type(key) is type(self._encoded_of):
+            return self._encoded
+        group = key_group_of_cache_key(key, self.max_parallelism)
+        encoded = key if type(key) is bytes else encode_key(key)
+        self._encoded = _GROUP_AND_LENGTH.pack(group, len(encoded)) + encoded
+        self._encoded_of = key
+        return self._encoded
+
+    @staticmethod
+    def decode_cache_key(encoded: bytes) -> CacheKey:
+        """What the key with these bytes is looked up by in memory."""
+        return cast("CacheKey", decode_key(encoded)) if encoded[:1] in b"iIs" else encoded
+
+    def scan_prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries of the store whose names begin with ``prefix``, in order."""
+        stripped = prefix.rstrip(b"\xff")
+        return self.store.scan(prefix, stripped[:-1] + bytes((stripped[-1] + 1,)))
+
+    @property
+    def next_chunk(self) -> bytes:
+        """The number of the list chunks that the next flush writes, in 8 bytes."""
+        return (self._flushes + 1).to_bytes(8, "big")
+
+    # What the keyed state adds.
+
+    @property
+    @abstractmethod
+    def has_states(self) -> bool:
+        """Whether there is anything that ``prefetch`` could read."""
+
+    @abstractmethod
+    def prefetch(self, keys: list[object]) -> None:
+        """Read the values of ``keys`` in one go per state, for those not in memory yet."""
+
+    @abstractmethod
+    def write_through(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+        """Write entries of states and timers, and what the store must know of these."""
+
+    @abstractmethod
+    def assign_index(
+        self, name: str, kind: str, *, ttl: bool = False, declared: str | None = None
+    ) -> int:
+        """The number of the state called ``name``; a new one if the store does not know it."""

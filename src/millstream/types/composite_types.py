@@ -1,0 +1,358 @@
+"""Composite types: rows, tuples and dataclasses, one Arrow column per field.
+
+What it is: how records of several fields become columns and come back, as a stream (columns of
+the record batch) or as a field of another record (a struct column).
+
+What it is not: where types are inferred from annotations (``types/type_inference.py``).
+
+Read next: ``types/row.py``, ``types/types.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import ProgramError, TypeMismatchError
+from millstream.types.columns import ColumnMismatchError, null_positions
+from millstream.types.row import Row, RowKind, row_class
+from millstream.types.type_information import TypeInformation, as_type, check_type_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["DataclassTypeInfo", "RowTypeInfo", "TupleTypeInfo"]
+
+#: An additional column, only in batches that hold a row whose kind is not INSERT.
+ROW_KIND_COLUMN: Final = "$row_kind"
+_KINDS: Final = tuple(RowKind)
+
+
+def _fields(count: int) -> str:
+    return f"{count} field{'' if count == 1 else 's'}"
+
+
+class CompositeTypeInfo(TypeInformation):
+    """What types of several named fields share."""
+
+    def __init__(self, names: Sequence[str], types: Sequence[TypeInformation]) -> None:
+        self.types = list(types)
+        for kind in self.types:
+            check_type_argument(kind, f"the type of a field of {type(self).__name__}")
+        self._names = tuple(names)
+        if not self._names or len(self._names) != len(self.types):
+            message = (
+                f"{type(self).__name__} needs one name per type and at least one field; it got "
+                f"names {list(names)} and types {[str(t) for t in types]}"
+            )
+            raise ProgramError(message)
+        if len(set(self._names)) != len(self._names):
+            message = f"{type(self).__name__} has a field name twice: {list(names)}"
+            raise ProgramError(message)
+        self._schema: pa.Schema | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """All but what is made again at need."""
+        return {**self.__dict__, "_schema": None}
+
+    def get_field_names(self) -> list[str]:
+        """The names of the fields."""
+        return list(self._names)
+
+    def get_field_types(self) -> list[TypeInformation]:
+        """The types of the fields."""
+        return self.types
+
+    def get_field_index(self, field_name: str) -> int:
+        """The position of the field; -1 if there is none of that name, as in Flink."""
+        return self._names.index(field_name) if field_name in self._names else -1
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """A struct of the fields."""
+        return pa.struct([(n, t.arrow_type) for n, t in zip(self._names, self.types, strict=True)])
+
+    @property
+    def arrow_schema(self) -> pa.Schema | None:
+        """One column per field."""
+        if self._schema is None:
+            self._schema = pa.schema(list(self.arrow_type))
+        return self._schema
+
+    @abstractmethod
+    def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
+        """The fields of all values, none of them None.
+
+        Raises:
+            ColumnMismatchError: a value is no such record.
+        """
+
+    @abstractmethod
+    def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
+        """The records."""
+
+    def _to_arrays(self, values: Sequence[Any]) -> list[pa.Array]:
+        columns = self._to_columns(values) if values else [()] * len(self.types)
+        arrays = []
+        for name, kind, column in zip(self._names, self.types, columns, strict=True):
+            try:
+                arrays.append(kind.column_to_arrow(column))
+            except ColumnMismatchError as mismatch:
+                place = f"field {name!r}"
+                raise mismatch.within(place) from mismatch.__cause__
+        return arrays
+
+    def _batch_of(self, values: Sequence[object]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(self._to_arrays(values), schema=self.arrow_schema)
+
+    def from_arrow(self, batch: pa.RecordBatch) -> list[Any]:
+        """The records of a batch; columns are found by name, or by position if names differ.
+
+        Raises:
+            TypeMismatchError: the number of columns is not that of the fields.
+        """
+        return self._from_columns(self._columns_of(batch))
+
+    def _columns_of(self, batch: pa.RecordBatch) -> list[list[Any]]:
+        return [
+            kind.column_from_arrow(batch.column(position))
+            for kind, position in zip(self.types, self._positions(batch.schema), strict=True)
+        ]
+
+    def _positions(self, schema: pa.Schema) -> Sequence[int]:
+        names = schema.names
+        if names != list(self._names) and set(names) >= set(self._names):
+            return [names.index(name) for name in self._names]
+        if len(names) < len(self._names):
+            message = f"columns {names} do not fit {self}"
+            raise TypeMismatchError(message)
+        return range(len(self._names))
+
+    def column_to_arrow(self, values: Sequence[object]) -> pa.Array:
+        """Records as a struct column; None is a null."""
+        present = np.fromiter((value is not None for value in values), dtype=bool)
+        if present.all():
+            return pa.StructArray.from_arrays(self._to_arrays(values), fields=list(self.arrow_type))
+        try:
+            arrays = self._to_arrays([value for value in values if value is not None])
+        except ColumnMismatchError as mismatch:
+            mismatch.index = int(np.flatnonzero(present)[mismatch.index])
+            raise
+        # Row i of the struct is the next present record, or null.
+        places = pa.array(np.cumsum(present) - 1, mask=~present)
+        spread = [array.take(places) for array in arrays]
+        return pa.StructArray.from_arrays(
+            spread, fields=list(self.arrow_type), mask=pa.array(~present)
+        )
+
+    def column_from_arrow(self, array: pa.Array) -> list[Any]:
+        """Records of a struct column."""
+        array = as_type(array, self.arrow_type)
+        values = self._from_columns(
+            [kind.column_from_arrow(array.field(i)) for i, kind in enumerate(self.types)]
+        )
+        if array.null_count:
+            for position in null_positions(array):
+                values[position] = None
+        return values
+
+    def _transposed(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
+        """The fields of records that are sequences, all of the right length."""
+        try:
+            columns = list(zip(*values, strict=True))
+        except ValueError:
+            columns = []
+        if len(columns) == len(self._names):
+            return columns
+        index = next(i for i, value in enumerate(values) if len(value) != len(self._names))
+        reason = f"it has {_fields(len(values[index]))} instead of {len(self._names)}"
+        raise ColumnMismatchError(index, values[index], str(self), reason)
+
+    def _fields_text(self) -> str:
+        pairs = zip(self._names, self.types, strict=True)
+        return ", ".join(f"{name}: {kind}" for name, kind in pairs)
+
+
+class RowTypeInfo(CompositeTypeInfo):
+    """Rows.  Values may be rows, tuples, lists or dicts; what comes back are rows with names.
+
+    A Row with the same names in another order, and a dict, are matched by name; anything else by
+    position.
+    """
+
+    def __init__(
+        self, types: Sequence[TypeInformation], field_names: Sequence[str] | None = None
+    ) -> None:
+        """Take the types of the fields and their names (``f0``, ``f1``, ... by default).
+
+        Raises:
+            ProgramError: the numbers of types and names differ, or a name occurs twice.
+        """
+        names = [f"f{i}" for i in range(len(types))] if field_names is None else field_names
+        super().__init__(names, types)
+
+    def to_row_class(self) -> type[Row]:
+        """The class of the rows that come back; called with one iterable of values."""
+        return row_class(self._names)
+
+    def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
+        if any(self._needs_care(kind) for kind in set(map(type, values))):
+            values = [self._in_order(index, value) for index, value in enumerate(values)]
+        return self._transposed(values)
+
+    def _needs_care(self, kind: type) -> bool:
+        """Whether values of that class are not simply sequences in the right order."""
+        if issubclass(kind, Row):
+            return self._is_shuffled(kind)
+        return not issubclass(kind, tuple | list)
+
+    def _is_shuffled(self, kind: type[Row]) -> bool:
+        names = kind._fields
+        return names not in {None, self._names} and set(names or ()) == set(self._names)
+
+    def _in_order(self, index: int, value: Any) -> Sequence[object]:  # noqa: ANN401 - user value
+        if isinstance(value, dict):
+            if not set(value) <= set(self._names):
+                reason = f"unknown names {sorted(set(value) - set(self._names), key=str)}"
+                raise ColumnMismatchError(index, value, str(self), reason)
+            return [value.get(name) for name in self._names]
+        if isinstance(value, Row) and self._is_shuffled(type(value)):
+            return [value[name] for name in self._names]
+        if isinstance(value, tuple | list):
+            return value
+        raise ColumnMismatchError(index, value, str(self), "a row must not be None" * (not value))
+
+    def _batch_of(self, values: Sequence[object]) -> pa.RecordBatch:
+        batch = super()._batch_of(values)
+        kinds = {k for k in set(map(type, values)) if issubclass(k, Row)}
+        if any(kind._kind is not RowKind.INSERT for kind in kinds):  # noqa: SLF001 - of this package
+            numbers = [v.get_row_kind().value if isinstance(v, Row) else 0 for v in values]
+            return batch.append_column(ROW_KIND_COLUMN, pa.array(numbers, pa.int8()))
+        return batch
+
+    def from_arrow(self, batch: pa.RecordBatch) -> list[Any]:
+        """The rows of a batch, with the names of this type, and their kinds if it holds them."""
+        rows = super().from_arrow(batch)
+        if batch.schema.names[-1] == ROW_KIND_COLUMN:
+            for row, kind in zip(rows, batch.column(ROW_KIND_COLUMN).to_pylist(), strict=True):
+                if kind:
+                    row.set_row_kind(_KINDS[kind])
+        return rows
+
+    def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
+        # The class takes one iterable; type checkers see Row's own signature.
+        return list(map(row_class(self._names), zip(*columns, strict=True)))
+
+    def __str__(self) -> str:
+        """``RowTypeInfo(f0: String, f1: Long)``."""
+        return f"RowTypeInfo({self._fields_text()})"
+
+
+class TupleTypeInfo(CompositeTypeInfo):
+    """Tuples.  A list or Row is taken as well; what comes back are tuples."""
+
+    def __init__(self, types: Sequence[TypeInformation]) -> None:
+        """Take the types of the fields.
+
+        Raises:
+            ProgramError: there is none.
+        """
+        super().__init__([f"f{i}" for i in range(len(types))], types)
+
+    def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
+        if not set(map(type, values)) <= {tuple, list}:
+            for index, value in enumerate(values):
+                if not isinstance(value, tuple | list):
+                    raise ColumnMismatchError(index, value, str(self))
+        return self._transposed(values)
+
+    def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
+        return list(zip(*columns, strict=True))
+
+    def __str__(self) -> str:
+        """``TupleTypeInfo(String, Long)``."""
+        return f"TupleTypeInfo({', '.join(map(str, self.types))})"
+
+
+class DataclassTypeInfo(CompositeTypeInfo):
+    """Instances of exactly one dataclass.
+
+    They come back as they were: where the class computes fields or overrides ``__init__``, fields
+    are restored without calling it, as pickle does.
+    """
+
+    def __init__(self, cls: type, types: Sequence[TypeInformation]) -> None:
+        """Take the class and the types of its fields, in their order."""
+        super().__init__([field.name for field in dataclasses.fields(cls)], types)
+        self.cls = cls
+        self._plain = _has_plain_init(cls)
+        self._restore: Callable[..., object] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """All but what is made again at need."""
+        return {**super().__getstate__(), "_restore": None}
+
+    def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
+        if not set(map(type, values)) <= {self.cls}:
+            for index, value in enumerate(values):
+                if type(value) is not self.cls:
+                    raise ColumnMismatchError(index, value, str(self))
+        return [list(map(attrgetter(name), values)) for name in self._names]
+
+    def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
+        if self._plain:
+            return list(map(self.cls, *columns))
+        if self._restore is None:
+            self._restore = _restorer(self.cls, self._names)
+        return list(map(self._restore, *columns))
+
+    def __str__(self) -> str:
+        """``DataclassTypeInfo<Flight>(origin: String, ...)``."""
+        return f"DataclassTypeInfo<{self.cls.__qualname__}>({self._fields_text()})"
+
+
+def _has_plain_init(cls: type) -> bool:
+    """Whether ``cls(*fields)`` sets the fields and does nothing else."""
+    fields = dataclasses.fields(cls)
+    parameters = cast("Any", cls).__dataclass_params__
+    return (
+        parameters.init
+        and not parameters.frozen  # __init__ of a frozen class is slower than restoring
+        and not hasattr(cls, "__post_init__")
+        and all(field.init and not field.kw_only for field in fields)
+    )
+
+
+def _restorer(cls: type, names: tuple[str, ...]) -> Callable[..., object]:
+    """A function from field values to an instance, without ``__init__``."""
+    new = object.__new__
+    if not hasattr(new(cls), "__dict__") or any(_is_slot(cls, name) for name in names):
+
+        def restore_slots(*values: object) -> object:
+            instance: object = new(cls)
+            for name, value in zip(names, values, strict=True):
+                object.__setattr__(instance, name, value)
+            return instance
+
+        return restore_slots
+
+    # Written out, as dataclasses do for __init__: three times as fast as a loop over the names.
+    arguments = [f"a{i}" for i in range(len(names))]
+    lines = [f"def restore({', '.join(arguments)}):", " instance = new(cls)"]
+    lines += [" fields = instance.__dict__"]
+    lines += [f" fields[{n!r}] = {a}" for n, a in zip(names, arguments, strict=True)]
+    lines += [" return instance"]
+    scope: dict[str, Any] = {"new": new, "cls": cls}
+    exec("\n".join(lines), scope)  # noqa: S102 - made of field names, quoted
+    restore: Callable[..., object] = scope["restore"]
+    return restore
+
+
+def _is_slot(cls: type, name: str) -> bool:
+    """Whether the attribute is a data descriptor (a slot), not an entry of ``__dict__``."""
+    return hasattr(getattr(cls, name, None), "__set__")

@@ -1,0 +1,268 @@
+"""Row: a record with fields by position and, mostly, by name.
+
+What it is: PyFlink's ``Row`` and ``RowKind``.  A row is a list of its values; its field names and
+its kind are held by its class, one class per tuple of names and kind, so that a row costs no more
+than a list and two rows are compatible exactly if they have the same class.
+
+What it is not: a declaration of types.  That is ``RowTypeInfo`` in ``types/composite_types.py``.
+
+Read next: ``types/composite_types.py``, which turns Arrow columns into rows.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["Row", "RowKind", "row_class"]
+
+_get_item: Final = list.__getitem__
+_set_item: Final = list.__setitem__
+
+
+class RowKind(Enum):
+    """What a row says about a changing table."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    def __str__(self) -> str:
+        """The short form, as Flink prints it: ``+I``, ``-U``, ``+U``, ``-D``."""
+        return ("+I", "-U", "+U", "-D")[self.value]
+
+
+class _Maker:
+    """Stands for the class of a row in a pickle; the class itself cannot be imported."""
+
+    __slots__ = ("_kind", "_names")
+
+    def __init__(self, names: tuple[str, ...] | None, kind: RowKind) -> None:
+        self._names = names
+        self._kind = kind
+
+    def __call__(self, values: Iterable[object]) -> Row:
+        return row_class(self._names, self._kind)(values)
+
+    def __reduce__(self) -> tuple[Callable[..., type[Row]], tuple[object, ...]]:
+        return row_class, (self._names, self._kind)
+
+
+class Row(list[Any]):
+    """A mutable record whose fields are reached by index, name or attribute.
+
+    ``Row("Alice", 11)`` has no names; ``Row(name="Alice", age=11)`` has, sorted, as in PyFlink.
+    Calling a row of names makes a row with these names: ``Row("name", "age")("Alice", 11)``.
+    Equal rows have the same values, names and kind.
+    """
+
+    __slots__ = ()
+
+    #: Field names, None if the row has none.
+    _fields: ClassVar[tuple[str, ...] | None] = None
+    _positions: ClassVar[dict[str, int]] = {}
+    _kind: ClassVar[RowKind] = RowKind.INSERT
+    _maker: ClassVar[_Maker]
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        """Take the values.
+
+        Args:
+            args: values of a row without names.
+            kwargs: values by name; the fields are sorted by name.
+
+        Raises:
+            ValueError: both were given.
+        """
+        if kwargs:
+            if args:
+                message = "Can not use both args and kwargs to create Row"
+                raise ValueError(message)
+            names = tuple(sorted(kwargs))
+            list.__init__(self, [kwargs[name] for name in names])
+            self._become(names, RowKind.INSERT)
+        else:
+            list.__init__(self, args)
+
+    def _become(self, names: tuple[str, ...] | None, kind: RowKind) -> None:
+        object.__setattr__(self, "__class__", row_class(names, kind))
+
+    def as_dict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - PyFlink's
+        """The values by name.
+
+        Args:
+            recursive: turn nested rows, also those in lists and dicts, into dicts as well.
+
+        Raises:
+            TypeError: the row has no names.
+        """
+        if self._fields is None:
+            message = "Cannot convert a Row without field names into a dict"
+            raise TypeError(message)
+        if recursive:
+            return dict(zip(self._fields, map(_to_plain, self), strict=False))
+        return dict(zip(self._fields, self, strict=False))
+
+    def get_row_kind(self) -> RowKind:
+        """What the row says about a changing table; INSERT unless set."""
+        return self._kind
+
+    def set_row_kind(self, row_kind: RowKind) -> None:
+        """Set the kind of this row."""
+        self._become(self._fields, row_kind)
+
+    def get_field_names(self) -> list[str] | None:
+        """The names of the fields, None if they have none."""
+        return None if self._fields is None else list(self._fields)
+
+    def set_field_names(self, field_names: Sequence[str]) -> None:
+        """Give the fields other names."""
+        self._become(tuple(field_names), self._kind)
+
+    def __call__(self, *args: object) -> Row:
+        """A row of ``args`` whose field names are the values of this one.
+
+        Raises:
+            ValueError: there are more values than names.
+        """
+        if len(args) > len(self):
+            message = (
+                f"Can not create Row with fields {self}, expected {len(self)} values but got {args}"
+            )
+            raise ValueError(message)
+        return row_class(tuple(self), self._kind)(args)
+
+    def __getitem__(self, item: Any) -> Any:  # noqa: ANN401 - index, slice or name
+        """The value at an index or slice, or of the field of that name.
+
+        Raises:
+            IndexError: there is no such index.
+            ValueError: there is no field of that name.
+        """
+        if item.__class__ is int:
+            return _get_item(self, item)
+        if isinstance(item, str):
+            return _get_item(self, self._position(item))
+        return _get_item(self, item)
+
+    def __setitem__(self, item: Any, value: Any) -> None:  # noqa: ANN401 - index, slice or name
+        """Change the value at an index or slice, or of the field of that name."""
+        _set_item(self, self._position(item) if isinstance(item, str) else item, value)
+
+    def _position(self, name: str) -> int:
+        try:
+            return self._positions[name]
+        except KeyError:
+            raise ValueError(name) from None
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field
+        """Only reached if no field has that name: fields are properties of the row's class."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        has = "has no field names" if self._fields is None else f"has {', '.join(self._fields)}"
+        message = f"the row has no field {name!r}; it {has}"
+        raise AttributeError(message)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refused, as in PyFlink: use ``row[name] = value``."""
+        raise AttributeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether values, field names and kind are the same."""
+        if type(self) is not type(other) and not (
+            isinstance(other, Row) and self._fields == other._fields and self._kind == other._kind
+        ):
+            return False
+        return list.__eq__(self, cast("list[Any]", other))
+
+    def __ne__(self, other: object) -> bool:
+        """Whether anything of the two differs."""
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]  # a list has none, PyFlink's Row has
+        """The hash of the values."""
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[_Maker, tuple[tuple[object, ...]]]:
+        """Pickle as values and a maker, which is written once per pickle and read as the class."""
+        return self._maker, (tuple(self),)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[_Maker, tuple[tuple[object, ...]]]:  # noqa: ANN401 - SupportsIndex
+        """Like ``__reduce__``, for every protocol."""
+        return self._maker, (tuple(self),)
+
+    def __repr__(self) -> str:
+        """``Row(f0=1, f1='hi')`` with names, ``<Row(1, 'hi')>`` without."""
+        if self._fields is None:
+            return f"<Row({', '.join(map(repr, self))})>"
+        pairs = zip(self._fields, self, strict=False)
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+    def to_changelog_string(self) -> str:
+        """The row with its kind, as Flink's print sink writes it: ``+I[hi, 1]``."""
+        return f"{self._kind}[{', '.join(map(_to_text, self))}]"
+
+
+Row._maker = _Maker(None, RowKind.INSERT)  # noqa: SLF001 - of this module
+
+#: Attributes of Row that win over a field of the same name, as methods do in PyFlink.  Those of
+#: list (``count``, ``index``) do not.
+_RESERVED: Final = frozenset(vars(Row)) | frozenset(vars(object)) | {"__class__"}
+
+_classes: Final[dict[tuple[tuple[str, ...] | None, RowKind], type[Row]]] = {}
+
+
+def row_class(names: tuple[str, ...] | None, kind: RowKind = RowKind.INSERT) -> type[Row]:
+    """The class of rows with these names and kind, made once per process.
+
+    Args:
+        names: the field names in order; None for rows without names.
+        kind: what such rows say about a changing table.
+
+    Returns:
+        A subclass of Row.  It is called with one iterable of values (not with the values).
+    """
+    found = _classes.get((names, kind))
+    if found is None:
+        found = _classes.setdefault((names, kind), _make_class(names, kind))
+    return found
+
+
+def _make_class(names: tuple[str, ...] | None, kind: RowKind) -> type[Row]:
+    positions = {name: i for i, name in reversed(list(enumerate(names or ())))}
+    members: dict[str, object] = {
+        name: property(_getter(i)) for name, i in positions.items() if name not in _RESERVED
+    }
+    members |= {"__slots__": (), "_fields": names, "_positions": positions, "_kind": kind}
+    members |= {"_maker": _Maker(names, kind), "__module__": Row.__module__, "__doc__": Row.__doc__}
+    # list's own: a Python-level __init__ would triple the cost of a row.
+    members["__init__"] = list.__init__
+    return type("Row", (Row,), members)
+
+
+def _getter(position: int) -> Callable[[Row], object]:
+    # itemgetter would go through Row.__getitem__, which is slower than this.
+    def get(row: Row, item: Callable[..., object] = _get_item) -> object:
+        return item(row, position)
+
+    return get
+
+
+def _to_plain(value: object) -> object:
+    if isinstance(value, Row):
+        return value.as_dict(recursive=True)
+    if isinstance(value, list):
+        return [_to_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _to_plain(item) for key, item in value.items()}
+    return value
+
+
+def _to_text(value: object) -> str:
+    if isinstance(value, Row):
+        return value.to_changelog_string()
+    return "null" if value is None else str(value)

@@ -1,0 +1,205 @@
+"""Types: the types of streams and state, under PyFlink's names; also ``Row`` and ``RowKind``.
+
+What it is: factories of ``TypeInformation``, such as ``Types.ROW([Types.STRING(), Types.LONG()])``.
+
+What it is not: needed for a program to work.  Without types, values are pickled; with them,
+records travel as Arrow columns, which is much faster.
+
+Read next: ``types/type_information.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import ProgramError
+from millstream.types.basic_types import (
+    BasicTypeInfo,
+    BigDecimalTypeInfo,
+    DecimalTypeInfo,
+    InstantTypeInfo,
+    SqlTimeTypeInfo,
+)
+from millstream.types.composite_types import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo
+from millstream.types.row import Row, RowKind
+from millstream.types.type_information import (
+    BasicArrayTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PickledBytesTypeInfo,
+    PrimitiveArrayTypeInfo,
+    TypeInformation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Row", "RowKind", "Types"]
+
+_PRIMITIVES = ("Boolean", "Byte", "Short", "Integer", "Long", "Float", "Double", "Character")
+
+
+class Types:
+    """The types of streams and state, under PyFlink's names."""
+
+    @staticmethod
+    def STRING() -> TypeInformation:  # noqa: N802 - PyFlink's name, as all below
+        """``str``."""
+        return BasicTypeInfo("String")
+
+    @staticmethod
+    def BOOLEAN() -> TypeInformation:  # noqa: N802
+        """``bool``."""
+        return BasicTypeInfo("Boolean")
+
+    @staticmethod
+    def BYTE() -> TypeInformation:  # noqa: N802
+        """``int`` of 8 bits."""
+        return BasicTypeInfo("Byte")
+
+    @staticmethod
+    def SHORT() -> TypeInformation:  # noqa: N802
+        """``int`` of 16 bits."""
+        return BasicTypeInfo("Short")
+
+    @staticmethod
+    def INT() -> TypeInformation:  # noqa: N802
+        """``int`` of 32 bits."""
+        return BasicTypeInfo("Integer")
+
+    @staticmethod
+    def LONG() -> TypeInformation:  # noqa: N802
+        """``int`` of 64 bits."""
+        return BasicTypeInfo("Long")
+
+    @staticmethod
+    def FLOAT() -> TypeInformation:  # noqa: N802
+        """``float``, rounded to 32 bits."""
+        return BasicTypeInfo("Float")
+
+    @staticmethod
+    def DOUBLE() -> TypeInformation:  # noqa: N802
+        """``float``."""
+        return BasicTypeInfo("Double")
+
+    @staticmethod
+    def CHAR() -> TypeInformation:  # noqa: N802
+        """``str`` of one character (not checked)."""
+        return BasicTypeInfo("Character")
+
+    @staticmethod
+    def BIG_INT() -> TypeInformation:  # noqa: N802
+        """``int`` of up to 38 digits."""
+        return DecimalTypeInfo(38, 0, integers=True)
+
+    @staticmethod
+    def BIG_DEC() -> TypeInformation:  # noqa: N802
+        """``decimal.Decimal`` of any size, kept digit for digit (a text column)."""
+        return BigDecimalTypeInfo()
+
+    @staticmethod
+    def DECIMAL(precision: int, scale: int) -> TypeInformation:  # noqa: N802
+        """``decimal.Decimal`` of up to 38 digits, ``scale`` of them after the point."""
+        return DecimalTypeInfo(precision, scale)
+
+    @staticmethod
+    def SQL_DATE() -> TypeInformation:  # noqa: N802
+        """``datetime.date``."""
+        return SqlTimeTypeInfo("Date")
+
+    @staticmethod
+    def SQL_TIME() -> TypeInformation:  # noqa: N802
+        """``datetime.time`` without time zone."""
+        return SqlTimeTypeInfo("Time")
+
+    @staticmethod
+    def SQL_TIMESTAMP() -> TypeInformation:  # noqa: N802
+        """``datetime.datetime`` without time zone."""
+        return SqlTimeTypeInfo("Timestamp")
+
+    @staticmethod
+    def TIMESTAMP_LTZ() -> TypeInformation:  # noqa: N802
+        """``datetime.datetime`` with time zone; comes back in UTC."""
+        return SqlTimeTypeInfo("TimestampLtz")
+
+    @staticmethod
+    def INSTANT() -> TypeInformation:  # noqa: N802
+        """``Instant``."""
+        return InstantTypeInfo()
+
+    @staticmethod
+    def PICKLED_BYTE_ARRAY() -> TypeInformation:  # noqa: N802
+        """Any value, pickled."""
+        return PickledBytesTypeInfo()
+
+    @staticmethod
+    def ROW(field_types: Sequence[TypeInformation]) -> RowTypeInfo:  # noqa: N802
+        """``Row`` with fields ``f0``, ``f1``, ...; a row itself must not be None."""
+        return RowTypeInfo(field_types)
+
+    @staticmethod
+    def ROW_NAMED(  # noqa: N802
+        field_names: Sequence[str], field_types: Sequence[TypeInformation]
+    ) -> RowTypeInfo:
+        """``Row`` with the given fields; a row itself must not be None."""
+        return RowTypeInfo(field_types, field_names)
+
+    @staticmethod
+    def TUPLE(field_types: Sequence[TypeInformation]) -> TupleTypeInfo:  # noqa: N802
+        """``tuple``; a tuple itself must not be None."""
+        return TupleTypeInfo(field_types)
+
+    @staticmethod
+    def DATACLASS(dataclass: type) -> DataclassTypeInfo:  # noqa: N802
+        """Instances of a dataclass; the types of its fields are read from its annotations.
+
+        A field whose annotation has no type of its own is pickled.
+
+        Raises:
+            ProgramError: it is no dataclass, has no fields, or its annotations do not resolve.
+        """
+        from millstream.types.type_inference import dataclass_type  # which needs Types
+
+        return dataclass_type(dataclass)
+
+    @staticmethod
+    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:  # noqa: N802
+        """``list`` of a primitive type without None; ``bytes`` if the type is BYTE.
+
+        Raises:
+            ProgramError: the element type is not primitive.
+        """
+        if str(element_type) not in _PRIMITIVES:
+            message = f"invalid element type for a primitive array: {element_type}"
+            raise ProgramError(message)
+        return PrimitiveArrayTypeInfo(element_type)
+
+    @staticmethod
+    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:  # noqa: N802
+        """``list`` of a basic type.
+
+        Raises:
+            ProgramError: the element type is not basic.
+        """
+        if str(element_type) not in (*_PRIMITIVES, "String"):
+            message = f"invalid element type for a basic array: {element_type}"
+            raise ProgramError(message)
+        return BasicArrayTypeInfo(element_type)
+
+    @staticmethod
+    def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:  # noqa: N802
+        """``list`` of any type."""
+        return ObjectArrayTypeInfo(element_type)
+
+    @staticmethod
+    def MAP(  # noqa: N802
+        key_type_info: TypeInformation, value_type_info: TypeInformation
+    ) -> TypeInformation:
+        """``dict``; keys must not be None."""
+        return MapTypeInfo(key_type_info, value_type_info)
+
+    @staticmethod
+    def LIST(element_type_info: TypeInformation) -> TypeInformation:  # noqa: N802
+        """``list`` of any type."""
+        return ListTypeInfo(element_type_info)
