@@ -20,10 +20,7 @@ $(VENV)/ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[demo,dev,java]'
 	touch $@
 
-$(VENV)/ready-attack: $(VENV)/ready ## fifty faults at random on a job with three sinks on Spark (docs/attack.md)
-	MILLSTREAM_ATTACK_PAGE=docs/attack.md $(BIN)/python -m pytest tests/attack -m soak -s
-
-bench: $(VENV)/ready
+$(VENV)/ready-bench: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	touch $@
 

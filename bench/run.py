@@ -256,6 +256,14 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
     return lines
 
 
+def _version(package: str) -> str | None:
+    """None: it is not there, and neither was what needs it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def _save(
     bench: Bench, lines: list[Line], points: list[Point], arguments: argparse.Namespace
 ) -> Path:
@@ -263,7 +271,7 @@ def _save(
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": {"cores": os.cpu_count(), "platform": platform.platform()},
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "packages": {name: _version(name) for name in _PACKAGES},
         "options": vars(arguments),
         "lines": [asdict(line) for line in lines],
         "growing": [asdict(point) for point in points],
