@@ -19,6 +19,7 @@
     ├── JobError                        a job ended in failure, after its restarts
     ├── EngineError                     Spark's JVM does not start, or has ended
     └── CheckpointError                 the checkpoint directory cannot be used
+        ├── CheckpointExpiredError      an epoch took longer than its timeout and was given up
         ├── ForeignCheckpointError      it belongs to another job
         ├── IncompatibleProgramError    the program would not find what it holds
         ├── UnknownFormatError          it was written by an unknown format version
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 __all__ = [
     "CheckpointError",
+    "CheckpointExpiredError",
     "ConfigurationError",
     "CorruptCheckpointError",
     "DirectoryError",
@@ -127,6 +129,10 @@ class LocalCopyError(StateError):
 
 class CheckpointError(MillstreamError):
     """The checkpoint directory cannot be used."""
+
+
+class CheckpointExpiredError(CheckpointError):
+    """An epoch took longer than ``execution.checkpointing.timeout`` and was given up."""
 
 
 class ForeignCheckpointError(CheckpointError):

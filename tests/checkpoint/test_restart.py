@@ -8,6 +8,7 @@ import pytest
 
 from millstream.configuration.configuration import Configuration
 from millstream.errors import (
+    CheckpointExpiredError,
     ConfigurationError,
     FencedError,
     JobError,
@@ -179,3 +180,25 @@ def test_options() -> None:
 def test_options_that_make_no_sense(values: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         strategy(**values)
+
+
+def test_tolerated_epochs_run_again_at_once_without_asking_the_strategy() -> None:
+    configuration = Configuration(
+        {
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": "1",
+            "restart-strategy.fixed-delay.delay": "5 s",
+            "execution.checkpointing.tolerable-failed-checkpoints": "2",
+        }
+    )
+    tolerant = restart_strategy(configuration)
+    expired = CheckpointExpiredError("epoch 7 was given up")
+    assert [tolerant.next_delay(0.0, expired) for _ in range(2)] == [0.0, 0.0]
+    tolerant.on_progress()  # none in a row any more
+    wrapped = JobError("query ended")
+    wrapped.__cause__ = expired
+    assert [tolerant.next_delay(0.0, wrapped) for _ in range(2)] == [0.0, 0.0]
+    # The third in a row is a failure of the job, as any other error is.
+    assert tolerant.next_delay(0.0, expired) == 5.0
+    assert tolerant.next_delay(0.0, ERROR) is None
+    assert restart_strategy(Configuration()).next_delay(0.0, expired) != 0.0

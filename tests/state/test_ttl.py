@@ -10,10 +10,11 @@ from millstream.functions.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
-    StateTtlConfig,
     ValueStateDescriptor,
 )
+from millstream.functions.state_ttl import StateTtlConfig
 from millstream.state.keyed import KeyedState
+from millstream.types.time import Duration, Time
 
 if TYPE_CHECKING:
     from tests.state.conftest import World
@@ -129,3 +130,28 @@ def test_time_to_live_is_not_switched_on_unnoticed(world: World) -> None:
     with pytest.raises(StateError, match="without time to live and is now"):
         changed.begin_epoch(store)
     store.close()
+
+
+def test_strategies_of_cleaning_up_are_kept() -> None:
+    config = (
+        StateTtlConfig.new_builder(Time.seconds(1))
+        .cleanup_full_snapshot()
+        .cleanup_incrementally(10, True)
+        .disable_cleanup_in_background()
+        .build()
+    )
+    strategies = config.get_cleanup_strategies()
+    assert isinstance(strategies, StateTtlConfig.CleanupStrategies)
+    assert strategies.in_full_snapshot()
+    assert not strategies.is_cleanup_in_background()
+    incremental = strategies.get_incremental_cleanup_strategy()
+    assert incremental is not None
+    assert incremental.get_cleanup_size() == 10
+    assert incremental.run_cleanup_for_every_record()
+    assert strategies.get_rocksdb_compact_filter_cleanup_strategy() is None
+    compacting = StateTtlConfig.new_builder(Time.seconds(1)).build().get_cleanup_strategies()
+    default = compacting.get_rocksdb_compact_filter_cleanup_strategy()
+    assert default is not None
+    assert default.get_query_time_after_num_entries() == 1000
+    assert default.get_periodic_compaction_time() == Duration.of_days(30)
+    assert not compacting.in_full_snapshot()

@@ -220,6 +220,64 @@ CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
     "shortest time between the end of a checkpoint and the next one",
     minimum=0,
 )
+CHECKPOINT_RETENTION: Final = ConfigOption(
+    "execution.checkpointing.externalized-checkpoint-retention",
+    _upper,
+    "RETAIN_ON_CANCELLATION",
+    "what happens to the checkpoints of a job that is cancelled; DELETE_ON_CANCELLATION: what is "
+    "published is committed, and they are deleted; NO_EXTERNALIZED_CHECKPOINTS: they are deleted "
+    "however the job ends",
+    choices=("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
+)
+TOLERABLE_FAILURES: Final = ConfigOption(
+    "execution.checkpointing.tolerable-failed-checkpoints",
+    parse_integer,
+    0,
+    "how many epochs in a row may exceed execution.checkpointing.timeout; they are run again at "
+    "once, and the restart strategy is not asked",
+    minimum=0,
+)
+MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
+    "execution.checkpointing.max-concurrent-checkpoints",
+    parse_integer,
+    1,
+    "accepted; an epoch is a checkpoint, and there is one at a time",
+    minimum=1,
+)
+UNALIGNED_CHECKPOINTS: Final = ConfigOption(
+    "execution.checkpointing.unaligned.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "accepted; nothing is in flight between two epochs, so no checkpoint waits for barriers",
+    aliases=("execution.checkpointing.unaligned",),
+)
+FORCE_UNALIGNED_CHECKPOINTS: Final = ConfigOption(
+    "execution.checkpointing.unaligned.forced",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "accepted, as execution.checkpointing.unaligned.enabled",
+)
+ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
+    "execution.checkpointing.aligned-checkpoint-timeout",
+    parse_duration,
+    0,
+    "accepted, as execution.checkpointing.unaligned.enabled",
+    minimum=0,
+)
+SAVEPOINT_DIRECTORY: Final = ConfigOption(
+    "execution.checkpointing.savepoint-dir",
+    parse_string,
+    "",
+    "accepted; there are no savepoints yet",
+    aliases=("state.savepoints.dir",),
+)
+CHANGELOG_ENABLED: Final = ConfigOption(
+    "state.changelog.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "accepted; checkpoints of RocksDB are incremental without a log of changes",
+    aliases=("state.backend.changelog.enabled",),
+)
 COMMIT_RETRY_INITIAL: Final = ConfigOption(
     "millstream.commit-retry.initial-backoff",
     parse_duration,
@@ -367,11 +425,51 @@ OPERATOR_CHAINING: Final = ConfigOption(
     "accepted; operators of one stage always run in one task",
     aliases=("pipeline.operator-chaining",),
 )
+CHAINING_OF_DIFFERENT_MAX_PARALLELISM: Final = ConfigOption(
+    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "accepted, as pipeline.operator-chaining.enabled",
+)
+BUFFER_TIMEOUT: Final = ConfigOption(
+    "execution.buffer-timeout.interval",
+    parse_duration,
+    100,
+    "accepted; records leave a task batch by batch",
+    aliases=("execution.buffer-timeout",),
+    minimum=0,
+)
+BUFFER_TIMEOUT_ENABLED: Final = ConfigOption(
+    "execution.buffer-timeout.enabled",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "accepted, as execution.buffer-timeout.interval",
+)
 PYTHON_EXECUTABLE: Final = ConfigOption(
     "python.executable", parse_string, "", "Python of the workers; that of the driver by default"
 )
 PYTHON_FILES: Final = ConfigOption(
     "python.files", parse_string, "", "files shipped to the workers' Python path, with commas"
+)
+PYTHON_REQUIREMENTS: Final = ConfigOption(
+    "python.requirements",
+    parse_string,
+    "",
+    "a requirements.txt whose packages are installed where tasks run; '#' and a directory of their "
+    "wheels and source distributions may follow, and nothing else is asked then",
+)
+PYTHON_ARCHIVES: Final = ConfigOption(
+    "python.archives",
+    parse_string,
+    "",
+    "archives that are extracted in the working directory of the workers, with commas; '#' and the "
+    "name of the directory may follow each",
+)
+CACHED_FILES: Final = ConfigOption(
+    "pipeline.cached-files",
+    parse_string,
+    "",
+    "files that functions find by name: 'name:words,path:/tmp/words.txt', with semicolons",
 )
 TARGET_EPOCH_DURATION: Final = ConfigOption(
     "millstream.epoch.target-duration",

@@ -7,9 +7,22 @@ Read next: ``datastream/environment.py``, ``datastream/data_stream.py``.
 
 from __future__ import annotations
 
+from millstream.configuration.checkpoint_storage import (
+    CheckpointStorage,
+    ExternalizedCheckpointRetention,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.configuration.execution_mode import RuntimeExecutionMode
+from millstream.configuration.resources import MemorySize, SlotSharingGroup
 from millstream.configuration.restart_strategies import RestartStrategies
+from millstream.configuration.state_backends import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    PredefinedOptions,
+    StateBackend,
+)
 from millstream.datastream.all_windowed_stream import AllWindowedStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.closeable_iterator import CloseableIterator
@@ -48,7 +61,6 @@ from millstream.datastream.functions import (
 from millstream.datastream.interval_join import IntervalJoin, IntervalJoined
 from millstream.datastream.joined_streams import JoinedStreams
 from millstream.datastream.keyed_stream import KeyedStream
-from millstream.datastream.slot_sharing_group import SlotSharingGroup
 from millstream.datastream.window import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -96,6 +108,7 @@ __all__ = [
     "AllWindowFunction",
     "AllWindowedStream",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -117,20 +130,25 @@ __all__ = [
     "DeltaTrigger",
     "DynamicEventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",
+    "EmbeddedRocksDBStateBackend",
     "EndOfStreamTrigger",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
     "Evictor",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
     "GlobalWindow",
     "GlobalWindows",
+    "HashMapStateBackend",
     "IntervalJoin",
     "IntervalJoined",
     "JobClient",
     "JobExecutionResult",
+    "JobManagerCheckpointStorage",
     "JobStatus",
     "JoinFunction",
     "JoinedStreams",
@@ -139,10 +157,12 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
+    "MemorySize",
     "MergingWindowAssigner",
     "NeverTrigger",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
@@ -159,6 +179,7 @@ __all__ = [
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SlotSharingGroup",
+    "StateBackend",
     "StreamExecutionEnvironment",
     "TaggedUnion",
     "TimeDomain",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.datastream.data_stream import DataStream
+    from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.functions.evictors import Evictor
     from millstream.functions.triggers import Trigger
     from millstream.functions.windows import WindowAssigner
@@ -65,6 +66,10 @@ class AllWindowedStream:
     def __getattr__(self, name: str) -> NoReturn:
         """Say which method was meant."""
         raise_missing(self, name)
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment that the stream belongs to."""
+        return self._input.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation:
         """The type of the records that go into the windows."""

@@ -11,21 +11,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from millstream.configuration import options
-from millstream.datastream.checkpointing_mode import CheckpointingMode
+from millstream.configuration.accepted import accept
+from millstream.configuration.checkpoint_storage import (
+    ExternalizedCheckpointRetention,
+    checkpoint_storage_of,
+)
+from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.errors import ConfigurationError
+from millstream.types.time import Duration
 
 if TYPE_CHECKING:
+    from millstream.configuration.checkpoint_storage import CheckpointStorage
     from millstream.configuration.configuration import Configuration
 
 __all__ = ["CheckpointConfig"]
+
+#: Java's largest int: Flink's "any number".
+_ANY_NUMBER: Final = 2**31 - 1
+_NOTHING_IN_FLIGHT: Final = "nothing is in flight between two epochs"
 
 
 class CheckpointConfig:
     """The checkpointing settings.
 
     An epoch is a checkpoint here: checkpoints never overlap, and each is complete before the
-    next begins.  So Flink's settings for unaligned checkpoints have no place, and that for
-    concurrent ones has no effect.
+    next begins.  So Flink's settings for unaligned and for concurrent checkpoints have no effect;
+    each says so once.
     """
 
     DEFAULT_MODE: Final = CheckpointingMode.EXACTLY_ONCE
@@ -50,6 +61,10 @@ class CheckpointConfig:
     def set_checkpointing_consistency_mode(self, checkpointing_mode: CheckpointingMode) -> Self:
         """Set the mode (Flink 2's name)."""
         return self.set_checkpointing_mode(checkpointing_mode)
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """The mode (Flink 2's name)."""
+        return self.get_checkpointing_mode()
 
     def get_checkpoint_interval(self) -> int:
         """The shortest time between two epochs in milliseconds; -1 if none is set, as in Flink."""
@@ -104,13 +119,129 @@ class CheckpointConfig:
         if max_concurrent_checkpoints < 1:
             message = f"there cannot be {max_concurrent_checkpoints} checkpoints at a time"
             raise ConfigurationError(message)
+        if max_concurrent_checkpoints > 1:
+            accept("set_max_concurrent_checkpoints()", "an epoch ends before the next one begins")
+        self._configuration.set(options.MAX_CONCURRENT_CHECKPOINTS, max_concurrent_checkpoints)
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
         """How many checkpoints there are at a time: 1."""
         return 1
 
+    # -- failures --------------------------------------------------------------------------
+
+    def set_tolerable_checkpoint_failure_number(
+        self, tolerable_checkpoint_failure_number: int
+    ) -> Self:
+        """Set how many epochs in a row may exceed the timeout without being failures of the job.
+
+        Such an epoch is given up and run again at once; the restart strategy is not asked.
+
+        Raises:
+            ConfigurationError: the number is negative.
+        """
+        number = tolerable_checkpoint_failure_number
+        self._configuration.set(options.TOLERABLE_FAILURES, number)
+        return self
+
+    def get_tolerable_checkpoint_failure_number(self) -> int:
+        """How many epochs in a row may exceed the timeout without being failures of the job."""
+        return self._configuration.get(options.TOLERABLE_FAILURES)
+
+    def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> Self:  # noqa: FBT001 - PyFlink's
+        """Set whether no epoch may exceed the timeout, or any number."""
+        return self.set_tolerable_checkpoint_failure_number(
+            0 if fail_on_checkpointing_errors else _ANY_NUMBER
+        )
+
+    def is_fail_on_checkpointing_errors(self) -> bool:
+        """Whether no epoch may exceed the timeout."""
+        return self.get_tolerable_checkpoint_failure_number() == 0
+
+    # -- what is kept ----------------------------------------------------------------------
+
+    def set_externalized_checkpoint_retention(
+        self, retention_mode: ExternalizedCheckpointRetention
+    ) -> Self:
+        """Set what happens to the checkpoints of a job that is cancelled."""
+        self._configuration.set(options.CHECKPOINT_RETENTION, retention_mode.name)
+        return self
+
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        """What happens to the checkpoints of a job that is cancelled; kept unless set."""
+        return ExternalizedCheckpointRetention[
+            self._configuration.get(options.CHECKPOINT_RETENTION)
+        ]
+
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        """Whether checkpoints may outlive the job."""
+        retention = self.get_externalized_checkpoint_retention()
+        return retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+
+    def set_checkpoint_storage(self, storage: CheckpointStorage) -> Self:
+        """Set where checkpoints are kept (PyFlink 1's way; ``execution.checkpointing.dir``)."""
+        directory = storage.get_checkpoint_path() or ""
+        self._configuration.set(options.CHECKPOINTS_DIRECTORY, directory)
+        return self
+
+    def get_checkpoint_storage(self) -> CheckpointStorage:
+        """Where checkpoints are kept."""
+        return checkpoint_storage_of(self._configuration.get(options.CHECKPOINTS_DIRECTORY))
+
+    # -- without effect --------------------------------------------------------------------
+
+    def enable_unaligned_checkpoints(self, enabled: bool = True) -> Self:  # noqa: FBT001, FBT002 - PyFlink's
+        """Accept it: no checkpoint waits for barriers."""
+        if enabled:
+            accept("enable_unaligned_checkpoints()", _NOTHING_IN_FLIGHT)
+        self._configuration.set(options.UNALIGNED_CHECKPOINTS, enabled)
+        return self
+
+    def disable_unaligned_checkpoints(self) -> Self:
+        """Accept it: no checkpoint waits for barriers."""
+        return self.enable_unaligned_checkpoints(enabled=False)
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """What was set, which has no effect."""
+        return self._configuration.get(options.UNALIGNED_CHECKPOINTS)
+
+    def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> Self:  # noqa: FBT001, FBT002 - PyFlink's
+        """Accept it: no checkpoint waits for barriers."""
+        if force_unaligned_checkpoints:
+            accept("set_force_unaligned_checkpoints()", _NOTHING_IN_FLIGHT)
+        self._configuration.set(options.FORCE_UNALIGNED_CHECKPOINTS, force_unaligned_checkpoints)
+        return self
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """What was set, which has no effect."""
+        return self._configuration.get(options.FORCE_UNALIGNED_CHECKPOINTS)
+
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> Self:
+        """Accept it: no checkpoint waits for barriers."""
+        accept("set_aligned_checkpoint_timeout()", _NOTHING_IN_FLIGHT)
+        milliseconds = alignment_timeout.to_millis()
+        self._configuration.set(options.ALIGNED_CHECKPOINT_TIMEOUT, milliseconds)
+        return self
+
+    def get_aligned_checkpoint_timeout(self) -> Duration:
+        """What was set, which has no effect."""
+        return Duration.of_millis(self._configuration.get(options.ALIGNED_CHECKPOINT_TIMEOUT))
+
+    def set_alignment_timeout(self, alignment_timeout: Duration) -> Self:
+        """The older name of ``set_aligned_checkpoint_timeout``."""
+        return self.set_aligned_checkpoint_timeout(alignment_timeout)
+
+    def get_alignment_timeout(self) -> Duration:
+        """The older name of ``get_aligned_checkpoint_timeout``."""
+        return self.get_aligned_checkpoint_timeout()
+
+    # -- where -----------------------------------------------------------------------------
+
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> Self:
         """Set the directory of the checkpoints."""
         self._configuration.set(options.CHECKPOINTS_DIRECTORY, str(checkpoint_path))
         return self
+
+    def get_checkpoint_storage_dir(self) -> str:
+        """The directory of the checkpoints; empty if they live as long as the job."""
+        return self._configuration.get(options.CHECKPOINTS_DIRECTORY)

@@ -24,6 +24,7 @@ from millstream.datastream.type_choice import (
     check_strategy,
     choose_output_type,
     method_of,
+    projection,
     require,
 )
 from millstream.errors import ProgramError
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
+    "AllWindowedStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",
@@ -87,6 +89,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Streams of other kinds, which have modules of their own, under PyFlink's path."""
+    if name == "AllWindowedStream":
+        from millstream.datastream.all_windowed_stream import AllWindowedStream
+
+        return AllWindowedStream
     if name == "ConnectedStreams":
         from millstream.datastream.connected_streams import ConnectedStreams
 
@@ -170,6 +176,18 @@ class DataStream(NamedOperator):
         """Keep the records for which ``func`` is true.  The type stays."""
         require(func, (FilterFunction,), "filter")
         return self._operator("Filter", FilterFactory(func), self.get_type(), {"function": func})
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """Keep some fields of tuples or rows, in the order given.
+
+        Args:
+            field_indexes: from 0.
+
+        Raises:
+            ProgramError: the records are neither, there is no such field, or none is named.
+        """
+        fields, output_type = projection(self.get_type(), field_indexes)
+        return self._operator("Projection", MapFactory(fields), output_type, {})
 
     def process(
         self, func: ProcessFunction, output_type: TypeInformation | None = None

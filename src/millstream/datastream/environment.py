@@ -1,6 +1,7 @@
 """StreamExecutionEnvironment: where a program begins, and what runs it.
 
-What it is: the configuration of the job, its sources, and ``execute``.
+What it is: the sources of a program, and ``execute``; ``datastream/job_settings.py`` has what can
+be set.
 What it is not: the running; ``millstream.engines.spark.driver`` does that, and is imported only
 then.
 
@@ -9,18 +10,15 @@ Read next: ``datastream/data_stream.py``, ``graph/translate.py``.
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
 from millstream.contracts.source import Source
-from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.context import current_context
 from millstream.datastream.data_stream import DataStream
-from millstream.datastream.named_operator import check_max_parallelism, check_parallelism
+from millstream.datastream.job_settings import JobSettings
 from millstream.datastream.running_jobs import (
     RunningJobs,
     note_job,
@@ -38,9 +36,6 @@ from millstream.types.type_information import check_type_argument
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.configuration.checkpointing_mode import CheckpointingMode
-    from millstream.configuration.execution_mode import RuntimeExecutionMode
-    from millstream.configuration.restart_strategies import RestartStrategyConfiguration
     from millstream.execution.job_client import JobClient, JobExecutionResult
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.graph.model import JobGraph
@@ -49,16 +44,15 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamExecutionEnvironment"]
 
-_LOG: Final = logging.getLogger("millstream")
 _DEFAULT_NAME: Final = "Millstream Streaming Job"
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(JobSettings):
     """A program under construction: its settings and the operators made so far."""
 
     def __init__(self, configuration: Configuration) -> None:
         """Use ``get_execution_environment``."""
-        self._configuration = configuration
+        super().__init__(configuration)
         self._transformations: list[PhysicalTransformation] = []
         self._spark_dataframes: list[Any] = []
         self._last_id = 0
@@ -86,104 +80,6 @@ class StreamExecutionEnvironment:
         if configuration is not None:
             own.add_all(configuration)
         return StreamExecutionEnvironment(own)
-
-    # -- settings --------------------------------------------------------------------------
-
-    def get_configuration(self) -> Configuration:
-        """The settings, to be read and written."""
-        return self._configuration
-
-    def configure(self, configuration: Configuration) -> Self:
-        """Take over all settings of ``configuration``."""
-        self._configuration.add_all(configuration)
-        return self
-
-    def get_parallelism(self) -> int:
-        """The parallelism of operators that have none of their own.
-
-        Unless set, the number of processor cores that this process may use.
-        """
-        return self._configuration.get(options.PARALLELISM) or _cores()
-
-    def set_parallelism(self, parallelism: int) -> Self:
-        """Set the parallelism of operators that have none of their own."""
-        self._configuration.set(options.PARALLELISM, check_parallelism(parallelism))
-        return self
-
-    def get_max_parallelism(self) -> int:
-        """The number of key groups of operators that have none of their own."""
-        return check_max_parallelism(self._configuration.get(options.MAX_PARALLELISM))
-
-    def set_max_parallelism(self, max_parallelism: int) -> Self:
-        """Set the number of key groups; it cannot be changed while a job keeps its state."""
-        self._configuration.set(options.MAX_PARALLELISM, check_max_parallelism(max_parallelism))
-        return self
-
-    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
-        """Set whether bounded programs give results as they come or final ones only."""
-        self._configuration.set(options.RUNTIME_MODE, execution_mode.name)
-        return self
-
-    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> Self:
-        """Set the shortest time between two epochs.
-
-        Args:
-            interval: milliseconds.
-            mode: what a record counts for after a failure; exactly-once unless set.
-
-        Raises:
-            ConfigurationError: the interval is not positive.
-        """
-        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
-        if mode is not None:
-            config.set_checkpointing_mode(mode)
-        return self
-
-    def get_checkpoint_config(self) -> CheckpointConfig:
-        """The checkpointing settings."""
-        return CheckpointConfig(self._configuration)
-
-    def get_checkpoint_interval(self) -> int:
-        """The shortest time between two epochs in milliseconds; -1 if none is set."""
-        return self.get_checkpoint_config().get_checkpoint_interval()
-
-    def get_checkpointing_mode(self) -> CheckpointingMode:
-        """What a record counts for after a failure."""
-        return self.get_checkpoint_config().get_checkpointing_mode()
-
-    def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
-        """Set when a failed job is run again (PyFlink 1's way; keys do the same)."""
-        for key, value in restart_strategy.entries.items():
-            self._configuration.set_string(key, value)
-        return self
-
-    def set_python_executable(self, python_exec: str) -> Self:
-        """Set the Python of the workers; by default that of this process."""
-        self._configuration.set(options.PYTHON_EXECUTABLE, str(python_exec))
-        return self
-
-    def add_python_file(self, file_path: str) -> Self:
-        """Ship a module, package or archive to the workers and put it on their path."""
-        files = self._configuration.get(options.PYTHON_FILES)
-        added = f"{files},{file_path}" if files else str(file_path)
-        self._configuration.set(options.PYTHON_FILES, added)
-        return self
-
-    def add_jars(self, *jars_path: str) -> None:
-        """Leave jars out, with a warning: connectors and formats are Python here.
-
-        Programs of PyFlink name the jars of their connectors with it.
-        """
-        _LOG.warning("add_jars() has no effect, Millstream needs no jars: %s", ", ".join(jars_path))
-
-    def disable_operator_chaining(self) -> Self:
-        """Accept it: operators of one stage run in one task, results are the same."""
-        self._configuration.set(options.OPERATOR_CHAINING, False)  # noqa: FBT003
-        return self
-
-    def is_chaining_enabled(self) -> bool:
-        """Whether ``disable_operator_chaining`` has not been called."""
-        return self._configuration.get(options.OPERATOR_CHAINING)
 
     # -- sources ---------------------------------------------------------------------------
 
@@ -410,9 +306,3 @@ def _submit_to_spark(job_graph: JobGraph, *, spark_dataframes: list[Any]) -> Job
     from millstream.engines.spark.driver import submit
 
     return submit(job_graph, spark_dataframes=spark_dataframes)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
+from millstream.configuration.accepted import accept
 from millstream.errors import ProgramError
 from millstream.graph.transformation import PhysicalTransformation
 
 if TYPE_CHECKING:
-    from millstream.datastream.slot_sharing_group import SlotSharingGroup
+    from millstream.configuration.resources import SlotSharingGroup
     from millstream.graph.transformation import Transformation
 
 __all__ = ["MAX_PARALLELISM", "NamedOperator", "check_max_parallelism", "check_parallelism"]
@@ -22,6 +23,7 @@ __all__ = ["MAX_PARALLELISM", "NamedOperator", "check_max_parallelism", "check_p
 #: The largest max parallelism, as in Flink.
 MAX_PARALLELISM: Final = 32768
 _UID_LENGTH: Final = 200
+_ONE_TASK: Final = "operators of one stage share a task"
 
 
 def check_parallelism(parallelism: int) -> int:
@@ -114,20 +116,24 @@ class NamedOperator:
 
     def disable_chaining(self) -> Self:
         """Accepted for Flink's sake: operators of one stage always share a task."""
+        accept("disable_chaining()", _ONE_TASK)
         return self
 
     def start_new_chain(self) -> Self:
         """Accepted for Flink's sake: operators of one stage always share a task."""
+        accept("start_new_chain()", _ONE_TASK)
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
         """Accepted for Flink's sake: Spark places tasks."""
         del slot_sharing_group
+        accept("slot_sharing_group()", "Spark places tasks, by its own options")
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> Self:
         """Accepted for Flink's sake: records leave at the end of the epoch at the latest."""
         del timeout_millis
+        accept("set_buffer_timeout()", "records leave a task batch by batch")
         return self
 
     def _physical(self, method: str) -> PhysicalTransformation:

@@ -14,26 +14,32 @@ from millstream.functions.descriptors import (
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
-    StateTtlConfig,
     ValueStateDescriptor,
 )
 from millstream.functions.handles import (
     AggregatingState,
+    AppendingState,
     ListState,
     MapState,
+    MergingState,
     ReducingState,
+    State,
     ValueState,
 )
+from millstream.functions.state_ttl import StateTtlConfig
 
 __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "AppendingState",
     "ListState",
     "ListStateDescriptor",
     "MapState",
     "MapStateDescriptor",
+    "MergingState",
     "ReducingState",
     "ReducingStateDescriptor",
+    "State",
     "StateDescriptor",
     "StateTtlConfig",
     "ValueState",

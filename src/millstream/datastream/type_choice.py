@@ -27,14 +27,15 @@ from millstream.functions.functions import (
     ProcessWindowFunction,
 )
 from millstream.functions.watermark_strategy import WatermarkStrategy
-from millstream.types.composite_types import CompositeTypeInfo, TupleTypeInfo
+from millstream.types.composite_types import CompositeTypeInfo, RowTypeInfo, TupleTypeInfo
 from millstream.types.field_access import field_of
+from millstream.types.row import Row
 from millstream.types.type_inference import infer_return_type
 from millstream.types.type_information import MapTypeInfo
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.types.typeinfo import TypeInformation
 
@@ -49,6 +50,7 @@ __all__ = [
     "choose_output_type",
     "infer_key_type",
     "method_of",
+    "projection",
     "require",
 ]
 
@@ -276,6 +278,47 @@ def check_field(field: str | int, type_info: TypeInformation) -> None:
     hint = f"; did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
     message = f"there is no field '{field}' in {type_info}{hint}"
     raise ProgramError(message)
+
+
+class _Projection:
+    """Some fields of a tuple, as a tuple; or of a row, as a row of the same kind."""
+
+    def __init__(self, indexes: tuple[int, ...], names: list[str] | None) -> None:
+        self._indexes = indexes
+        self._names = names
+
+    def __call__(self, value: Any) -> object:  # noqa: ANN401 - the user's record
+        fields = [value[index] for index in self._indexes]
+        if self._names is None:
+            return tuple(fields)
+        row = Row(*fields)
+        row.set_field_names(self._names)
+        if isinstance(value, Row):
+            row.set_row_kind(value.get_row_kind())
+        return row
+
+
+def projection(
+    type_info: TypeInformation, indexes: Sequence[int]
+) -> tuple[Callable[[Any], object], TypeInformation]:
+    """What ``project`` calls for each record, and the type of what that makes.
+
+    Raises:
+        ProgramError: the records are neither tuples nor rows, or there is no such field.
+    """
+    if not isinstance(type_info, TupleTypeInfo | RowTypeInfo):
+        message = f"project() takes fields of tuples and rows, not of {type_info}; use map()"
+        raise ProgramError(message)
+    if not indexes or not all(type(index) is int for index in indexes):
+        message = f"project() needs the numbers of one or more fields, not {list(indexes)}"
+        raise ProgramError(message)
+    for index in indexes:
+        check_field(index, type_info)
+    types = [type_info.get_field_types()[index] for index in indexes]
+    if isinstance(type_info, TupleTypeInfo):
+        return _Projection(tuple(indexes), None), Types.TUPLE(types)
+    names = [type_info.get_field_names()[index] for index in indexes]
+    return _Projection(tuple(indexes), names), Types.ROW_NAMED(names, types)
 
 
 def check_summable(field: str | int, type_info: TypeInformation) -> None:

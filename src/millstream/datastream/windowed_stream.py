@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
+    from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.runtime.columnar.aggregates import Aggregates
     from millstream.runtime.operators.windows.specs import WindowSpec
@@ -95,6 +96,10 @@ class WindowedStream:
     def assigner_text(self) -> str:
         """The assigner, as the name of the operator shows it."""
         return _describe(self._assigner)
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment that the stream belongs to."""
+        return self._stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation:
         """The type of the records that go into the windows."""

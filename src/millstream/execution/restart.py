@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
 from millstream.errors import (
+    CheckpointExpiredError,
     ConfigurationError,
     CorruptCheckpointError,
     EngineError,
@@ -43,6 +44,7 @@ __all__ = [
     "GiveUpOnRepeats",
     "NoRestart",
     "RestartStrategy",
+    "TolerateExpired",
     "restart_strategy",
 ]
 
@@ -156,6 +158,31 @@ class ExponentialDelay(RestartStrategy):
 
 
 @dataclass(slots=True)
+class TolerateExpired(RestartStrategy):
+    """Another strategy, which is not asked about the first epochs in a row that took too long.
+
+    They are run again at once, as Flink goes on after a checkpoint that it tolerates to fail.
+    """
+
+    strategy: RestartStrategy
+    tolerated: int
+    _expired: int = field(default=0, init=False)
+
+    def next_delay(self, now: float, error: BaseException) -> float | None:
+        """0 for an epoch that is tolerated, else what the inner strategy says."""
+        if any(isinstance(cause, CheckpointExpiredError) for cause in _chain(error)):
+            self._expired += 1
+            if self._expired <= self.tolerated:
+                return 0.0
+        return self.strategy.next_delay(now, error)
+
+    def on_progress(self) -> None:
+        """Forget the epochs that took too long."""
+        self._expired = 0
+        self.strategy.on_progress()
+
+
+@dataclass(slots=True)
 class GiveUpOnRepeats(RestartStrategy):
     """Another strategy, but no restart where it cannot help.
 
@@ -230,6 +257,9 @@ def restart_strategy(
         )
     else:
         strategy = _exponential(configuration)
+    tolerated = configuration.get(options.TOLERABLE_FAILURES)
+    if tolerated:
+        strategy = TolerateExpired(strategy, tolerated)
     return GiveUpOnRepeats(strategy, configuration.get(options.USER_ERROR_MAX_REPEATS))
 
 

@@ -1,7 +1,7 @@
 """State descriptors: what a user function asks its runtime context for.
 
-What it is: PyFlink's descriptors and ``StateTtlConfig``, with PyFlink's signatures except that
-types may be left out.  Plain data, picklable.
+What it is: PyFlink's descriptors, with PyFlink's signatures except that types may be left out.
+Plain data, picklable.
 What it is not: state.  Handles are made of descriptors by ``state/keyed.py``.
 
 Read next: ``functions/handles.py``.
@@ -9,7 +9,6 @@ Read next: ``functions/handles.py``.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol, cast
 
 from millstream.errors import ProgramError
@@ -19,6 +18,8 @@ from millstream.types.type_information import check_type_argument
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.functions.state_ttl import StateTtlConfig
+
 __all__ = [
     "AggregateFunctionLike",
     "AggregatingStateDescriptor",
@@ -26,16 +27,8 @@ __all__ = [
     "MapStateDescriptor",
     "ReducingStateDescriptor",
     "StateDescriptor",
-    "StateTtlConfig",
     "ValueStateDescriptor",
 ]
-
-
-class _Span(Protocol):
-    """A length of time: ``Time`` or ``Duration``."""
-
-    def to_milliseconds(self) -> int:
-        """The length in milliseconds."""
 
 
 class AggregateFunctionLike(Protocol):
@@ -49,167 +42,6 @@ class AggregateFunctionLike(Protocol):
 
     def get_result(self, accumulator: object) -> object:
         """The result of what was added."""
-
-
-class StateTtlConfig:
-    """How long state lives after it was last written (or read).
-
-    Expired state is removed when it is read.  Time is processing time, taken once per epoch.
-    """
-
-    class UpdateType(Enum):
-        """What prolongs the life of a value."""
-
-        Disabled = 0
-        OnCreateAndWrite = 1
-        OnReadAndWrite = 2
-
-    class StateVisibility(Enum):
-        """Whether an expired value that is still there is returned, once more."""
-
-        ReturnExpiredIfNotCleanedUp = 0
-        NeverReturnExpired = 1
-
-    class TtlTimeCharacteristic(Enum):
-        """Which time counts."""
-
-        ProcessingTime = 0
-
-    def __init__(
-        self,
-        update_type: UpdateType,
-        state_visibility: StateVisibility,
-        ttl_time_characteristic: TtlTimeCharacteristic,
-        ttl: _Span,
-    ) -> None:
-        """Made by ``StateTtlConfig.new_builder(ttl)...build()``."""
-        self._update_type = update_type
-        self._state_visibility = state_visibility
-        self._ttl_time_characteristic = ttl_time_characteristic
-        self._ttl = ttl
-
-    @staticmethod
-    def new_builder(ttl: _Span) -> StateTtlConfig.Builder:
-        """A builder for a time to live of ``ttl`` (a ``Time`` or ``Duration``)."""
-        return StateTtlConfig.Builder(ttl)
-
-    def get_update_type(self) -> UpdateType:
-        """What prolongs the life of a value."""
-        return self._update_type
-
-    def get_state_visibility(self) -> StateVisibility:
-        """Whether expired values may be returned."""
-        return self._state_visibility
-
-    def get_ttl(self) -> _Span:
-        """The time to live."""
-        return self._ttl
-
-    def get_ttl_time_characteristic(self) -> TtlTimeCharacteristic:
-        """Which time counts."""
-        return self._ttl_time_characteristic
-
-    def is_enabled(self) -> bool:
-        """Whether state expires at all."""
-        return self._update_type is not StateTtlConfig.UpdateType.Disabled
-
-    def __repr__(self) -> str:
-        return (
-            f"StateTtlConfig<update_type={self._update_type},"
-            f" state_visibility={self._state_visibility},"
-            f" ttl_time_characteristic={self._ttl_time_characteristic}, ttl={self._ttl}>"
-        )
-
-    class Builder:
-        """Collects the settings of a ``StateTtlConfig``.
-
-        The clean-up strategies of PyFlink are accepted and have no effect yet: expired state is
-        removed when it is read.
-        """
-
-        def __init__(self, ttl: _Span) -> None:
-            self._ttl = ttl
-            self._update_type = StateTtlConfig.UpdateType.OnCreateAndWrite
-            self._state_visibility = StateTtlConfig.StateVisibility.NeverReturnExpired
-            self._characteristic = StateTtlConfig.TtlTimeCharacteristic.ProcessingTime
-
-        def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfig.Builder:
-            """Set what prolongs the life of a value."""
-            self._update_type = update_type
-            return self
-
-        def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
-            """Let writes prolong the life of a value."""
-            return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
-
-        def update_ttl_on_read_and_write(self) -> StateTtlConfig.Builder:
-            """Let reads and writes prolong the life of a value."""
-            return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
-
-        def set_state_visibility(
-            self, state_visibility: StateTtlConfig.StateVisibility
-        ) -> StateTtlConfig.Builder:
-            """Set whether expired values may be returned."""
-            self._state_visibility = state_visibility
-            return self
-
-        def return_expired_if_not_cleaned_up(self) -> StateTtlConfig.Builder:
-            """Return an expired value once more if it is still there."""
-            return self.set_state_visibility(
-                StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
-            )
-
-        def never_return_expired(self) -> StateTtlConfig.Builder:
-            """Never return an expired value."""
-            return self.set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
-
-        def set_ttl_time_characteristic(
-            self, ttl_time_characteristic: StateTtlConfig.TtlTimeCharacteristic
-        ) -> StateTtlConfig.Builder:
-            """Set which time counts."""
-            self._characteristic = ttl_time_characteristic
-            return self
-
-        def use_processing_time(self) -> StateTtlConfig.Builder:
-            """Let processing time count."""
-            return self.set_ttl_time_characteristic(
-                StateTtlConfig.TtlTimeCharacteristic.ProcessingTime
-            )
-
-        def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
-            """Accepted, without effect."""
-            return self
-
-        def cleanup_incrementally(
-            self,
-            cleanup_size: int,
-            run_cleanup_for_every_record: bool,  # noqa: FBT001 - PyFlink's signature
-        ) -> StateTtlConfig.Builder:
-            """Accepted, without effect."""
-            del cleanup_size, run_cleanup_for_every_record
-            return self
-
-        def cleanup_in_rocksdb_compact_filter(
-            self, query_time_after_num_entries: int, periodic_compaction_time: _Span | None = None
-        ) -> StateTtlConfig.Builder:
-            """Accepted, without effect."""
-            del query_time_after_num_entries, periodic_compaction_time
-            return self
-
-        def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
-            """Accepted; there is no clean-up in the background."""
-            return self
-
-        def set_ttl(self, ttl: _Span) -> StateTtlConfig.Builder:
-            """Set the time to live."""
-            self._ttl = ttl
-            return self
-
-        def build(self) -> StateTtlConfig:
-            """The finished configuration."""
-            return StateTtlConfig(
-                self._update_type, self._state_visibility, self._characteristic, self._ttl
-            )
 
 
 class StateDescriptor:

@@ -34,7 +34,16 @@ else:
     IN = TypeVar("IN")
     OUT = TypeVar("OUT")
 
-__all__ = ["AggregatingState", "ListState", "MapState", "ReducingState", "State", "ValueState"]
+__all__ = [
+    "AggregatingState",
+    "AppendingState",
+    "ListState",
+    "MapState",
+    "MergingState",
+    "ReducingState",
+    "State",
+    "ValueState",
+]
 
 
 class State(ABC):
@@ -61,18 +70,33 @@ class ValueState(State, Generic[T]):
         """Set the value of the current key; None removes it."""
 
 
-class ListState(State, Generic[T]):
-    """One list per key, to which adding costs nothing however long it is."""
+class AppendingState(State, Generic[IN, OUT]):
+    """What values are added to, and something is read from."""
 
     __slots__ = ()
 
     @abstractmethod
-    def get(self) -> Iterable[T]:
-        """Return the elements, in the order in which they were added."""
+    def get(self) -> OUT:
+        """Return what was made of the values, None (of a list: nothing) if there are none."""
 
     @abstractmethod
-    def add(self, value: T) -> None:
-        """Add an element at the end."""
+    def add(self, value: IN) -> None:
+        """Add a value."""
+
+
+class MergingState(AppendingState[IN, OUT]):
+    """Appending state of which two can become one, as windows that merge need it."""
+
+    __slots__ = ()
+
+
+class ListState(MergingState[T, "Iterable[T]"], Generic[T]):
+    """One list per key, to which adding costs nothing however long it is.
+
+    ``get`` returns the elements in the order in which they were added.
+    """
+
+    __slots__ = ()
 
     @abstractmethod
     def add_all(self, values: Sequence[T]) -> None:
@@ -153,29 +177,13 @@ class MapState(State, Generic[K, V]):
         return iter(self.keys())
 
 
-class ReducingState(State, Generic[T]):
+class ReducingState(MergingState[T, T], Generic[T]):
     """One value per key, into which each added value is reduced."""
 
     __slots__ = ()
 
-    @abstractmethod
-    def get(self) -> T:
-        """Return the reduced value, None if nothing was added."""
 
-    @abstractmethod
-    def add(self, value: T) -> None:
-        """Reduce ``value`` into the state."""
-
-
-class AggregatingState(State, Generic[IN, OUT]):
-    """One accumulator per key, to which each added value is added."""
+class AggregatingState(MergingState[IN, OUT]):
+    """One accumulator per key, to which each added value is added; ``get`` returns its result."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def get(self) -> OUT:
-        """Return the result of the accumulator, None if nothing was added."""
-
-    @abstractmethod
-    def add(self, value: IN) -> None:
-        """Add ``value`` to the accumulator."""

@@ -6,6 +6,7 @@ What it is not: the assigners (``functions/windows.py``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import total_ordering
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.types.time import MAX_TIMESTAMP
@@ -31,6 +32,7 @@ class Window(ABC):
         """Return the largest timestamp (milliseconds) that still belongs to the window."""
 
 
+@total_ordering
 class TimeWindow(Window):
     """The interval ``[start, end)`` in milliseconds."""
 
@@ -84,6 +86,8 @@ class TimeWindow(Window):
 
     def __lt__(self, other: TimeWindow) -> bool:
         """By start, then by end."""
+        if not isinstance(other, TimeWindow):
+            return NotImplemented
         return (self.start, self.end) < (other.start, other.end)
 
     def __repr__(self) -> str:
@@ -118,6 +122,7 @@ class GlobalWindow(Window):
         return "GlobalWindow"
 
 
+@total_ordering
 class CountWindow(Window):
     """The window with this number among the count windows of a key."""
 
@@ -134,6 +139,10 @@ class CountWindow(Window):
     def __eq__(self, other: object) -> bool:
         """Windows are equal when their numbers are."""
         return isinstance(other, CountWindow) and self.id == other.id
+
+    def __lt__(self, other: CountWindow) -> bool:
+        """By number."""
+        return self.id < other.id if isinstance(other, CountWindow) else NotImplemented
 
     def __hash__(self) -> int:
         """Hash of the number."""

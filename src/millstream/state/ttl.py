@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.functions.descriptors import StateTtlConfig
 from millstream.functions.handles import (
     AggregatingState,
     ListState,
@@ -22,6 +21,7 @@ from millstream.functions.handles import (
     ReducingState,
     ValueState,
 )
+from millstream.functions.state_ttl import StateTtlConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.publish import EpochFacts
 from millstream.crash_points import crash_point
 from millstream.engines.spark.errors import original_error
-from millstream.errors import CheckpointError, JobError
+from millstream.errors import CheckpointError, CheckpointExpiredError, JobError
 from millstream.execution.epoch import make_plan
 from millstream.execution.offsets import initial_offset
 from millstream.execution.restored_program import program_of
@@ -259,7 +259,7 @@ class EpochTimeout:
         self._timer.start()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End; raises CheckpointError in the place of the error that giving up has caused."""
+        """End; raises CheckpointExpiredError in place of the error that giving up has caused."""
         self._timer.cancel()
         if self._expired and kind is not None:
             message = (
@@ -267,4 +267,4 @@ class EpochTimeout:
                 f"execution.checkpointing.timeout ({self._seconds:g} s); raise it, or read less "
                 "per epoch (millstream.epoch.target-duration)"
             )
-            raise CheckpointError(message) from None
+            raise CheckpointExpiredError(message) from None

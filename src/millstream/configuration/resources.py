@@ -1,0 +1,227 @@
+"""MemorySize and SlotSharingGroup: what a PyFlink program says of the resources of its tasks.
+
+What it is: plain values.  What it is not: a request: Spark places tasks, and its own options
+(``spark.executor.memory``, ``spark.task.cpus``) give them memory and cores.
+
+Read next: ``datastream/named_operator.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import total_ordering
+from typing import Final, Self
+
+from millstream.errors import ConfigurationError
+
+__all__ = ["MemorySize", "SlotSharingGroup"]
+
+_KIBI: Final = 1024
+_UNITS: Final = ("bytes", "kb", "mb", "gb", "tb")
+
+
+@total_ordering
+class MemorySize:
+    """A number of bytes, to be read in other units.
+
+    Args:
+        bytes_size: how many; not negative.
+
+    Raises:
+        ConfigurationError: it is negative.
+    """
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, bytes_size: int) -> None:
+        if bytes_size < 0:
+            message = f"a memory size cannot be negative, but it is {bytes_size}"
+            raise ConfigurationError(message)
+        self._bytes = bytes_size
+
+    @staticmethod
+    def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
+        """So many times 1024 * 1024 bytes."""
+        return MemorySize(mebi_bytes * _KIBI**2)
+
+    def get_bytes(self) -> int:
+        """The bytes."""
+        return self._bytes
+
+    def get_kibi_bytes(self) -> int:
+        """Whole units of 1024 bytes."""
+        return self._bytes // _KIBI
+
+    def get_mebi_bytes(self) -> int:
+        """Whole units of 1024 KiB."""
+        return self._bytes // _KIBI**2
+
+    def get_gibi_bytes(self) -> int:
+        """Whole units of 1024 MiB."""
+        return self._bytes // _KIBI**3
+
+    def get_tebi_bytes(self) -> int:
+        """Whole units of 1024 GiB."""
+        return self._bytes // _KIBI**4
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemorySize) and self._bytes == other._bytes
+
+    def __lt__(self, other: MemorySize) -> bool:
+        if not isinstance(other, MemorySize):
+            return NotImplemented
+        return self._bytes < other._bytes
+
+    def __hash__(self) -> int:
+        return hash(self._bytes)
+
+    def __str__(self) -> str:
+        """In the largest unit of which it is a whole number: ``64 mb``."""
+        size, unit = self._bytes, 0
+        while size and size % _KIBI == 0 and unit < len(_UNITS) - 1:
+            size, unit = size // _KIBI, unit + 1
+        return f"{size} {_UNITS[unit]}"
+
+    def __repr__(self) -> str:
+        return f"MemorySize({self})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Resources:
+    cpu_cores: float | None = None
+    task_heap_memory: MemorySize | None = None
+    task_off_heap_memory: MemorySize | None = None
+    managed_memory: MemorySize | None = None
+    external: dict[str, float] = field(default_factory=dict, hash=False)
+
+
+class SlotSharingGroup:
+    """A named group of operators and what a slot of theirs would need; made by ``builder``."""
+
+    def __init__(self, name: str = "default", resources: _Resources | None = None) -> None:
+        """Use ``builder``; a group of a name alone says nothing of resources."""
+        self._name = name
+        self._resources = resources or _Resources()
+
+    @staticmethod
+    def builder(name: str) -> Builder:
+        """A builder of a group of this name."""
+        return SlotSharingGroup.Builder(name)
+
+    def get_name(self) -> str:
+        """The name."""
+        return self._name
+
+    def get_cpu_cores(self) -> float | None:
+        """The cores; None if nothing is said of resources."""
+        return self._resources.cpu_cores
+
+    def get_task_heap_memory(self) -> MemorySize | None:
+        """The tasks' memory in the JVM's heap; None if nothing is said of resources."""
+        return self._resources.task_heap_memory
+
+    def get_task_off_heap_memory(self) -> MemorySize | None:
+        """The tasks' memory outside the heap; None if nothing is said of resources."""
+        return self._resources.task_off_heap_memory
+
+    def get_managed_memory(self) -> MemorySize | None:
+        """The memory for state and Python; None if nothing is said of resources."""
+        return self._resources.managed_memory
+
+    def get_external_resources(self) -> dict[str, float]:
+        """Other resources by name, such as ``{"gpu": 1.0}``."""
+        return dict(self._resources.external)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SlotSharingGroup)
+            and self._name == other._name
+            and self._resources == other._resources
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._name, self._resources))
+
+    def __repr__(self) -> str:
+        return f"SlotSharingGroup({self._name!r})"
+
+    class Builder:
+        """Says what a slot needs: cores and heap memory, or nothing at all."""
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+            self._cpu_cores: float | None = None
+            self._memory: dict[str, MemorySize] = {}
+            self._external: dict[str, float] = {}
+
+        def set_cpu_cores(self, cpu_cores: float) -> Self:
+            """Set the cores; raises ConfigurationError unless positive."""
+            self._cpu_cores = _positive("the CPU cores", cpu_cores)
+            return self
+
+        def set_task_heap_memory(self, task_heap_memory: MemorySize) -> Self:
+            """Set the tasks' memory in the JVM's heap; raises ConfigurationError if it is 0."""
+            _positive("the task heap memory", task_heap_memory.get_bytes())
+            return self._set("task_heap_memory", task_heap_memory)
+
+        def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> Self:
+            """The same in MiB."""
+            return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
+
+        def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> Self:
+            """Set the tasks' memory outside the heap."""
+            return self._set("task_off_heap_memory", task_off_heap_memory)
+
+        def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> Self:
+            """The same in MiB."""
+            return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
+
+        def set_managed_memory(self, managed_memory: MemorySize) -> Self:
+            """Set the memory for state and Python."""
+            return self._set("managed_memory", managed_memory)
+
+        def set_managed_memory_mb(self, managed_memory_mb: int) -> Self:
+            """The same in MiB."""
+            return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
+
+        def set_external_resource(self, name: str, value: float) -> Self:
+            """Set another resource, such as ``gpu``; raises ConfigurationError unless positive."""
+            self._external[name] = _positive(f"the resource {name!r}", value)
+            return self
+
+        def build(self) -> SlotSharingGroup:
+            """The group.
+
+            Raises:
+                ConfigurationError: something is said of resources, but not cores and heap memory.
+            """
+            if self._cpu_cores is None and not self._memory and not self._external:
+                return SlotSharingGroup(self._name)
+            if self._cpu_cores is None or "task_heap_memory" not in self._memory:
+                message = (
+                    f"slot sharing group {self._name!r} says something of its resources: it needs "
+                    "set_cpu_cores() and set_task_heap_memory() then"
+                )
+                raise ConfigurationError(message)
+            none = MemorySize(0)
+            return SlotSharingGroup(
+                self._name,
+                _Resources(
+                    self._cpu_cores,
+                    self._memory["task_heap_memory"],
+                    self._memory.get("task_off_heap_memory", none),
+                    self._memory.get("managed_memory", none),
+                    dict(self._external),
+                ),
+            )
+
+        def _set(self, name: str, size: MemorySize) -> Self:
+            self._memory[name] = size
+            return self
+
+
+def _positive(what: str, value: float) -> float:
+    if value <= 0:
+        message = f"{what} of a slot sharing group must be positive, not {value}"
+        raise ConfigurationError(message)
+    return float(value)

@@ -1,0 +1,15 @@
+"""Checkpoint storages, under PyFlink's import path."""
+
+from __future__ import annotations
+
+from millstream.configuration.checkpoint_storage import (
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
+
+__all__ = [
+    "CheckpointStorage",
+    "FileSystemCheckpointStorage",
+    "JobManagerCheckpointStorage",
+]

@@ -1,0 +1,7 @@
+"""What happens to the checkpoints of a cancelled job, under PyFlink's import path."""
+
+from __future__ import annotations
+
+from millstream.configuration.checkpoint_storage import ExternalizedCheckpointRetention
+
+__all__ = ["ExternalizedCheckpointRetention"]

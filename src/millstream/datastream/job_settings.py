@@ -1,0 +1,242 @@
+"""Job settings: what a program sets of its job, with PyFlink's methods.
+
+What it is: another way to read and write a job's ``Configuration``.  What has no meaning here is
+kept, so that its getter gives it back, and says once that it has none.
+What it is not: sources and ``execute`` (``datastream/environment.py``).
+
+Read next: ``configuration/options.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Self
+
+from millstream.configuration import options
+from millstream.configuration.accepted import accept
+from millstream.configuration.state_backends import state_backend_of
+from millstream.datastream.checkpoint_config import CheckpointConfig
+from millstream.datastream.named_operator import check_max_parallelism, check_parallelism
+from millstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from millstream.configuration.checkpointing_mode import CheckpointingMode
+    from millstream.configuration.configuration import Configuration
+    from millstream.configuration.execution_mode import RuntimeExecutionMode
+    from millstream.configuration.resources import SlotSharingGroup
+    from millstream.configuration.restart_strategies import RestartStrategyConfiguration
+    from millstream.configuration.state_backends import StateBackend
+
+__all__ = ["JobSettings"]
+
+
+class JobSettings:
+    """The settings of a program under construction."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
+
+    def get_configuration(self) -> Configuration:
+        """The settings, to be read and written."""
+        return self._configuration
+
+    def configure(self, configuration: Configuration) -> Self:
+        """Take over all settings of ``configuration``."""
+        self._configuration.add_all(configuration)
+        return self
+
+    def get_parallelism(self) -> int:
+        """The parallelism of operators that have none of their own.
+
+        Unless set, the number of processor cores that this process may use.
+        """
+        return self._configuration.get(options.PARALLELISM) or _cores()
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the parallelism of operators that have none of their own."""
+        self._configuration.set(options.PARALLELISM, check_parallelism(parallelism))
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """The number of key groups of operators that have none of their own."""
+        return check_max_parallelism(self._configuration.get(options.MAX_PARALLELISM))
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Set the number of key groups; it cannot be changed while a job keeps its state."""
+        self._configuration.set(options.MAX_PARALLELISM, check_max_parallelism(max_parallelism))
+        return self
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
+        """Set whether bounded programs give results as they come or final ones only."""
+        self._configuration.set(options.RUNTIME_MODE, execution_mode.name)
+        return self
+
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> Self:
+        """Set the shortest time between two epochs.
+
+        Args:
+            interval: milliseconds.
+            mode: what a record counts for after a failure; exactly-once unless set.
+
+        Raises:
+            ConfigurationError: the interval is not positive.
+        """
+        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """The checkpointing settings."""
+        return CheckpointConfig(self._configuration)
+
+    def get_checkpoint_interval(self) -> int:
+        """The shortest time between two epochs in milliseconds; -1 if none is set."""
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """What a record counts for after a failure."""
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """What a record counts for after a failure (Flink 2's name)."""
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """What was set, which has no effect: nothing is in flight between two epochs."""
+        return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """What was set, which has no effect: nothing is in flight between two epochs."""
+        return self.get_checkpoint_config().is_force_unaligned_checkpoints()
+
+    def set_state_backend(self, state_backend: StateBackend) -> Self:
+        """Set where state lives while a task runs (PyFlink 1's way; ``state.backend.type``)."""
+        state_backend.configure(self._configuration)
+        return self
+
+    def get_state_backend(self) -> StateBackend:
+        """Where state lives while a task runs."""
+        return state_backend_of(self._configuration)
+
+    def enable_changelog_state_backend(self, enabled: bool) -> Self:  # noqa: FBT001 - PyFlink's
+        """Accept it: checkpoints are small without a log of changes."""
+        if enabled:
+            accept("enable_changelog_state_backend()", "checkpoints of RocksDB are incremental")
+        self._configuration.set(options.CHANGELOG_ENABLED, enabled)
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """What was set, which has no effect; None if nothing was."""
+        if not self._configuration.contains(options.CHANGELOG_ENABLED):
+            return None
+        return self._configuration.get(options.CHANGELOG_ENABLED)
+
+    def set_default_savepoint_directory(self, directory: str) -> Self:
+        """Accept a directory of savepoints, of which there are none yet."""
+        accept("set_default_savepoint_directory()", "there are no savepoints yet")
+        self._configuration.set(options.SAVEPOINT_DIRECTORY, str(directory))
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """The directory given; None without one."""
+        return self._configuration.get(options.SAVEPOINT_DIRECTORY) or None
+
+    def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
+        """Set when a failed job is run again (PyFlink 1's way; keys do the same)."""
+        for key, value in restart_strategy.entries.items():
+            self._configuration.set_string(key, value)
+        return self
+
+    # -- where tasks run ---------------------------------------------------------------------
+
+    def get_default_local_parallelism(self) -> int:
+        """The parallelism of operators that have none, on this machine: its cores unless set."""
+        return self.get_parallelism()
+
+    def set_default_local_parallelism(self, parallelism: int) -> Self:
+        """Set the parallelism of operators that have none; ``set_parallelism`` is the same."""
+        return self.set_parallelism(parallelism)
+
+    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
+        """Keep what a group of operators would need.
+
+        Raises:
+            ConfigurationError: another group of its name has other resources.
+        """
+        name = slot_sharing_group.get_name()
+        if self._slot_sharing_groups.setdefault(name, slot_sharing_group) != slot_sharing_group:
+            message = f"slot sharing group {name!r} was registered with other resources before"
+            raise ConfigurationError(message)
+        accept("register_slot_sharing_group()", "Spark places tasks, by its own options")
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: int) -> Self:
+        """Accept a time: records leave a task batch by batch.
+
+        Args:
+            timeout_millis: milliseconds; -1: none.
+
+        Raises:
+            ConfigurationError: it is less than -1.
+        """
+        if timeout_millis < -1:
+            message = f"the buffer timeout must be -1 or more, not {timeout_millis}"
+            raise ConfigurationError(message)
+        accept("set_buffer_timeout()", "records leave a task batch by batch")
+        self._configuration.set(options.BUFFER_TIMEOUT_ENABLED, timeout_millis >= 0)
+        if timeout_millis >= 0:
+            self._configuration.set(options.BUFFER_TIMEOUT, timeout_millis)
+        return self
+
+    def get_buffer_timeout(self) -> int:
+        """What was set, in milliseconds; -1: none."""
+        if not self._configuration.get(options.BUFFER_TIMEOUT_ENABLED):
+            return -1
+        return self._configuration.get(options.BUFFER_TIMEOUT)
+
+    def disable_operator_chaining(self) -> Self:
+        """Accept it: operators of one stage run in one task, results are the same."""
+        accept("disable_operator_chaining()", "operators of one stage share a task")
+        self._configuration.set(options.OPERATOR_CHAINING, False)  # noqa: FBT003
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """Whether ``disable_operator_chaining`` has not been called."""
+        return self._configuration.get(options.OPERATOR_CHAINING)
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """What was set, which has no effect: operators of one stage run in one task."""
+        return self._configuration.get(options.CHAINING_OF_DIFFERENT_MAX_PARALLELISM)
+
+    # -- code and files ----------------------------------------------------------------------
+
+    def set_python_executable(self, python_exec: str) -> Self:
+        """Set the Python of the workers; by default that of this process."""
+        self._configuration.set(options.PYTHON_EXECUTABLE, str(python_exec))
+        return self
+
+    def add_python_file(self, file_path: str) -> Self:
+        """Ship a module, package or archive to the workers and put it on their path."""
+        files = self._configuration.get(options.PYTHON_FILES)
+        added = f"{files},{file_path}" if files else str(file_path)
+        self._configuration.set(options.PYTHON_FILES, added)
+        return self
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Leave jars out, and say so once: connectors and formats are Python here.
+
+        Programs of PyFlink name the jars of their connectors with it.
+        """
+        accept("add_jars()", f"Millstream needs no jars: {', '.join(jars_path)}")
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """Leave Java's classes out, and say so once."""
+        accept("add_classpaths()", f"there is no JVM of Flink: {', '.join(classpaths)}")
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
