@@ -1,0 +1,90 @@
+"""The frame reader: what a task of a later stage does with the frames of the exchange.
+
+What it is: decodes frames and calls the operators that they are for; passes on, unread, what later
+stages are to get.
+
+What it is not: in charge of the order.  The engine sorts frames by the watermark of their channel
+(``runtime/frames.py``).
+
+Read next: ``runtime/task.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pyarrow.compute as pc
+
+from millstream.runtime.frames import (
+    FINISHED,
+    HELLO,
+    IDLE,
+    WATERMARK,
+    decode_batch,
+    decode_long,
+)
+from millstream.types.pickling import loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from millstream.runtime.stage import StageInstance
+
+__all__ = ["FrameReader"]
+
+
+class FrameReader:
+    """Reads frames into the operators of a stage instance."""
+
+    def __init__(self, instance: StageInstance) -> None:
+        """Read for ``instance``, whose operators are restored."""
+        self._instance = instance
+        #: (stage, subtask, attempt) of each task whose frames were read.  A task that Spark ran
+        #: twice may have made other records the second time: the driver publishes the epoch only
+        #: if all its readers name the same attempt.
+        self.consumed: list[tuple[int, int, str]] = []
+
+    def read(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Process all frames, in the order in which they come; yields those of later stages."""
+        level, outbox = self._instance.level, self._instance.outbox
+        for rows in frames:
+            if not rows.num_rows:
+                continue
+            later = pc.greater(rows.column(0), level)
+            if pc.any(later).as_py():
+                # The stages are one chain, so an edge that skips stages has its frames handed from
+                # task to task; they were addressed by their producer and are not opened here.
+                yield rows.filter(later)
+                rows = rows.filter(pc.equal(rows.column(0), level))  # noqa: PLW2901
+            edges = rows.column(2).to_pylist()
+            kinds = rows.column(3).to_pylist()
+            channels = rows.column(4).to_pylist()
+            payloads = rows.column(7)
+            for position, kind in enumerate(kinds):
+                payload = payloads[position].as_buffer()
+                self._process(edges[position], kind, channels[position], payload)
+                # One frame can make any number of records.  Sent on between frames, what waits
+                # here is bounded by what one of them makes.
+                if outbox.is_full:
+                    yield from outbox.drain()
+
+    def _process(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
+        instance = self._instance
+        if kind == HELLO:
+            # Of no edge: a producer says once per reader, ahead of everything, which attempt it is.
+            self.consumed.append(cast("tuple[int, int, str]", loads(payload.to_pybytes())))
+            return
+        edge = instance.edges[edge_id]
+        if kind == WATERMARK:
+            watermark = decode_long(payload.to_pybytes())
+            instance.channel_watermark(edge.target, edge_id, channel, watermark)
+        elif kind == IDLE:
+            idle = bool(decode_long(payload.to_pybytes()))
+            instance.channel_status(edge.target, edge_id, channel, idle=idle)
+        elif kind == FINISHED:
+            instance.channel_finished(edge.target, edge_id, channel)
+        else:
+            batch = decode_batch(kind, payload, edge.type_info)
+            instance.operators[edge.target].process_batch(batch, edge.input_index)

@@ -1,0 +1,214 @@
+"""The split reader: what a task of stage 0 does with the source splits that it is assigned.
+
+What it is: reads one split after the other into the chain of its source, and says how far each has
+come.
+
+What it is not: the choice of what is read, which is the planner's (``execution/planner.py``).
+
+Read next: ``contracts/source.py``, ``runtime/restored_time.py``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.model import SplitState
+from millstream.configuration import options
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.contracts.operator import EpochContext
+from millstream.crash_points import crash_point
+from millstream.errors import MillstreamError, SourceError
+from millstream.functions.watermark_strategy import TimeOrigin
+from millstream.graph.validation import connector_place, naming
+from millstream.runtime.restored_time import restore_split_time
+from millstream.runtime.time_origin import is_per_channel
+from millstream.runtime.user_code import cause_of
+from millstream.types.pickling import dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from millstream.contracts.source import SourceBatch
+    from millstream.graph.model import StreamNode
+    from millstream.runtime.plan import EpochPlan, SplitAssignment
+    from millstream.runtime.stage import StageInstance
+
+__all__ = ["SplitReader"]
+
+
+class SplitReader:
+    """Reads the splits of one subtask into its stage instance."""
+
+    def __init__(
+        self,
+        instance: StageInstance,
+        plan: EpochPlan,
+        attempt: str,
+        spark_rows: Callable[[int], Iterator[SourceBatch]] | None = None,
+    ) -> None:
+        """Read for ``instance``.
+
+        Args:
+            instance: of stage 0.
+            plan: has the assignments.
+            attempt: of the task.
+            spark_rows: reads the batches of a Spark source, by its node id.
+        """
+        self._instance = instance
+        self._plan = plan
+        self._attempt = attempt
+        self._spark_rows = spark_rows
+        self._batch_size = instance.graph.configuration.get(options.BATCH_SIZE)
+        #: Where reading of each split stands, for the acknowledgement.
+        self.splits: list[SplitState] = []
+        #: When operators of a split have something to do without a record.
+        self.due: list[int] = []
+        #: Source node -> records that it could not parse.
+        self.unparsed: dict[int, int] = defaultdict(int)
+        #: (channel, node) -> the watermark at the end of the split.
+        self.reached: dict[tuple[int, int], int] = {}
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Read all assigned splits; yields frames for later stages where there are many."""
+        by_uid = {node.uid: node for node in self._instance.nodes if node.kind == "source"}
+        for assignment in self._plan.assignments:
+            node = by_uid.get(assignment.source_uid)
+            if node is not None and assignment.subtask == self._instance.subtask:
+                # Also a split of which nothing is read: its idleness and its periodic watermarks
+                # are due, and its state goes into the checkpoint again.
+                yield from self._read_split(node, assignment)
+        crash_point("source.read.after")
+
+    def _read_split(
+        self, node: StreamNode, assignment: SplitAssignment
+    ) -> Iterator[pa.RecordBatch]:
+        instance = self._instance
+        reached = instance.origins[node.uid]
+        here = [n for n in instance.nodes if n.id in reached]
+        restore_split_time(instance, assignment, reached)
+        for stage_node in reversed(here):  # one that emits when it is restored finds a reader
+            if is_per_channel(stage_node):
+                context = self._split_context(stage_node, assignment)
+                instance.operators[stage_node.id].begin_epoch(context)
+        records = 0
+        head = instance.operators[node.id]
+        for read in self._source_batches(node, assignment):
+            records += self._feed(node, read)
+            if instance.outbox.is_full:
+                yield from instance.outbox.drain()
+        if assignment.is_end_of_input:
+            head.process_watermark(MAX_TIMESTAMP)
+        self._end_split(node, here, assignment, records)
+        for writer in instance.writers:
+            if writer.source_node in reached:
+                if assignment.finished:
+                    # Behind everything that the split has: its readers stop waiting for it.
+                    writer.emit_finished()
+                writer.flush()
+
+    def _split_context(self, node: StreamNode, assignment: SplitAssignment) -> EpochContext:
+        watermark, pickled = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
+        return EpochContext(
+            epoch=self._plan.epoch,
+            attempt=self._attempt,
+            processing_time=self._plan.processing_time,
+            store=None,
+            watermark=watermark,
+            operator_state=None if pickled is None else loads(pickled),
+            source_idle=assignment.idle if node.kind == "source" else None,
+            job_id=self._plan.job_id,
+            generation=self._plan.generation,
+            final=self._plan.final,
+        )
+
+    def _feed(self, node: StreamNode, read: SourceBatch) -> int:
+        """One batch of a source into its chain; returns the number of records."""
+        batch = Batch(
+            node.output_type, values=read.values, arrow=read.arrow, timestamps=read.timestamps
+        )
+        if read.dead_letters:
+            self._feed_dead_letters(node, read)
+        head = self._instance.operators[node.id]
+        if len(batch):
+            head.process_batch(batch)
+        if read.watermark is not None and _preserves_time(node):
+            # The maximum says that the input ends; that is for the runtime to say.
+            head.process_watermark(min(read.watermark, MAX_TIMESTAMP - 1))
+        return len(batch)
+
+    def _feed_dead_letters(self, node: StreamNode, read: SourceBatch) -> None:
+        self.unparsed[node.id] += len(read.dead_letters)
+        for tag, type_info in node.side_types.items():
+            rows = type_info.from_arrow(type_info.to_arrow(list(read.dead_letters)))
+            self._instance.outputs[node.id].emit_side(tag, Batch(type_info, values=rows))
+
+    def _source_batches(
+        self, node: StreamNode, assignment: SplitAssignment
+    ) -> Iterator[SourceBatch]:
+        if node.spark_index is not None:
+            if self._spark_rows is not None:
+                for read in self._spark_rows(node.id):
+                    yield from read.cut(self._batch_size)
+            return
+        if node.source is None:
+            message = f"source {node.name!r} has nothing to read"
+            raise SourceError(message)
+        if assignment.start < assignment.stop:
+            batches = node.source.read(assignment.split, assignment.start, assignment.stop)
+            place = connector_place(node)
+            while True:
+                # Only the source's own step is within: what operators make of a batch fails under
+                # their own names.
+                try:
+                    with naming(place):
+                        found = next(batches, None)
+                except MillstreamError:
+                    raise
+                except Exception as error:
+                    message = f"{place} failed while reading split {assignment.split.id!r}"
+                    msg = f"{message}: {cause_of(error)}"
+                    raise SourceError(msg) from error
+                if found is None:
+                    return
+                yield from found.cut(self._batch_size)
+
+    def _end_split(
+        self,
+        source: StreamNode,
+        here: list[StreamNode],
+        assignment: SplitAssignment,
+        records: int,
+    ) -> None:
+        instance = self._instance
+        states: dict[str, tuple[int, bytes | None]] = {}
+        for node in here:  # in the order of the chain: the last watermark of one is for the next
+            if is_per_channel(node):
+                snapshot = instance.operators[node.id].end_epoch()
+                if snapshot.next_due is not None and not assignment.finished:
+                    self.due.append(snapshot.next_due)
+                state = snapshot.operator_state
+                pickled = None if state is None else dumps(state)
+                states[node.uid] = (instance.outputs[node.id].watermark, pickled)
+            self.reached[assignment.channel, node.id] = instance.outputs[node.id].watermark
+        if assignment.is_end_of_input:
+            return  # no split of the source, so nothing of it is to be kept
+        self.splits.append(
+            SplitState(
+                source_uid=assignment.source_uid,
+                split_id=assignment.split.id,
+                position=assignment.stop,
+                finished=assignment.finished,
+                watermark=states[assignment.source_uid][0],
+                idle=instance.outputs[source.id].idle,
+                generator=dumps(states),
+                records=records,
+            )
+        )
+
+
+def _preserves_time(node: StreamNode) -> bool:
+    strategy = node.watermark_strategy
+    return strategy is not None and strategy.origin is TimeOrigin.PRESERVED
