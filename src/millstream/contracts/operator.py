@@ -1,10 +1,10 @@
 """The operator contract: what runs inside a task.
 
 What it is: the interface between the task loop (``runtime/task.py``), which delivers batches and
-watermarks, and the logic of one operator (``runtime/operators/``).  Nothing here knows Spark.
+watermarks, and the logic of one operator (``runtime/operators/``).  Nothing here knows an engine.
 
-What it is not: what the user writes.  User functions live in ``datastream/functions.py`` and are
-called by operators.
+What it is not: what the user writes.  User functions (``functions/functions.py``) are called by
+operators.
 
 Read next: ``runtime/operators/``, then ``runtime/task.py``.
 """
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
-    "EpochContext",
+    "Checkpoint",
     "Operator",
     "OperatorContext",
     "OperatorFactory",
     "OperatorSnapshot",
     "Output",
+    "RestoreContext",
+    "is_per_channel",
     "sections_of",
 ]
 
@@ -77,18 +79,19 @@ class OperatorContext:
 
 
 @dataclass(slots=True)
-class EpochContext:
-    """What an operator is told at the start of an epoch."""
+class RestoreContext:
+    """What an operator goes on from."""
 
+    #: The epoch that begins: what is processed now belongs to the checkpoint of this number.
     epoch: int
     #: Unique for this attempt of this task; names everything durable that it writes.
     attempt: str
-    #: Milliseconds since 1970, taken when the epoch was planned, the same in every task and in
-    #: every replay by the same driver.
+    #: Milliseconds since 1970, the same in every task and in every replay by the same driver.
     processing_time: int
     #: The store restored to the previous checkpoint; None if the operator keeps no keyed state.
+    #: It stays open until the operator is restored anew, or closed.
     store: KeyValueStore | None
-    #: The operator's watermark at the end of the previous epoch.
+    #: The operator's watermark at the previous checkpoint.
     watermark: int
     #: What the operator returned as ``OperatorSnapshot.operator_state`` at the previous epoch's
     #: end in this subtask (None at first).  A value of any picklable type.
@@ -102,23 +105,33 @@ class EpochContext:
     job_id: str = ""
     #: Of the run that the attempt belongs to.
     generation: int = 0
-    #: The last epoch of a bounded job: after the maximum watermark ``end_input`` is called.
-    final: bool = False
     #: Where sinks and snapshots may put temporary files of this worker.
     scratch_directory: str = ""
     #: The checkpoint directory; None in a harness.
     storage: CheckpointStorage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What an operator is told when it is to take a snapshot."""
+
+    #: The number of the checkpoint; that of the epoch which ends with it.
+    epoch: int
+    #: Names what is written from here on, in epoch ``epoch + 1``.  None: nothing is processed
+    #: behind this snapshot until the operator is restored.
+    next_attempt: str | None = None
+
+
 @dataclass(slots=True)
 class OperatorSnapshot:
-    """What an operator votes with at the end of an epoch."""
+    """What an operator acknowledges a checkpoint with, beside what is in its store."""
 
     #: Small state kept in the manifest itself, given back by subtask.
     operator_state: object | None = None
     #: What the sink committer gets, pickled into the manifest.
     committables: list[object] = field(default_factory=list)
-    #: Counters of this epoch, by their metric name (``numRecordsIn``, ``numLateRecordsDropped``).
+    #: Counters since the snapshot before, or since it was restored, by their metric name
+    #: (``numRecordsIn``, ``numLateRecordsDropped``).
     metrics: dict[str, int] = field(default_factory=dict)
     #: Milliseconds of processing time at which the operator has something to do though no record
     #: comes; None: never.
@@ -130,15 +143,32 @@ class OperatorSnapshot:
 class Operator(ABC):
     """The logic of one operator in one subtask.
 
+    There are two kinds of engines.  One works in epochs: each restores an instance, feeds it, takes
+    one snapshot and closes the store; the next epoch may run in another worker.  The other restores
+    once and feeds it on and on, with a snapshot at every checkpoint while the store stays open.
+    The first is a case of the second, and an operator does not know which one it is in.
+
     Contract:
-      1. ``setup`` then ``open`` are called once; ``close`` once at the end.  (runtime)
-      2. Then for each epoch that this worker gets: ``begin_epoch``, any mix of ``process_batch``,
-         ``process_watermark`` and ``process_idle``, then ``end_epoch``.  (runtime)
-      3. Watermarks given to ``process_watermark`` only grow.  (runtime)
-      4. After ``end_epoch`` nothing is kept that the next epoch's result depends on, except
-         through the store and the snapshot: the next epoch may run in another worker.  (test kit)
-      5. An exception leaves the instance unusable: it is closed and built again.  (runtime)
-      6. A batch that was received is not changed.  (nobody)
+      1. ``setup`` then ``open`` are called once; ``close`` once at the end, also after a failure.
+         (runtime)
+      2. ``restore`` comes before anything is processed.  It may come again behind a snapshot, with
+         this or any other snapshot of this operator: what the instance holds counts no more.
+         (runtime; the test kit restores what it lost)
+      3. ``restore`` emits nothing: operators behind this one may not be restored yet.  Then
+         ``process_processing_time`` is called, which may.  (test kit)
+      4. Behind it come, in any mix, ``process_batch``, ``process_watermark``, ``process_idle`` and
+         ``process_processing_time``.  Watermarks and times only grow between two ``restore``.
+         (runtime)
+      5. ``snapshot`` may come at any moment between two of these calls, and again and again.  It
+         may emit: that belongs to the checkpoint.  When it returns, everything that later results
+         depend on is in the store, in the snapshot, or was emitted.  (test kit, which goes on in
+         another instance, in the same one restored, or in the same one as it is)
+      6. A snapshot counts from the one before it: committables and metrics of neither are in the
+         other.  (test kit)
+      7. Nothing is processed behind a snapshot that names no next attempt, until ``restore``.
+         (runtime)
+      8. An exception leaves the instance unusable: it is closed and built again.  (runtime)
+      9. A batch that was received is not changed.  (nobody)
     """
 
     #: True when the operator wants a KeyValueStore.
@@ -158,8 +188,8 @@ class Operator(ABC):
     def close(self) -> None:
         """Close user functions; called once per instance, also after a failure."""
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
-        """Start an epoch on the restored state.  Processing-time timers that are due fire here."""
+    def restore(self, restored: RestoreContext) -> None:
+        """Go on from a checkpoint, or from nothing."""
 
     @abstractmethod
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
@@ -173,11 +203,15 @@ class Operator(ABC):
         """All inputs became idle, or one is active again."""
         self.output.emit_idle(idle)
 
+    def process_processing_time(self, now: int) -> None:
+        """The clock has come to ``now``, in milliseconds: timers that are due fire."""
+
     def end_input(self) -> None:
         """All inputs of a bounded job are over (after the maximum watermark)."""
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Write everything through to the store and return the vote."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Write everything through to the store, and say the rest; see rules 5 to 7."""
+        del checkpoint
         return OperatorSnapshot()
 
 
@@ -185,7 +219,8 @@ class OperatorFactory(Protocol):
     """What the graph holds for an operator: picklable, makes one instance per subtask.
 
     One whose instances keep keyed state also has ``state_sections() -> list[StateSection]``, which
-    says what they keep without making one; see ``sections_of``.
+    says what they keep without making one; see ``sections_of``.  One whose instances make event
+    time has ``per_channel = True``; see ``is_per_channel``.
     """
 
     @property
@@ -194,6 +229,15 @@ class OperatorFactory(Protocol):
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
+
+
+def is_per_channel(factory: OperatorFactory | None) -> bool:
+    """Whether an operator keeps event time of its own for every channel (source split).
+
+    At a source such an operator is restored and snapshotted split by split: each has its own
+    watermark, and may be read by another subtask from epoch to epoch.
+    """
+    return bool(getattr(factory, "per_channel", False))
 
 
 def sections_of(factory: OperatorFactory | None) -> list[StateSection]:

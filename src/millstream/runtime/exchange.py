@@ -160,7 +160,7 @@ class ExchangeWriter:
     def flush(self) -> None:
         """Turn everything gathered into frames."""
         if self._combiner is not None:
-            self._combiner.end_epoch()
+            self._combiner.flush()
         self._send_pending()
 
     def _send_pending(self) -> None:

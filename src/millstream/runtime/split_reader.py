@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from millstream.checkpoint.model import SplitState
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.contracts.operator import EpochContext
+from millstream.contracts.operator import Checkpoint, RestoreContext
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
@@ -89,10 +89,11 @@ class SplitReader:
         reached = instance.origins[node.uid]
         here = [n for n in instance.nodes if n.id in reached]
         restore_split_time(instance, assignment, reached)
-        for stage_node in reversed(here):  # one that emits when it is restored finds a reader
-            if is_per_channel(stage_node):
-                context = self._split_context(stage_node, assignment)
-                instance.operators[stage_node.id].begin_epoch(context)
+        per_channel = [n for n in here if is_per_channel(n)]
+        for each in per_channel:
+            instance.operators[each.id].restore(self._restore_context(each, assignment))
+        for each in reversed(per_channel):  # as in a task: those behind it are restored by now
+            instance.operators[each.id].process_processing_time(self._plan.processing_time)
         records = 0
         head = instance.operators[node.id]
         for read in self._source_batches(node, assignment):
@@ -109,9 +110,9 @@ class SplitReader:
                     writer.emit_finished()
                 writer.flush()
 
-    def _split_context(self, node: StreamNode, assignment: SplitAssignment) -> EpochContext:
+    def _restore_context(self, node: StreamNode, assignment: SplitAssignment) -> RestoreContext:
         watermark, pickled = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
-        return EpochContext(
+        return RestoreContext(
             epoch=self._plan.epoch,
             attempt=self._attempt,
             processing_time=self._plan.processing_time,
@@ -121,7 +122,6 @@ class SplitReader:
             source_idle=assignment.idle if node.kind == "source" else None,
             job_id=self._plan.job_id,
             generation=self._plan.generation,
-            final=self._plan.final,
         )
 
     def _feed(self, node: StreamNode, read: SourceBatch) -> int:
@@ -183,10 +183,11 @@ class SplitReader:
         records: int,
     ) -> None:
         instance = self._instance
+        checkpoint = Checkpoint(self._plan.epoch)
         states: dict[str, tuple[int, bytes | None]] = {}
         for node in here:  # in the order of the chain: the last watermark of one is for the next
             if is_per_channel(node):
-                snapshot = instance.operators[node.id].end_epoch()
+                snapshot = instance.operators[node.id].snapshot(checkpoint)
                 if snapshot.next_due is not None and not assignment.finished:
                     self.due.append(snapshot.next_due)
                 state = snapshot.operator_state

@@ -9,8 +9,8 @@ tests call it directly.
 
 The path of an epoch in a task::
 
-    time restored -> begin_epoch (consumers first) -> splits or frames -> end_input (final epoch)
-      -> end_epoch in order of the chain -> snapshots uploaded -> exchange flushed -> ack
+    time restored -> restore -> processing time -> splits or frames -> end_input (final epoch)
+      -> snapshot in order of the chain -> stores uploaded -> exchange flushed -> ack
 
 Read next: ``runtime/split_reader.py``, ``runtime/frame_reader.py``, ``runtime/stage.py``.
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import OperatorAck, TaskAck
-from millstream.contracts.operator import EpochContext, OperatorSnapshot
+from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
 from millstream.crash_points import crash_point
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, HELLO
@@ -121,26 +121,29 @@ class Task:
     def _restore(self) -> None:
         """Put everything back to the end of the last epoch.
 
-        Three passes, as each relies on the one before it in every operator, not in its own only:
-        time, for operators that fire timers emit when they are restored; operators, consumers
-        first, for what is emitted must find them restored; then time again where channels became
-        idle, which calls operators in the order of the chain.
+        Each pass relies on the one before it in every operator, not in its own only: event time,
+        which outputs must know before anything is emitted; the operators; processing time, by which
+        timers fire and emit into operators that are restored by now, those of consumers first, for
+        their timers were due before what comes in now; then event time again where channels became
+        idle.
         """
         instance = self._instance
         restore_time(instance, self._plan)
-        for node in reversed(instance.nodes):
-            if not self._is_restored_by_split(node):
-                instance.operators[node.id].begin_epoch(self._epoch_context(node))
+        restored = [node for node in instance.nodes if not self._is_restored_by_split(node)]
+        for node in restored:
+            instance.operators[node.id].restore(self._restore_context(node))
+        for node in reversed(restored):
+            instance.operators[node.id].process_processing_time(self._plan.processing_time)
         if instance.level > 0:
             refresh_time(instance)
 
     def _is_restored_by_split(self, node: StreamNode) -> bool:
         return self._instance.level == 0 and is_per_channel(node)
 
-    def _epoch_context(self, node: StreamNode) -> EpochContext:
+    def _restore_context(self, node: StreamNode) -> RestoreContext:
         plan, subtask = self._plan, self._instance.subtask
         pickled = plan.operator_state(node.uid, subtask, node.parallelism)
-        return EpochContext(
+        return RestoreContext(
             epoch=plan.epoch,
             attempt=self._attempt,
             processing_time=plan.processing_time,
@@ -150,7 +153,6 @@ class Task:
             rescaled_states=[loads(s) for s in plan.rescaled_states(node.uid, node.parallelism)],
             job_id=plan.job_id,
             generation=plan.generation,
-            final=plan.final,
             scratch_directory=plan.local_root,
             storage=plan.storage,
         )
@@ -181,19 +183,19 @@ class Task:
                 yield from instance.outbox.drain()
 
     def _snapshot(self) -> tuple[list[OperatorAck], list[int]]:
-        """End the epoch; returns the acknowledgements, and when operators want to be woken.
+        """Take the epoch's one snapshot; returns acknowledgements, and when operators are due.
 
-        First all operators, in the order of the chain, for the end of an epoch may make a
-        watermark or records, which belong to this epoch in those behind.  Then the writers, whose
-        combiners hold such records back.  Stores last: an upload takes long, and nothing writes to
-        them any more.
+        First all operators, in the order of the chain, for a snapshot may emit a watermark or
+        records, which belong to this epoch in those behind.  Then the writers, whose combiners hold
+        such records back.  Stores last: an upload takes long, and nothing writes to them any more.
         """
+        checkpoint = Checkpoint(self._plan.epoch)
         instance = self._instance
         due = list(self._splits.due)
         snapshots: dict[int, OperatorSnapshot] = defaultdict(OperatorSnapshot)
         for node in instance.nodes:
             if not self._is_restored_by_split(node):
-                snapshots[node.id] = instance.operators[node.id].end_epoch()
+                snapshots[node.id] = instance.operators[node.id].snapshot(checkpoint)
         for writer in instance.writers:
             writer.flush()
         acks: list[OperatorAck] = []

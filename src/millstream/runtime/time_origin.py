@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.runtime.operators import TimestampsWatermarksFactory
+from millstream.contracts import operator
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamNode
@@ -21,7 +21,7 @@ __all__ = ["is_per_channel", "time_origins"]
 
 def is_per_channel(node: StreamNode) -> bool:
     """Whether a stage-0 node keeps one watermark per channel (source split)."""
-    return node.kind == "source" or isinstance(node.factory, TimestampsWatermarksFactory)
+    return node.kind == "source" or operator.is_per_channel(node.factory)
 
 
 def time_origins(graph: JobGraph) -> dict[str, dict[int, frozenset[str]]]:

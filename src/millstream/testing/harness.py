@@ -9,7 +9,8 @@ What it is: what tests of operators and of user functions use::
     assert harness.outputs == [...]
 
 An epoch may be cut anywhere: the instance is closed, and a new one, made by the same factory,
-starts on the state of the old one.
+starts on the state of the old one.  A harness that is ``long_lived`` does as an engine that takes
+checkpoints while records flow: the instance goes on behind its snapshot, with the store open.
 
 What it is not: parallel.  It runs one subtask; give ``subtask`` and ``parallelism`` for another.
 
@@ -18,11 +19,12 @@ Read next: ``contracts/operator.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from millstream.configuration.configuration import Configuration
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.contracts.operator import EpochContext, OperatorContext
+from millstream.contracts.operator import Checkpoint, OperatorContext, RestoreContext
+from millstream.errors import StateError
 from millstream.runtime.user_code import check_output
 from millstream.testing.memory_store import MemoryStore
 from millstream.types.types import Types
@@ -42,7 +44,13 @@ class _Recorder:
     def __init__(self, harness: OperatorHarness) -> None:
         self._harness = harness
 
+    def _refuse_while_restoring(self) -> None:
+        if self._harness.is_restoring:
+            message = "an operator emits while it is restored; those behind it may not be yet"
+            raise StateError(message)
+
     def emit(self, batch: Batch) -> None:
+        self._refuse_while_restoring()
         check_output(self._harness.context, batch)
         records = list(zip(batch.values, batch.timestamp_list, strict=True))
         self._harness.batches.append(batch)
@@ -50,20 +58,26 @@ class _Recorder:
         self._harness.events.extend(("record", *record) for record in records)
 
     def emit_side(self, tag: str, batch: Batch) -> None:
+        self._refuse_while_restoring()
         check_output(self._harness.context, batch, tag)
         records = list(zip(batch.values, batch.timestamp_list, strict=True))
         self._harness.side_records.setdefault(tag, []).extend(records)
 
     def emit_watermark(self, watermark: int) -> None:
+        self._refuse_while_restoring()
         self._harness.watermarks.append(watermark)
         self._harness.events.append(("watermark", watermark))
 
     def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - as in the contract
+        self._refuse_while_restoring()
         self._harness.events.append(("idle", idle))
 
 
 class OperatorHarness:
     """Feeds one operator and records what it emits."""
+
+    #: What ``long_lived`` is where it is not given.
+    long_lived_by_default: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -78,6 +92,7 @@ class OperatorHarness:
         max_parallelism: int = 128,
         configuration: Configuration | None = None,
         name: str = "operator",
+        long_lived: bool | None = None,
     ) -> None:
         """Open an operator and begin its first epoch.
 
@@ -92,8 +107,12 @@ class OperatorHarness:
             max_parallelism: Number of key groups.
             configuration: The job's configuration; empty by default.
             name: The operator's name in error messages.
+            long_lived: Whether the instance goes on behind a cut as it is, on the store that it
+                has, instead of being restored; ``crash`` restores it in any case.
         """
         self.factory = factory
+        self.long_lived = self.long_lived_by_default if long_lived is None else long_lived
+        self.is_restoring = False
         self.input_type = input_type or Types.PICKLED_BYTE_ARRAY()
         sides = dict(side_types or {})
         self.context = OperatorContext(
@@ -169,25 +188,33 @@ class OperatorHarness:
             self.operator.process_watermark(watermark)
 
     def processing_time(self, now: int) -> None:
-        """Advance processing time, which moves at the start of an epoch only: cuts the epoch."""
+        """Cut the epoch, and advance processing time."""
         self.current_processing_time = now
         self.end_epoch()
+        if self.long_lived:
+            self.operator.process_processing_time(now)
 
     def end_epoch(self, *, swap: bool = True, final: bool = False) -> OperatorSnapshot:
-        """End the epoch and begin the next on its state; in a fresh instance if ``swap``."""
-        snapshot = self.operator.end_epoch()
+        """Take a checkpoint and go on: in a fresh instance if ``swap``, else in this one, restored.
+
+        A harness that is long-lived goes on in this one, as it is.
+        """
+        goes_on = self.long_lived and not final
+        following = f"attempt-{self.epoch + 1}" if goes_on else None
+        snapshot = self.operator.snapshot(Checkpoint(self.epoch, following))
         self._operator_state = snapshot.operator_state
         self.committables.extend(snapshot.committables)
         for name, count in snapshot.metrics.items():
             self.metrics[name] = self.metrics.get(name, 0) + count
-        self._store = self._store.copy()
+        self._snapshot_store()
         self.epoch += 1
+        if goes_on:
+            self._commit()
+            return snapshot
         if swap:
             self.operator.close()
-            if not final:
-                self.operator = self._begin()
-        elif not final:
-            self.operator.begin_epoch(self._epoch_context())
+        if not final:
+            self.operator = self._begin(None if swap else self.operator)
         return snapshot
 
     def crash(self) -> None:
@@ -223,14 +250,23 @@ class OperatorHarness:
         """Close the operator."""
         self.close()
 
-    def _begin(self) -> Operator:
-        operator = self.factory.create()
-        operator.setup(self.context, _Recorder(self))
-        operator.open()
-        operator.begin_epoch(self._epoch_context())
+    def _begin(self, operator: Operator | None = None) -> Operator:
+        """Restore an instance, a fresh one if none is given, to the last cut."""
+        if operator is None:
+            operator = self.factory.create()
+            operator.setup(self.context, _Recorder(self))
+            operator.open()
+        self._commit()
+        self.is_restoring = True
+        try:
+            operator.restore(self._restore_context())
+        finally:
+            self.is_restoring = False
+        operator.process_processing_time(self.current_processing_time)
         return operator
 
-    def _epoch_context(self) -> EpochContext:
+    def _commit(self) -> None:
+        """Note what there is: ``crash`` comes back to it."""
         self._committed = (
             dict(self._store.entries),
             len(self.records),
@@ -240,7 +276,14 @@ class OperatorHarness:
             self.current_watermark,
         )
         self._committed_sides = {tag: len(side) for tag, side in self.side_records.items()}
-        return EpochContext(
+
+    def _snapshot_store(self) -> None:
+        """Take the store's snapshot; an operator that is restored gets another store."""
+        if not self.long_lived:
+            self._store = self._store.copy()
+
+    def _restore_context(self) -> RestoreContext:
+        return RestoreContext(
             epoch=self.epoch,
             attempt=f"attempt-{self.epoch}",
             processing_time=self.current_processing_time,

@@ -355,7 +355,7 @@ def test_sessions_are_restored_at_another_parallelism() -> None:
                 if step and held[0] < stop and first < held[1]:
                     copy_key_groups(store, held, part._store, (first, stop))
             part.current_watermark = step * 7
-            part.operator.begin_epoch(part._epoch_context())
+            part.operator.restore(part._restore_context())
             for times in ([step * 7] * 60, [step * 7 + 4] * 60):
                 keys = [k for k in range(60) if first_of(k, parallelism) == subtask]
                 records = [record_of(key, key + step) for key in keys]

@@ -54,11 +54,14 @@ class BackendHarness(OperatorHarness):
         self._real: KeyValueStore | None = None
         super().__init__(factory, input_type=RECORD)
 
-    def _epoch_context(self) -> Any:
-        # The harness copied its own store: a real one is opened from its last snapshot instead.
-        context = super()._epoch_context()
+    def _snapshot_store(self) -> None:
+        assert self._real is not None
+        self._handle = [self._real.snapshot()]
+
+    def _restore_context(self) -> Any:
+        # The harness has a store of its own: a real one is opened from its last snapshot instead.
+        context = super()._restore_context()
         if self._real is not None:
-            self._handle = [self._real.snapshot()]
             self._real.close()
         self._real = open_store(
             self._backend, self._storage, "uid", 0, (0, 128), self._handle,

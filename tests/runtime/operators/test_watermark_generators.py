@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millstream.common import Configuration, Types, WatermarkStrategy
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.contracts.operator import EpochContext
+from millstream.contracts.operator import RestoreContext
 from millstream.errors import UserFunctionError
 from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from millstream.runtime.operators import TimestampsWatermarksFactory
@@ -216,8 +216,8 @@ def test_preserve_passes_time_through() -> None:
 def rescaled(states: list[object]) -> OperatorHarness:
     """A new subtask that gets the states of all old ones."""
     test = harness(by_value(WatermarkStrategy.for_bounded_out_of_orderness(10)))
-    test.operator.begin_epoch(
-        EpochContext(
+    test.operator.restore(
+        RestoreContext(
             epoch=3,
             attempt="a",
             processing_time=50,

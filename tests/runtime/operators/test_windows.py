@@ -336,7 +336,9 @@ def test_chunks_of_other_key_groups_are_left_out() -> None:
     whole.end_epoch()
     found: list[Any] = []
     for subtask in range(3):
-        part = OperatorHarness(factory, input_type=RECORD, subtask=subtask, parallelism=3)
+        part = OperatorHarness(
+            factory, input_type=RECORD, subtask=subtask, parallelism=3, long_lived=False
+        )
         part._store.entries.update(whole.state_entries())
         part.end_epoch()
         part.finish()

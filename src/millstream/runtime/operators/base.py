@@ -21,6 +21,7 @@ from millstream.types.output_tag import OutputTag
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from millstream.contracts.operator import Checkpoint
     from millstream.state.keyed import KeyedState
     from millstream.types.typeinfo import TypeInformation
 
@@ -82,12 +83,13 @@ class FunctionOperator(Operator):
             self.records_out += count
             self.output.emit(batch)
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Vote with the counters."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Say the counters."""
+        del checkpoint
         return OperatorSnapshot(metrics=self.take_metrics())
 
     def take_metrics(self) -> dict[str, int]:
-        """Return the epoch's counters and start them at zero again."""
+        """Return the counters and start them at zero again."""
         metrics = {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out}
         self.records_in = self.records_out = 0
         metrics.update(self.runtime_context.metrics.take_all())

@@ -29,7 +29,7 @@ from millstream.runtime.operators.windows.partials import FLUSH, Partials, conca
 from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
-    from millstream.contracts.operator import EpochContext
+    from millstream.contracts.operator import Checkpoint, RestoreContext
     from millstream.functions.windows import FixedEventTimeWindows
 
 __all__ = ["CombinerFactory", "CombinerOperator"]
@@ -58,9 +58,9 @@ class CombinerOperator(Operator):
         #: Only tells one flush from the next.
         self._flushes = 0
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Start with nothing gathered."""
-        self._watermark = epoch.watermark
+        self._watermark = restored.watermark
         self._forget()
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
@@ -79,42 +79,44 @@ class CombinerOperator(Operator):
         first = int(self._panes.max_timestamps(self._panes.first_windows(pane))[0])
         self._next_firing = min(self._next_firing, first)
         if self._count >= MOST_GATHERED or self._next_firing <= self._watermark:
-            self._flush()
+            self.flush()
 
     def process_watermark(self, watermark: int) -> None:
         """Send what the watermark makes fire, then the watermark."""
         self._watermark = watermark
         if self._next_firing <= watermark:
-            self._flush()
+            self.flush()
         self.output.emit_watermark(watermark)
 
     def switch_channel(self, watermark: int) -> None:
         """Send everything, and go on with records of a channel that has reached ``watermark``."""
-        self._flush()
+        self.flush()
         self._watermark = watermark
 
     def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - as in the contract
         """Send everything, then the status."""
-        self._flush()
+        self.flush()
         self.output.emit_idle(idle)
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Send everything: the next epoch may run in another worker."""
-        self._flush()
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Send everything: it belongs to this checkpoint, and is kept nowhere."""
+        del checkpoint
+        self.flush()
         metrics = {"numRecordsIn": self._records_in, "numRecordsOut": self._records_out}
         self._records_in = self._records_out = 0
         return OperatorSnapshot(metrics=metrics)
 
     def end_input(self) -> None:
         """Send everything."""
-        self._flush()
+        self.flush()
 
     def _forget(self) -> None:
         self._gathered: dict[pa.DataType, list[pa.Table]] = {}
         self._count = 0
         self._next_firing = MAX_TIMESTAMP + 1
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send everything that is gathered."""
         gathered = self._gathered
         self._forget()
         for tables in gathered.values():

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import EpochContext, Operator
+    from millstream.contracts.operator import Operator, RestoreContext
     from millstream.state.key_codec import CacheKey
     from millstream.state.map_state import KeyedMapState
 
@@ -121,10 +121,10 @@ class IntervalJoinOperator(KeyedOperator):
             side.buffer = cast("KeyedMapState", state)
         super().open()
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""
-        super().begin_epoch(epoch)
-        self.watermark = epoch.watermark
+        super().restore(restored)
+        self.watermark = restored.watermark
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Keep the records of one side and join them to what is kept of the other."""

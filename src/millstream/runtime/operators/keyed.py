@@ -24,7 +24,12 @@ from millstream.types.field_access import column_of, field_of
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.operator import EpochContext, OperatorContext, OperatorSnapshot
+    from millstream.contracts.operator import (
+        Checkpoint,
+        OperatorContext,
+        OperatorSnapshot,
+        RestoreContext,
+    )
 
 __all__ = ["PLAIN_KEY_TYPES", "KeyExtractor", "KeyedOperator", "store_of"]
 
@@ -64,12 +69,12 @@ class KeyExtractor:
         return keys_of(batch.values, self._select, context)
 
 
-def store_of(epoch: EpochContext) -> KeyValueStore:
-    """Return the store of an epoch, which the runtime gives to every keyed operator."""
-    if epoch.store is None:
+def store_of(restored: RestoreContext) -> KeyValueStore:
+    """Return the store, which the runtime gives to every keyed operator."""
+    if restored.store is None:
         message = "a keyed operator was started without a store"
         raise RuntimeError(message)
-    return epoch.store
+    return restored.store
 
 
 class KeyedOperator(FunctionOperator):
@@ -90,13 +95,17 @@ class KeyedOperator(FunctionOperator):
         self.keyed_state = KeyedState(context.max_parallelism, groups)
         return self.keyed_state
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""
         try:
-            self.keyed_state.begin_epoch(store_of(epoch), epoch.processing_time)
+            self.keyed_state.begin_epoch(store_of(restored), restored.processing_time)
         except StateError as error:
             message = f"operator {self.context.name!r} ({self.context.location}): {error}"
             raise StateError(message) from error
+
+    def process_processing_time(self, now: int) -> None:
+        """Set the clock by which state expires."""
+        self.keyed_state.processing_time = now
 
     def is_end_of_keys(self, watermark: int) -> bool:
         """Whether ``watermark`` ends every key: the one watermark that there is in BATCH mode.
@@ -106,13 +115,13 @@ class KeyedOperator(FunctionOperator):
         """
         return self.context.batch_mode and watermark == MAX_TIMESTAMP
 
-    def end_epoch(self) -> OperatorSnapshot:
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write the state through, and tell when the next processing-time timer is due."""
         due = None
         if not self.context.batch_mode:  # there they wait for the end of the input
             due = self.keyed_state.timers.processing.next_time()
         self.keyed_state.flush()
-        snapshot = super().end_epoch()
+        snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()
         return snapshot

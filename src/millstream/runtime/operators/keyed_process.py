@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import EpochContext, Operator
+    from millstream.contracts.operator import Operator, RestoreContext
     from millstream.contracts.state_sections import StateSection
     from millstream.state.keyed import KeyedState
 
@@ -78,14 +78,19 @@ class KeyedProcessOperator(KeyedOperator):
         self._context = _Context(self.keyed_state, self._service)
         super().open()
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
-        """Take the restored state; fire the processing-time timers that are due."""
-        super().begin_epoch(epoch)
+    def restore(self, restored: RestoreContext) -> None:
+        """Take the restored state."""
+        super().restore(restored)
         self._service.quiesced = False
-        self._service.watermark = epoch.watermark
-        self._service.processing_time = epoch.processing_time
+        self._service.watermark = restored.watermark
+        self._service.processing_time = restored.processing_time
+
+    def process_processing_time(self, now: int) -> None:
+        """Fire the processing-time timers that are due; in BATCH mode they wait for the end."""
+        super().process_processing_time(now)
+        self._service.processing_time = now
         if not self.context.batch_mode:
-            self._fire_processing_time(epoch.processing_time)
+            self._fire_processing_time(now)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Process all records."""

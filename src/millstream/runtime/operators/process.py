@@ -23,7 +23,7 @@ from millstream.types.row import Row
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import EpochContext, Operator
+    from millstream.contracts.operator import Operator, RestoreContext
 
 __all__ = ["ProcessFactory", "ProcessOperator"]
 
@@ -57,10 +57,14 @@ class ProcessOperator(FunctionOperator):
         self._clock = Clock()
         self._collector = Collector(self, self.emit)
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Set the clock."""
-        self._clock.watermark = epoch.watermark
-        self._clock.processing_time = epoch.processing_time
+        self._clock.watermark = restored.watermark
+        self._clock.processing_time = restored.processing_time
+
+    def process_processing_time(self, now: int) -> None:
+        """Set the clock."""
+        self._clock.processing_time = now
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Process all records."""

@@ -1,7 +1,7 @@
 """The sink operator: drives the writer of a sink through one epoch after the other.
 
 What it is: a writer is made at the first record of an epoch, written to, and asked to pre-commit
-at the epoch's end; its committables go into the vote.
+when a snapshot is taken; its committables go into it.
 
 What it is not: the commit, which happens in the driver after the manifest is published
 (``checkpoint/coordinator.py``).
@@ -12,7 +12,7 @@ Read next: ``contracts/sink.py``.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.connectors.refusals import sink_error
@@ -24,7 +24,7 @@ from millstream.runtime.user_code import private_copy, user_line
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import EpochContext
+    from millstream.contracts.operator import Checkpoint, RestoreContext
     from millstream.contracts.sink import Sink, SinkWriter
 
 __all__ = ["SinkFactory", "SinkOperator"]
@@ -37,15 +37,15 @@ class SinkOperator(Operator):
         """Take a copy of the sink for this subtask."""
         self._sink = private_copy(sink)
         self._writer: SinkWriter | None = None
-        self._epoch: EpochContext | None = None
+        self._restored: RestoreContext | None = None
         #: What the writer was told, for messages.
         self._where: WriterContext | None = None
         self._records = 0
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Start an epoch; the writer is made when the first record comes."""
         self._drop_writer()
-        self._epoch = epoch
+        self._restored = restored
         self._records = 0
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
@@ -72,8 +72,8 @@ class SinkOperator(Operator):
                 raise self._wrapped(error, "writing a watermark") from error
         self.output.emit_watermark(watermark)
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Pre-commit and vote with the committables."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Pre-commit; what comes behind it is another writer's, with names of its own."""
         committables: list[object] = []
         crash_point("sink.prepare.before")
         if self._writer is not None:
@@ -89,6 +89,11 @@ class SinkOperator(Operator):
                 raise self._wrapped(error, "closing the writer") from error
         crash_point("sink.prepare.after")
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
+        self._records = 0
+        if self._restored is not None and checkpoint.next_attempt is not None:
+            self._restored = replace(
+                self._restored, epoch=checkpoint.epoch + 1, attempt=checkpoint.next_attempt
+            )
         return OperatorSnapshot(committables=committables, metrics=metrics)
 
     def close(self) -> None:
@@ -97,19 +102,19 @@ class SinkOperator(Operator):
         self._sink.close()
 
     def _make_writer(self) -> SinkWriter:
-        context, epoch = self.context, self._epoch
-        if epoch is None:
-            message = "a record came before begin_epoch"
+        context, restored = self.context, self._restored
+        if restored is None:
+            message = "a record came before restore"
             raise SinkError(message)
         self._where = WriterContext(
-            job_id=epoch.job_id,
+            job_id=restored.job_id,
             sink_uid=context.uid,
             subtask=context.subtask,
             parallelism=context.parallelism,
-            epoch=epoch.epoch,
-            attempt=epoch.attempt,
-            generation=epoch.generation,
-            storage=epoch.storage,
+            epoch=restored.epoch,
+            attempt=restored.attempt,
+            generation=restored.generation,
+            storage=restored.storage,
             label="" if context.has_own_uid else context.name,
         )
         writer: SinkWriter = self._sink.create_writer(self._where)
@@ -130,7 +135,7 @@ class SinkOperator(Operator):
             return TypeMismatchError(message)
         if isinstance(error, MillstreamError) and not isinstance(error, SinkError):
             return error
-        epoch = self._epoch.epoch if self._epoch is not None else "?"
+        epoch = self._restored.epoch if self._restored is not None else "?"
         context, where = self.context, self._where
         uid = f", uid {context.uid}" if context.has_own_uid else ""
         place = (

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.contracts.operator import (
-        EpochContext,
+        Checkpoint,
         OperatorContext,
         OperatorFactory,
         OperatorSnapshot,
         Output,
+        RestoreContext,
     )
     from millstream.contracts.state_sections import StateSection
 
@@ -73,9 +74,9 @@ class TaggedInputsOperator(Operator):
         """Close the operator."""
         self.inner.close()
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
-        """Start an epoch."""
-        self.inner.begin_epoch(epoch)
+    def restore(self, restored: RestoreContext) -> None:
+        """Go on from a checkpoint."""
+        self.inner.restore(restored)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Tag the records and process them."""
@@ -90,13 +91,17 @@ class TaggedInputsOperator(Operator):
         """All inputs became idle, or one is active again."""
         self.inner.process_idle(idle)
 
+    def process_processing_time(self, now: int) -> None:
+        """Move the clock."""
+        self.inner.process_processing_time(now)
+
     def end_input(self) -> None:
         """All inputs are over."""
         self.inner.end_input()
 
-    def end_epoch(self) -> OperatorSnapshot:
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write everything through."""
-        return self.inner.end_epoch()
+        return self.inner.snapshot(checkpoint)
 
 
 @dataclass

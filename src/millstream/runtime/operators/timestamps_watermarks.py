@@ -33,7 +33,12 @@ from millstream.runtime.user_code import NO_RECORD, user_error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.contracts.operator import EpochContext, OperatorContext, Output
+    from millstream.contracts.operator import (
+        Checkpoint,
+        OperatorContext,
+        Output,
+        RestoreContext,
+    )
     from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkStrategy
 
 __all__ = ["TimestampsWatermarksFactory", "TimestampsWatermarksOperator"]
@@ -62,12 +67,12 @@ class _GeneratorState(TypedDict):
 class _Watermarks:
     """Takes what a generator emits; keeps the highest."""
 
-    __slots__ = ("_now", "highest", "idle")
+    __slots__ = ("highest", "idle", "now")
 
     def __init__(self, highest: int, now: int) -> None:
         self.highest = highest
         self.idle = False
-        self._now = now
+        self.now = now
 
     def emit_watermark(self, watermark: int) -> None:
         # As in Flink, a watermark that says nothing new does not end idleness.
@@ -79,7 +84,7 @@ class _Watermarks:
         self.idle = True
 
     def current_processing_time(self) -> int:
-        return self._now
+        return self.now
 
 
 class TimestampsWatermarksOperator(Operator):
@@ -108,17 +113,17 @@ class TimestampsWatermarksOperator(Operator):
         self._every = strategy.emit_every
         self._interval = strategy.emit_interval
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Restore the generator."""
         try:
             self._generator: WatermarkGenerator = self._strategy.create_generator()
         except Exception as error:
             doing = "making the watermark generator"
             raise user_error(self.context, error, doing=doing) from error
-        self._now = epoch.processing_time
-        self._source_idle = epoch.source_idle
+        self._now = restored.processing_time
+        self._source_idle = restored.source_idle
         self._records = 0
-        state = self._restored(epoch)
+        state = self._kept(restored)
         self._generator.__dict__.update(state["attributes"])
         self._emitted = state["emitted"]
         self._idle = state["idle"]
@@ -127,15 +132,19 @@ class TimestampsWatermarksOperator(Operator):
         self._since_emit = state["since_emit"]
         self._unasked = state.get("unasked", False)
         self._watermarks = _Watermarks(self._emitted, self._now)
+
+    def process_processing_time(self, now: int) -> None:
+        """Move the clock; by it alone watermarks are made only where it is the event time."""
+        self._now = self._watermarks.now = now
         if self._ingests and not self.context.batch_mode:
-            # Records of this epoch have its time, so all earlier ones are complete.
-            self._watermarks.emit_watermark(self._now - 1)
+            # Records to come have this time, so all earlier ones are complete.
+            self._watermarks.emit_watermark(now - 1)
             self._advance()
 
-    def _restored(self, epoch: EpochContext) -> _GeneratorState:
-        if epoch.operator_state is not None:
-            return cast("_GeneratorState", epoch.operator_state)
-        old = [cast("_GeneratorState", state) for state in epoch.rescaled_states]
+    def _kept(self, restored: RestoreContext) -> _GeneratorState:
+        if restored.operator_state is not None:
+            return cast("_GeneratorState", restored.operator_state)
+        old = [cast("_GeneratorState", state) for state in restored.rescaled_states]
         if not old:
             return _GeneratorState(
                 attributes={},
@@ -212,8 +221,9 @@ class TimestampsWatermarksOperator(Operator):
             self._idle = idle
             self.output.emit_idle(idle)
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Note idleness or make what is due, and vote with the generator's attributes."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Note idleness or make what is due, and keep the generator's attributes."""
+        del checkpoint
         self._unasked = self._unasked or self._records > 0
         if self._is_silent():
             self._idle = True
@@ -235,6 +245,7 @@ class TimestampsWatermarksOperator(Operator):
             unasked=self._unasked,
         )
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
+        self._records = 0
         return OperatorSnapshot(operator_state=state, metrics=metrics, next_due=self._next_due())
 
     def _next_due(self) -> int | None:
@@ -342,6 +353,7 @@ class TimestampsWatermarksFactory:
 
     strategy: WatermarkStrategy
     keyed: ClassVar[bool] = False
+    per_channel: ClassVar[bool] = True
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

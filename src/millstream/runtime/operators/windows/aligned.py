@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import EpochContext, OperatorSnapshot
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.functions.window import TimeWindow
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.operators.windows.specs import WindowSpec
@@ -84,12 +84,18 @@ class WindowOperator(KeyedOperator):
         )
         super().open()
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""
-        super().begin_epoch(epoch)
-        windows = self._accumulators.begin_epoch(store_of(epoch), epoch.epoch, epoch.attempt)
-        self._clock.restore(epoch.watermark, windows)
-        self.processing_time = epoch.processing_time
+        super().restore(restored)
+        self._store = store_of(restored)
+        windows = self._accumulators.begin_epoch(self._store, restored.epoch, restored.attempt)
+        self._clock.restore(restored.watermark, windows)
+        self.processing_time = restored.processing_time
+
+    def process_processing_time(self, now: int) -> None:
+        """Move the clock."""
+        super().process_processing_time(now)
+        self.processing_time = now
 
     @property
     def watermark(self) -> int:
@@ -140,10 +146,13 @@ class WindowOperator(KeyedOperator):
                 self._clean_up(window)
         self.output.emit_watermark(watermark)
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Write the state through."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Write the state through; go on in entries that the next epoch writes."""
         self._accumulators.flush()
-        return super().end_epoch()
+        if checkpoint.next_attempt is not None:
+            next_epoch = checkpoint.epoch + 1
+            self._accumulators.begin_epoch(self._store, next_epoch, checkpoint.next_attempt)
+        return super().snapshot(checkpoint)
 
     def take_metrics(self) -> dict[str, int]:
         """Add the late records."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import EpochContext, OperatorSnapshot
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.operators.windows.pane_windows import ReadPane
     from millstream.runtime.operators.windows.specs import BuiltInSpec
@@ -90,10 +90,11 @@ class BuiltInWindowOperator(BuiltInOperator):
             key_group_range(context.subtask, context.max_parallelism, context.parallelism),
         )
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""
-        panes = self._chunks.begin_epoch(store_of(epoch), epoch.epoch, epoch.attempt)
-        self._clock.restore(epoch.watermark, panes)
+        self._store = store_of(restored)
+        panes = self._chunks.begin_epoch(self._store, restored.epoch, restored.attempt)
+        self._clock.restore(restored.watermark, panes)
         self._combined: dict[bytes, PaneWindows] = {}
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
@@ -132,11 +133,14 @@ class BuiltInWindowOperator(BuiltInOperator):
             self._chunks.drop(pane)
         self.output.emit_watermark(watermark)
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Write one chunk per pane."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Write one chunk per pane; go on in chunks of the next epoch."""
         self._chunks.flush()
+        if checkpoint.next_attempt is not None:
+            next_epoch = checkpoint.epoch + 1
+            self._chunks.begin_epoch(self._store, next_epoch, checkpoint.next_attempt)
         self._combined = {}
-        return super().end_epoch()
+        return super().snapshot(checkpoint)
 
     # Adding.
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import EpochContext, OperatorSnapshot
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.functions.window_assigners import EventTimeSessionWindows
     from millstream.runtime.operators.windows.specs import BuiltInSpec
 
@@ -82,10 +82,11 @@ class BuiltInSessionOperator(BuiltInOperator):
         groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
         self._state = SessionState(context.max_parallelism, groups)
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
+    def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""
-        self._watermark = epoch.watermark
-        self._state.begin_epoch(store_of(epoch), epoch.epoch, epoch.attempt)
+        self._watermark = restored.watermark
+        self._store = store_of(restored)
+        self._state.begin_epoch(self._store, restored.epoch, restored.attempt)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Add records to their sessions."""
@@ -124,10 +125,13 @@ class BuiltInSessionOperator(BuiltInOperator):
                 self._fire(form, keys, before)
         self.output.emit_watermark(watermark)
 
-    def end_epoch(self) -> OperatorSnapshot:
-        """Write the fragments."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Write the fragments; go on in a run of the next epoch."""
         self._state.flush()
-        return super().end_epoch()
+        if checkpoint.next_attempt is not None:
+            next_epoch = checkpoint.epoch + 1
+            self._state.begin_epoch(self._store, next_epoch, checkpoint.next_attempt)
+        return super().snapshot(checkpoint)
 
     @property
     def _horizon(self) -> int:

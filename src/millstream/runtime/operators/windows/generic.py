@@ -47,7 +47,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from millstream.contracts.operator import EpochContext, OperatorSnapshot
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.runtime.operators.namespaced_state import Slot
     from millstream.runtime.operators.windows.contents import Contents
     from millstream.runtime.operators.windows.merging import StateWindows
@@ -160,17 +160,23 @@ class GeneralWindowOperator(KeyedOperator):
 
     # -- the life of an epoch --------------------------------------------------------------
 
-    def begin_epoch(self, epoch: EpochContext) -> None:
-        """Take the restored state; fire the processing-time timers that are due."""
-        super().begin_epoch(epoch)
+    def restore(self, restored: RestoreContext) -> None:
+        """Take the restored state."""
+        super().restore(restored)
         context = self._context
         context.registered.clear()
-        context.watermark = epoch.watermark
-        self.processing_time = context.processing_time = epoch.processing_time
-        self._assignment.begin_epoch(epoch.processing_time)
+        context.watermark = restored.watermark
+        self.processing_time = context.processing_time = restored.processing_time
+        self._assignment.begin_epoch(restored.processing_time)
         context.is_ending = False
+
+    def process_processing_time(self, now: int) -> None:
+        """Fire the processing-time timers that are due; in BATCH mode they wait for the end."""
+        super().process_processing_time(now)
+        self.processing_time = self._context.processing_time = now
+        self._assignment.begin_epoch(now)
         if not self.context.batch_mode:
-            self._fire_processing_time(epoch.processing_time)
+            self._fire_processing_time(now)
 
     def process_watermark(self, watermark: int) -> None:
         """Fire the timers that are due, in order of time, then pass the watermark on.
@@ -186,10 +192,10 @@ class GeneralWindowOperator(KeyedOperator):
             self._fire_processing_time(MAX_TIMESTAMP)
         self.output.emit_watermark(watermark)
 
-    def end_epoch(self) -> OperatorSnapshot:
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write the state through."""
         self._context.registered.clear()
-        return super().end_epoch()
+        return super().snapshot(checkpoint)
 
     def take_metrics(self) -> dict[str, int]:
         """Add the late records."""
