@@ -1,0 +1,241 @@
+"""PyFlink's names against ours: ``python -m tests.pyflink.comparison`` writes ``docs/pyflink.md``.
+
+What it is: reads ``names/`` (PyFlink's, one file per module, made by ``list_names.py``), looks each
+name up in the module of ours with the same path, and reads ``missing/``, the reasons for what is
+not found.  ``compare`` says what contradicts what; ``page`` makes the page of both.
+
+A line of ``missing/MODULE.txt`` is ``Name: reason``, ``Class.member: reason`` or ``*: reason`` for
+the whole module; the reason begins with ``not yet: `` or ``artefact: `` (of the JVM).  The line of
+a class is enough for its members.
+What it is not: a test of what the names do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "pyflink.md"
+VERSION: Final = "2.3.0"
+KINDS: Final = ("not yet: ", "artefact: ")
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NOTHING: Final = object()
+
+
+@dataclass(frozen=True)
+class Name:
+    """A public name of PyFlink."""
+
+    module: str
+    #: ``Class.method``.
+    path: str
+    #: As ``list_names.py`` writes them; None for what is not called.
+    parameters: tuple[str, ...] | None
+
+    def __str__(self) -> str:
+        """As it stands in the list, behind its module."""
+        called = "" if self.parameters is None else f"({', '.join(self.parameters)})"
+        return f"{self.module}: {self.path}{called}"
+
+
+@cache
+def names() -> list[Name]:
+    """All of PyFlink's."""
+    found = []
+    for file in sorted((HERE / "names").glob("*.txt")):
+        for line in file.read_text().splitlines():
+            path, called, parameters = line.rstrip(")").partition("(")
+            listed = tuple(parameters.split(", ")) if parameters else ()
+            found.append(Name(file.stem, path, listed if called else None))
+    return found
+
+
+@cache
+def reasons() -> dict[tuple[str, str], str]:
+    """Module and name -> reason."""
+    found = {}
+    for file in sorted((HERE / "missing").glob("*.txt")):
+        for line in file.read_text().splitlines():
+            path, _, reason = line.partition(": ")
+            assert (file.stem, path) not in found, f"{file.name} explains {path} twice"
+            found[file.stem, path] = reason
+    return found
+
+
+def reason_of(name: Name) -> tuple[str, str] | None:
+    """The key of the line that explains it: its own, its class's or its module's."""
+    parts = name.path.split(".")
+    paths = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next(
+        (key for path in (*paths, "*") if (key := (name.module, path)) in reasons()),
+        None,
+    )
+
+
+@cache
+def difference(name: Name) -> str | None:
+    """What is wrong with our name; None if it is as PyFlink's."""
+    try:
+        found: object = importlib.import_module(f"millstream.{name.module}")
+    except ModuleNotFoundError:
+        return "there is no such module"
+    owner = None
+    for part in name.path.split("."):
+        owner, found = found, _member(found, part)
+    special = name.path.rpartition(".")[2]
+    inherited = special.startswith("__") and found is getattr(object, special, None)
+    if found is _NOTHING or inherited:
+        return "it is not there"
+    if name.parameters is None:
+        return None
+    return _other_parameters(name.parameters, found, bound=isinstance(owner, type))
+
+
+def _member(owner: object, name: str) -> object:
+    """As it stands in the class; a module may give names when it is asked for them."""
+    if not isinstance(owner, ModuleType):
+        return inspect.getattr_static(owner, name, _NOTHING)
+    try:
+        return getattr(owner, name)
+    except (AttributeError, ImportError):
+        return _NOTHING
+
+
+def _other_parameters(theirs: tuple[str, ...], found: object, *, bound: bool) -> str | None:
+    if isinstance(found, staticmethod | classmethod):
+        bound = isinstance(found, classmethod)
+        found = found.__func__
+    if not callable(found):
+        return "it cannot be called"
+    ours = list(inspect.signature(found).parameters.values())[bound:]
+    return None if _fits(theirs, ours) else f"its parameters are ({', '.join(map(_shown, ours))})"
+
+
+def _fits(theirs: tuple[str, ...], ours: list[inspect.Parameter]) -> bool:
+    """Whether each call that PyFlink takes is taken by ours; ours may take more."""
+    positional = [each for each in ours if each.kind in _POSITIONAL]
+    kinds = {each.kind for each in ours}
+    named = {each.name: each for each in ours}
+    wanted = [each for each in theirs if not each.startswith("*")]
+    before_star = theirs[: next((i for i, t in enumerate(theirs) if t.startswith("*")), None)]
+    same_places = len(before_star) <= len(positional) and all(
+        mine.name == other.rstrip("=") and mine.kind is not inspect.Parameter.POSITIONAL_ONLY
+        for mine, other in zip(positional, before_star, strict=False)
+    )
+    same_names = all(
+        other.rstrip("=") in named
+        and (named[other.rstrip("=")].default is not inspect.Parameter.empty) >= other.endswith("=")
+        for other in wanted
+    )
+    further = {each.rstrip("=") for each in wanted}
+    optional = all(
+        each.default is not inspect.Parameter.empty
+        for each in ours
+        if each.name not in further
+        and each.kind not in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    )
+    variable = all(
+        kind in kinds
+        for prefix, kind in (
+            ("**", inspect.Parameter.VAR_KEYWORD),
+            ("*", inspect.Parameter.VAR_POSITIONAL),
+        )
+        if any(t.count("*") == len(prefix) and t != prefix for t in theirs)
+    )
+    return same_places and same_names and optional and variable
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    optional = parameter.default is not inspect.Parameter.empty
+    return str(parameter.replace(annotation=inspect.Parameter.empty)).partition("=")[0] + (
+        "=" if optional else ""
+    )
+
+
+def compare() -> Iterator[str]:
+    """What contradicts what, in words."""
+    used = set()
+    for name in names():
+        wrong = difference(name)
+        key = reason_of(name)
+        if wrong and key is None:
+            yield f"{name}: {wrong}, and tests/pyflink/missing/{name.module}.txt gives no reason"
+        elif wrong and key:
+            used.add(key)
+    for module, path in reasons():
+        if (module, path) not in used:
+            yield f"tests/pyflink/missing/{module}.txt explains {path}, which is there"
+        if not reasons()[module, path].startswith(KINDS):
+            yield f"tests/pyflink/missing/{module}.txt: the reason of {path} begins otherwise"
+
+
+def missing_in(module: str) -> dict[str, list[Name]]:
+    """What is missing, by kind of reason, each name under the line that explains it."""
+    found: dict[str, list[Name]] = {kind: [] for kind in KINDS}
+    for name in names():
+        key = reason_of(name)
+        if name.module == module and key and difference(name):
+            kind = next(kind for kind in KINDS if reasons()[key].startswith(kind))
+            found[kind].append(name)
+    return found
+
+
+_HEAD: Final = """# PyFlink's names, and which of them are here
+
+The public modules, classes, methods and parameters of PyFlink {version} below `pyflink.common`,
+`pyflink.datastream` and `pyflink.metrics`, as its source lists them, against those of Millstream:
+`pyflink` in an import becomes `millstream`, the rest of the path is the same. Parameters count: a
+method is here if it takes what PyFlink's takes, by the same names and in the same places. Not
+counted are the Table API, PyFlink's inside (`fn_execution`, `java_gateway`, `util`) and parameters
+that hand over objects of the JVM.
+
+What is missing has a reason. *Not yet*: it waits for what is named. *Artefact*: it is there in
+PyFlink because Flink runs in a JVM, and has nothing to do here.
+
+This page is made by `python -m tests.pyflink.comparison`; a test fails if it is out of date.
+
+"""
+
+
+def page() -> str:
+    """The text of ``docs/pyflink.md``."""
+    modules = list(dict.fromkeys(name.module for name in names()))
+    counts = Counter(name.module for name in names())
+    missing = {module: missing_in(module) for module in modules}
+    lines = ["| module | names | here | not yet | artefacts |", "|---|---:|---:|---:|---:|"]
+    totals = [0, 0, 0, 0]
+    for module in modules:
+        not_yet, artefacts = (len(missing[module][kind]) for kind in KINDS)
+        row = [counts[module], counts[module] - not_yet - artefacts, not_yet, artefacts]
+        totals = [total + each for total, each in zip(totals, row, strict=True)]
+        lines.append(f"| `{module}` | " + " | ".join(map(str, row)) + " |")
+    lines.append("| all | " + " | ".join(map(str, totals)) + " |")
+    for kind, title in zip(KINDS, ("Not yet", "Artefacts of the JVM"), strict=True):
+        lines += ["", f"## {title}"]
+        for module in modules:
+            if missing[module][kind]:
+                lines += ["", f"`{module}`:", "", *_explained(missing[module][kind], kind)]
+    return _HEAD.format(version=VERSION) + "\n".join(lines) + "\n"
+
+
+def _explained(missing: list[Name], kind: str) -> Iterator[str]:
+    """A line per reason that stands in the file, with how many names it explains."""
+    keys = [key for name in missing if (key := reason_of(name))]
+    for (module, path), number in Counter(keys).items():
+        what = "the module" if path == "*" else f"`{path}`"
+        several = f" ({number} names)" if number > 1 else ""
+        yield f"- {what}{several}: {reasons()[module, path].removeprefix(kind)}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,53 @@
+"""Each public name of PyFlink is here with its parameters, or is explained; the page says so."""
+
+from __future__ import annotations
+
+import pytest
+from tests.pyflink import comparison
+from tests.pyflink.comparison import Name, difference
+
+
+def test_every_name_is_here_or_explained() -> None:
+    assert list(comparison.compare()) == []
+
+
+def test_the_page_is_up_to_date() -> None:
+    made = comparison.page()
+    assert comparison.PAGE.read_text() == made, "run python -m tests.pyflink.comparison"
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "parameters", "wrong"),
+    [
+        ("common.types", "Row.as_dict", ("recursive=",), None),
+        ("common.types", "Row.as_dict", ("deep=",), "its parameters are (recursive=)"),
+        ("common.types", "Row.as_dict", ("recursive=", "more"), "its parameters are (recursive=)"),
+        ("common.types", "Row.no_such_method", (), "it is not there"),
+        ("common.types", "Row.__lt__", None, "it is not there"),
+        ("common.types", "RowKind.INSERT", None, None),
+        ("common.types", "RowKind.INSERT", (), "it cannot be called"),
+        ("common.time", "Duration.of_days", ("days",), None),
+        ("common.time", "Duration.of_days", ("days=",), "its parameters are (days)"),
+        ("common.configuration", "Configuration.set_string", ("key",), "its parameters are "),
+        ("common.no_such_module", "Row", None, "there is no such module"),
+        ("datastream.connectors", "FlinkKafkaConsumer", None, "it is not there"),
+    ],
+)
+def test_differences_are_seen(
+    module: str, path: str, parameters: tuple[str, ...] | None, wrong: str | None
+) -> None:
+    found = difference(Name(module, path, parameters))
+    assert found == wrong or (found and wrong and found.startswith(wrong))
+
+
+def test_a_wrong_reason_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = dict(comparison.reasons())
+    explained = next(key for key in known if key[1] != "*")
+    wrong = {**known, ("common.types", "Row"): "because", ("common.types", "Rows"): "not yet: x"}
+    del wrong[explained]
+    monkeypatch.setattr(comparison, "reasons", lambda: wrong)
+    found = "\n".join(comparison.compare())
+    assert "common.types.txt explains Row, which is there" in found
+    assert "common.types.txt: the reason of Row begins otherwise" in found
+    assert "common.types.txt explains Rows, which is there" in found
+    assert f"{explained[0]}: {explained[1]}" in found
