@@ -207,8 +207,8 @@ def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
     deadline = time.monotonic() + dataset.events / _RATE + _PATIENCE_SECONDS
     try:
         while reader.poll() is None:
-            if client.get_job_status() is JobStatus.FAILED:
-                client.get_job_execution_result()  # raises
+            if client.get_job_status().result() is JobStatus.FAILED:
+                client.get_job_execution_result().result()  # raises
             if writer.poll() or time.monotonic() > deadline:
                 message = "the writer failed, or results do not come; see above"
                 raise RuntimeError(message)
@@ -219,7 +219,7 @@ def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
     finally:
         for process in (writer, reader):
             process.kill()
-        client.cancel()
+        client.cancel().result()
     outcome = Outcome(rows=dataset.events, batches=batches_of(manifests_of(scratch / "events")))
     outcome.figures = _latencies(np.load(seen))
     outcome.figures["epochs"] = len(outcome.batches)

@@ -269,7 +269,7 @@ def _run_until_idle(environment: StreamExecutionEnvironment, scratch: Path) -> N
     deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
     while time.monotonic() < deadline and len(_empty_epochs(manifests_of(scratch))) < _IDLE_EPOCHS:
         time.sleep(1)
-    client.cancel()
+    client.cancel().result()
 
 
 def _arguments() -> argparse.Namespace:

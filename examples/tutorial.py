@@ -110,10 +110,10 @@ if __name__ == "__main__":
         job = start(brokers, database, checkpoints)
         print("After the first clicks:")
         show(database, rows=2)
-        job.cancel()
+        job.cancel().result()
 
         send(brokers, "cid /hats 10:40", "ann / 10:45", "bob / 12:00")
         job = start(brokers, database, checkpoints)
         print("After a stop and more clicks:")
         show(database, rows=4)
-        job.cancel()
+        job.cancel().result()

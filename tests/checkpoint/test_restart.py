@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
+from typing import Any
 
 import pytest
 
 from millstream.configuration.configuration import Configuration
+from millstream.configuration.restart_strategies import (
+    RestartStrategies,
+    RestartStrategyConfiguration,
+)
 from millstream.errors import (
     CheckpointExpiredError,
     ConfigurationError,
@@ -20,12 +26,14 @@ from millstream.errors import (
 )
 from millstream.execution.restart import (
     ExponentialDelay,
+    FailureRate,
     FixedDelay,
     GiveUpOnRepeats,
     NoRestart,
     RestartStrategy,
     restart_strategy,
 )
+from millstream.types.time import Duration
 
 ERROR = SourceError("disk")
 
@@ -55,6 +63,24 @@ def test_none() -> None:
 
 def test_fixed_delay() -> None:
     assert delays(FixedDelay(2, 0.5), 4) == [0.5, 0.5, None, None]
+
+
+def test_failure_rate_counts_what_lies_in_the_interval() -> None:
+    rate = FailureRate(2, interval=60, delay=0.5)
+    # The third failure finds the first 50 s back; 61 s would be out of the interval.
+    assert [rate.next_delay(now, ERROR) for now in (0, 40, 50)] == [0.5, 0.5, None]
+    rate = FailureRate(2, interval=60, delay=0.5)
+    times = (0, 40, 61, 101, 122, 160)
+    assert [rate.next_delay(now, ERROR) for now in times] == [*[0.5] * 5, None]
+
+
+def test_failure_rate_at_its_bounds() -> None:
+    never = FailureRate(0, interval=10, delay=1)
+    assert never.next_delay(0, ERROR) is None
+    exactly = FailureRate(1, interval=10, delay=1)
+    assert [exactly.next_delay(now, ERROR) for now in (0, 10)] == [1, None]
+    beyond = FailureRate(1, interval=10, delay=1)
+    assert [beyond.next_delay(now, ERROR) for now in (0, 10.001)] == [1, 1]
 
 
 def test_exponential_delay_grows_to_its_maximum() -> None:
@@ -147,6 +173,77 @@ def test_defaults_are_those_of_flink() -> None:
 @pytest.mark.parametrize("kind", ["none", "off", "disable", "NONE"])
 def test_names_of_none(kind: str) -> None:
     assert isinstance(strategy(type=kind), NoRestart)
+
+
+def test_options_of_the_failure_rate() -> None:
+    rate = strategy(type="failure-rate")
+    assert isinstance(rate, FailureRate)
+    assert (rate.max_failures, rate.interval, rate.delay) == (1, 60, 1)
+    rate = strategy(
+        type="failurerate",
+        failure_rate__max_failures_per_interval="3",
+        failure_rate__failure_rate_interval="5 min",
+        failure_rate__delay="10 s",
+    )
+    assert isinstance(rate, FailureRate)
+    assert (rate.max_failures, rate.interval, rate.delay) == (3, 300, 10)
+
+
+@pytest.mark.parametrize(
+    ("made", "description", "expected"),
+    [
+        (
+            RestartStrategies.fixed_delay_restart(3, dt.timedelta(seconds=2)),
+            "Restart with fixed delay (2000 ms). #3 restart attempts.",
+            FixedDelay(3, 2),
+        ),
+        (
+            RestartStrategies.failure_rate_restart(4, Duration.of_minutes(1), 500),
+            (
+                "Failure rate restart with maximum of 4 failures within interval 60000 ms and "
+                "fixed delay 500 ms."
+            ),
+            FailureRate(4, 60, 0.5),
+        ),
+    ],
+)
+def test_objects_give_the_strategies_that_they_name(
+    made: RestartStrategyConfiguration, description: str, expected: RestartStrategy
+) -> None:
+    guarded = restart_strategy(Configuration(made.entries))
+    assert isinstance(guarded, GiveUpOnRepeats)
+    assert guarded.strategy == expected
+    assert made.get_description() == description
+    again = type(made)(**_arguments(made))
+    assert (made == again, hash(made)) == (True, hash(again))
+
+
+def _arguments(made: RestartStrategyConfiguration) -> dict[str, Any]:
+    if isinstance(made, RestartStrategies.FixedDelayRestartStrategyConfiguration):
+        return {
+            "restart_attempts": made.get_restart_attempts(),
+            "delay_between_attempts_interval": made.get_delay_between_attempts_interval(),
+        }
+    if isinstance(made, RestartStrategies.FailureRateRestartStrategyConfiguration):
+        return {
+            "max_failure_rate": made.get_max_failure_rate(),
+            "failure_interval": made.get_failure_interval(),
+            "delay_between_attempts_interval": made.get_delay_between_attempts_interval(),
+        }
+    raise AssertionError(made)
+
+
+def test_no_restart_and_what_the_configuration_says() -> None:
+    none = RestartStrategies.no_restart()
+    assert none.get_description() == "Restart deactivated."
+    guarded = restart_strategy(Configuration(none.entries))
+    assert isinstance(guarded, GiveUpOnRepeats)
+    assert isinstance(guarded.strategy, NoRestart)
+    fallback = RestartStrategies.fall_back_restart()
+    assert fallback.get_description() == "Cluster level default restart strategy"
+    assert fallback.entries == {}
+    with pytest.raises(TypeError, match="is not a length of time"):
+        RestartStrategies.fixed_delay_restart(1, "10 s")  # type: ignore[arg-type]
 
 
 def test_options() -> None:

@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.common import Configuration, Duration
-from millstream.configuration import options
+from millstream.common.config_options import ConfigOptions
+from millstream.configuration import accepted, options
 from millstream.configuration.configuration import CONFIGURATION_VARIABLE
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture
+def said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """What is logged, as if nothing had been said in this process before."""
+    monkeypatch.setattr(accepted, "_said", set())
+    return caplog
 
 
 def test_defaults() -> None:
@@ -126,18 +136,33 @@ def test_values_that_make_no_sense(key: str, value: object, reason: str) -> None
         ("millstream.progess", "'millstream.progress'"),
     ],
 )
-def test_unknown_keys_list_near_matches(key: str, near: str) -> None:
-    with pytest.raises(ConfigurationError, match="did you mean") as raised:
-        Configuration().set_string(key, "1")
-    assert near in str(raised.value)
+def test_keys_that_look_misspelt_are_warned_about_once(
+    key: str, near: str, said: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        configuration = Configuration().set_string(key, "1")
+    assert configuration.get_string(key, "") == "1"
+    assert len(said.messages) == 1
+    assert f"unknown option '{key}'; did you mean " in said.text
+    assert near in said.text
 
 
-def test_unknown_keys_without_near_matches() -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown option 'qux'.*user\."):
-        Configuration().set_integer("qux", 1)
+@pytest.mark.parametrize("key", ["qux", "my.application.mode", "user.parallelism.default", "input"])
+def test_keys_of_the_program_are_kept(key: str, said: pytest.LogCaptureFixture) -> None:
+    assert Configuration().set_integer(key, 1).get_integer(key, 0) == 1
+    assert said.messages == []
 
 
-def test_flinks_own_machinery_is_accepted() -> None:
+def test_options_of_ours_that_there_are_not(said: pytest.LogCaptureFixture) -> None:
+    Configuration({"millstream.colour": "green"})
+    assert said.messages == [
+        "unknown option 'millstream.colour'; millstream.configuration.options lists all of ours"
+    ]
+
+
+def test_flinks_own_machinery_is_accepted_and_said_to_have_no_effect(
+    said: pytest.LogCaptureFixture,
+) -> None:
     configuration = Configuration()
     for key in (
         "taskmanager.numberOfTaskSlots",
@@ -146,6 +171,74 @@ def test_flinks_own_machinery_is_accepted() -> None:
     ):
         configuration.set_string(key, "1")
     assert len(configuration.key_set()) == 3
+    Configuration(configuration)
+    Configuration({"pipeline.jars": "other.jar"})
+    assert [message.partition(" has no effect")[0] for message in said.messages] == [
+        "taskmanager.numberOfTaskSlots",
+        "pipeline.jars",
+        "python.fn-execution.bundle.size",
+    ]
+
+
+def test_from_dict_and_lists() -> None:
+    configuration = Configuration.from_dict({"parallelism.default": "3", "inputs": ["a", "b;c"]})
+    assert configuration.get(options.PARALLELISM) == 3
+    assert configuration.to_dict() == {"parallelism.default": "3", "inputs": "a;'b;c'"}
+    with pytest.raises(ConfigurationError, match="whole number"):
+        Configuration.from_dict({"parallelism.default": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("", []),
+        ("a.jar", ["a.jar"]),
+        ("a.jar;b.jar", ["a.jar", "b.jar"]),
+        ("[a.jar, b.jar]", ["a.jar", "b.jar"]),
+        ("a;'b;c';'it''s'", ["a", "b;c", "it's"]),
+    ],
+)
+def test_lists(text: str, elements: list[str]) -> None:
+    assert Configuration.parse_list_value(text) == elements
+    assert Configuration.parse_list_value(options.parse_string(elements)) == elements
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [{}, {"a": "1"}, {"url": "http://x:80", "list": "a,b", "who's": 'say "it"'}, {"": ""}],
+)
+def test_maps_are_read_as_they_are_written(entries: dict[str, str]) -> None:
+    configuration = Configuration().set(options.GLOBAL_JOB_PARAMETERS, entries)
+    assert configuration.get(options.GLOBAL_JOB_PARAMETERS) == entries
+    text = configuration.get_string("pipeline.global-job-parameters", "")
+    assert options.parse_map(text) == entries
+
+
+@pytest.mark.parametrize("text", ["a", "a:1,b", "'a:1"])
+def test_maps_with_mistakes(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="global-job-parameters"):
+        Configuration({"pipeline.global-job-parameters": text})
+
+
+def test_options_of_the_program() -> None:
+    text = ConfigOptions.key("tmp.dir").string_type().default_value("/tmp")
+    number = ConfigOptions.key("app.parallelism").int_type().default_value(100)
+    large = ConfigOptions.key("app.bytes").long_type().no_default_value()
+    share = ConfigOptions.key("app.share").double_type().default_value(0.5)
+    ratio = ConfigOptions.key("app.ratio").float_type().no_default_value()
+    flag = ConfigOptions.key("app.flag").boolean_type().default_value(False)
+    empty = Configuration()
+    assert (empty.get(text), empty.get(number)) == ("/tmp", 100)
+    assert (empty.get(share), empty.get(flag)) == (0.5, False)
+    assert (empty.get(large), empty.get(ratio)) == (None, None)
+    given = {"app.parallelism": "7", "app.bytes": str(2**40), "app.flag": "TRUE", "app.ratio": "2"}
+    configuration = Configuration.from_dict(given)
+    assert (configuration.get(number), configuration.get(large)) == (7, 2**40)
+    assert (configuration.get(flag), configuration.get(ratio)) == (True, 2.0)
+    with pytest.raises(
+        ConfigurationError, match=r"app\.parallelism is '1099511627776'; it must lie"
+    ):
+        Configuration({"app.parallelism": str(2**40)}).get(number)
 
 
 def test_aliases_mean_the_same_and_the_last_one_set_wins() -> None:
@@ -210,7 +303,6 @@ def test_files(tmp_path: Path, name: str, text: str) -> None:
         ("c.yaml", "a: [", "no valid YAML"),
         ("c.yaml", "- 1", "must hold keys and values"),
         ("c.yaml", "parallelism:\n  default:", "parallelism.default has no value"),
-        ("c.yaml", "paralelism.default: 2", "did you mean 'parallelism.default'"),
         ("c.properties", "user.a = 1\nnonsense", ":2: expected 'key = value'"),
         ("c.txt", "", "must end in"),
     ],
@@ -221,6 +313,15 @@ def test_files_with_mistakes(tmp_path: Path, name: str, text: str, reason: str) 
     with pytest.raises(ConfigurationError, match=reason) as raised:
         Configuration.from_file(file)
     assert str(file) in str(raised.value)
+
+
+def test_a_misspelt_key_in_a_file(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("paralelism.default: 2")
+    Configuration.from_file(file)
+    assert said.messages == [
+        f"{file}: unknown option 'paralelism.default'; did you mean 'parallelism.default'?"
+    ]
 
 
 def test_a_missing_and_an_empty_file(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_checkpoint_directory_that_cannot_be_used(
     try:
         eventually(lambda: rows() == 30, "the results of the first file")
     finally:
-        client.cancel()
+        client.cancel().result()
     before, output = contents(checkpoints), contents(out)
 
     env = durable()

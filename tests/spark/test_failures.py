@@ -164,7 +164,7 @@ def test_second_driver_fences_the_first(
 
             eventually(taken_over, "the second driver to open the log")
             (tmp_path / "go").touch()
-            client.get_job_execution_result()
+            client.get_job_execution_result().result()
             first.wait(LONGEST)
         finally:
             _end(first)
@@ -202,7 +202,7 @@ def test_a_driver_without_its_jvm_ends_and_leaves_the_job_to_another(
             second = env.execute_async("counting")
             first.wait(60)  # beside the second, which waits
             (tmp_path / "go").touch()
-            second.get_job_execution_result()
+            second.get_job_execution_result().result()
         finally:
             _end(first)
     text = log_path.read_text()
@@ -260,7 +260,7 @@ def test_a_checkpoint_directory_that_is_full_for_a_while(
         full = f"the checkpoint directory {checkpoints} is full"
         assert all(full in told for told in progress.failures)
         disk.free()
-        client.get_job_execution_result()
+        client.get_job_execution_result().result()
         assert job.problem(output) is None
         other = make(2, {"execution.checkpointing.dir": str(checkpoints)})
         job.add_job(other, output)
@@ -302,7 +302,7 @@ def test_a_fenced_run_does_not_start_again(
     assert newer.open_generation() == 2
     (tmp_path / "go").touch()
     with pytest.raises(FencedError, match="does not start again after: operator 'Map'"):
-        client.get_job_execution_result()
+        client.get_job_execution_result().result()
     assert not newer.is_fenced()
 
 

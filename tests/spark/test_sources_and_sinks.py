@@ -238,14 +238,15 @@ def test_continuous_monitoring_and_job_client(
     client = env.execute_async("monitor")
     try:
         eventually(lambda: seen() == list(range(10)), "the first file")
-        assert client.get_job_status() is JobStatus.RUNNING
+        assert client.get_job_status().result() is JobStatus.RUNNING
         put("b.json", range(10, 25))
         eventually(lambda: seen() == list(range(25)), "the second file")
     finally:
-        client.cancel()
-    assert client.get_job_status() is JobStatus.CANCELED
-    assert client.get_job_execution_result().job_id == client.get_job_id()
-    assert sum(int(str(n)) for name, n in client.get_accumulators().items() if "In" in name) > 0
+        client.cancel().result()
+    assert client.get_job_status().result() is JobStatus.CANCELED
+    assert client.get_job_execution_result().result().job_id == client.get_job_id()
+    totals = client.get_accumulators().result()
+    assert sum(int(str(n)) for name, n in totals.items() if "In" in name) > 0
 
 
 def test_result_of_execute_async(make: Make) -> None:
@@ -253,8 +254,8 @@ def test_result_of_execute_async(make: Make) -> None:
     env.from_collection([1, 2, 3], Types.LONG()).map(lambda n: n, Types.LONG()).print("out")
     assert "Map" in env.get_execution_plan()
     client = env.execute_async("numbers")
-    result = client.get_job_execution_result()
-    assert client.get_job_status() is JobStatus.FINISHED
+    result = client.get_job_execution_result().result()
+    assert client.get_job_status().result() is JobStatus.FINISHED
     assert result.job_name == "numbers"
     assert result.get_net_runtime() > 0
 

@@ -9,8 +9,9 @@ Read next: ``types/types.py``, ``functions/watermark_strategy.py``, ``configurat
 
 from __future__ import annotations
 
+from millstream.configuration.config_options import ConfigOption, ConfigOptions
 from millstream.configuration.configuration import Configuration
-from millstream.configuration.options import ConfigOption
+from millstream.configuration.execution_config import ExecutionConfig
 from millstream.configuration.restart_strategies import (
     RestartStrategies,
     RestartStrategyConfiguration,
@@ -22,7 +23,8 @@ from millstream.contracts.serialization import (
     SerializationSchema,
     SimpleStringSchema,
 )
-from millstream.execution.job_client import JobClient, JobExecutionResult, JobStatus
+from millstream.execution.completable_future import CompletableFuture
+from millstream.execution.job_client import JobClient, JobExecutionResult, JobID, JobStatus
 from millstream.functions.functions import (
     AggregateFunction,
     FilterFunction,
@@ -54,17 +56,21 @@ __all__ = [
     "AggregateFunction",
     "BasicTypeInfo",
     "ByteArraySchema",
+    "CompletableFuture",
     "ConfigOption",
+    "ConfigOptions",
     "Configuration",
     "DeserializationSchema",
     "Duration",
     "Encoder",
+    "ExecutionConfig",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
     "Instant",
     "JobClient",
     "JobExecutionResult",
+    "JobID",
     "JobStatus",
     "KeySelector",
     "KeyedProcessFunction",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from millstream.configuration.options import (
+from millstream.configuration.config_options import (
     ConfigOption,
+    ConfigOptions,
 )
 
 __all__ = [
     "ConfigOption",
+    "ConfigOptions",
 ]

@@ -9,10 +9,17 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-__all__ = ["accept"]
+__all__ = ["accept", "say_once"]
 
 _LOG: Final = logging.getLogger("millstream")
-_said: Final[set[tuple[str, str]]] = set()
+_said: Final[set[str]] = set()
+
+
+def say_once(text: str) -> None:
+    """Warn of what a program does, once per process."""
+    if text not in _said:
+        _said.add(text)
+        _LOG.warning("%s", text)
 
 
 def accept(option: str, reason: str) -> None:
@@ -22,6 +29,4 @@ def accept(option: str, reason: str) -> None:
         option: as the program writes it, such as ``set_buffer_timeout()``.
         reason: why it needs none.
     """
-    if (option, reason) not in _said:
-        _said.add((option, reason))
-        _LOG.warning("%s has no effect, %s", option, reason)
+    say_once(f"{option} has no effect, {reason}")

@@ -1,8 +1,9 @@
 """Configuration: options by key, checked when they are set.
 
-What it is: PyFlink's ``Configuration`` with Flink's keys, read from a file or set one by one.  An
-unknown key and a value that makes no sense are errors where they are set, so that a mistake is
-found before a job starts.
+What it is: PyFlink's ``Configuration`` with Flink's keys, read from a file or set one by one.  A
+value that makes no sense is an error where it is set, so that a mistake is found before a job
+starts.  Any other key is kept for the program; one that looks like a misspelt one of ours is warned
+about, and so is one of Flink's that has no effect here.
 
 What it is not: Spark's configuration, which stays with the Spark session.
 
@@ -18,12 +19,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from millstream.configuration.accepted import accept, say_once
 from millstream.configuration.options import (
     ALL_OPTIONS,
     ConfigOption,
     parse_boolean,
     parse_float,
     parse_integer,
+    parse_list,
     parse_string,
 )
 from millstream.errors import ConfigurationError, with_article
@@ -40,8 +43,11 @@ T = TypeVar("T")
 #: the program that it runs.
 CONFIGURATION_VARIABLE: Final = "MILLSTREAM_CONFIGURATION"
 
-#: For the user's own entries, and Spark's.
+#: For the user's own entries, and Spark's: never taken for misspelt ones.
 _FREE_PREFIXES: Final = ("user.", "spark.")
+
+#: How much of a key must be that of one of ours to be taken for it.
+_MISSPELT: Final = 0.8
 
 #: Flink's options about its own machinery, which a PyFlink program may set.  Accepted without
 #: effect.
@@ -59,6 +65,7 @@ _FLINK_PREFIXES: Final = (
     "execution.checkpointing.incremental",
     "execution.checkpointing.max-concurrent-checkpoints",
     "execution.checkpointing.savepoint-dir",
+    "execution.checkpointing.snapshot-compression",
     "execution.checkpointing.storage",
     "execution.checkpointing.tolerable-failed-checkpoints",
     "execution.checkpointing.unaligned",
@@ -73,14 +80,12 @@ _FLINK_PREFIXES: Final = (
     "metrics.",
     "network.",
     "pekko.",
-    "pipeline.auto-generate-uids",
     "pipeline.cached-files",
     "pipeline.classpaths",
     "pipeline.closure-cleaner-level",
     "pipeline.force-avro",
     "pipeline.force-kryo",
     "pipeline.generic-types",
-    "pipeline.global-job-parameters",
     "pipeline.jars",
     "pipeline.object-reuse",
     "pipeline.serialization-config",
@@ -96,6 +101,7 @@ _FLINK_PREFIXES: Final = (
     "state.savepoints.dir",
     "state.storage.fs.",
     "table.",
+    "task.",
     "taskmanager.",
     "web.",
     "yarn.",
@@ -105,14 +111,14 @@ _FLINK_PREFIXES: Final = (
 class Configuration:
     """Options by key.
 
-    Keys of the user's own start with ``user.``; keys that start with ``spark.`` are for Spark.
+    Keys may also be the program's own; keys that start with ``spark.`` are for Spark.
     """
 
     def __init__(self, other: Configuration | Mapping[str, object] | None = None) -> None:
         """Take over the entries of another configuration or of a dict.
 
         Raises:
-            ConfigurationError: a key of the dict is unknown or its value makes no sense.
+            ConfigurationError: a value of the dict makes no sense.
         """
         self._entries: dict[str, object] = {}
         if isinstance(other, Configuration):
@@ -120,6 +126,20 @@ class Configuration:
         elif other is not None:
             for key, value in other.items():
                 self._put(key, value)
+
+    @classmethod
+    def from_dict(cls, map: Mapping[str, object]) -> Configuration:  # noqa: A002 - PyFlink's
+        """Make one of keys and values.
+
+        Raises:
+            ConfigurationError: a value makes no sense.
+        """
+        return cls(map)
+
+    @staticmethod
+    def parse_list_value(value: str) -> list[str]:
+        """The elements of a list as it stands in a configuration: ``[a, b]`` or ``a;b``."""
+        return parse_list(value) if value else []
 
     @staticmethod
     def from_file(path: str | os.PathLike[str]) -> Configuration:
@@ -130,8 +150,8 @@ class Configuration:
                 ``.conf``.
 
         Raises:
-            ConfigurationError: it cannot be read or parsed, a key is unknown, or a value makes
-                no sense; names the file.
+            ConfigurationError: it cannot be read or parsed, or a value makes no sense; names the
+                file.
         """
         file = Path(path)
         try:
@@ -149,7 +169,7 @@ class Configuration:
             raise ConfigurationError(message)
         for key, value in entries:
             try:
-                configuration._put(key, value)
+                configuration._put(key, value, where=f"{file}: ")
             except ConfigurationError as error:
                 message = f"{file}: {error}"
                 raise ConfigurationError(message) from None
@@ -203,7 +223,7 @@ class Configuration:
         """Set a key.
 
         Raises:
-            ConfigurationError: the key is unknown or the value makes no sense.
+            ConfigurationError: the value makes no sense.
         """
         return self._put(key, value)
 
@@ -302,7 +322,7 @@ class Configuration:
             return default
         return ConfigOption(name, parse, default, "").read(self._entries[name])
 
-    def _put(self, key: str, value: object) -> Configuration:
+    def _put(self, key: str, value: object, where: str = "") -> Configuration:
         option = ALL_OPTIONS.get(key)
         if option is not None:
             parsed = option.read(value)
@@ -310,8 +330,8 @@ class Configuration:
                 value = parsed  # in the form that readers compare with
             # A later setting under another name of the option must win.
             self.remove_config(key)
-        elif not key.startswith((*_FREE_PREFIXES, *_FLINK_PREFIXES)):
-            raise ConfigurationError(_unknown(key))
+        elif not key.startswith(_FREE_PREFIXES):
+            _say_of_unknown(key, where)
         self._entries[key] = value
         return self
 
@@ -342,17 +362,19 @@ def _synonyms(key: str) -> tuple[str, ...]:
     return (key,) if option is None else (option.key, *option.aliases)
 
 
-def _unknown(key: str) -> str:
-    near = difflib.get_close_matches(key, ALL_OPTIONS, n=3, cutoff=0.6)
-    if not near:
-        last = key.rsplit(".", 1)[-1]
-        near = [name for name in ALL_OPTIONS if name.rsplit(".", 1)[-1] == last][:3]
+def _say_of_unknown(key: str, where: str) -> None:
+    """Warn of a key that has no effect here though its writer may think that it has."""
+    if key.startswith(_FLINK_PREFIXES):
+        accept(where + key, "it is about the inside of Flink")
+        return
+    near = difflib.get_close_matches(key, ALL_OPTIONS, n=3, cutoff=_MISSPELT)
+    near = near or [name for name in ALL_OPTIONS if name.endswith("." + key)]
     if near:
-        return f"unknown option {key!r}; did you mean {' or '.join(map(repr, near))}?"
-    return (
-        f"unknown option {key!r}; millstream.configuration.options lists all; let keys of your "
-        "own start with 'user.'"
-    )
+        say_once(f"{where}unknown option {key!r}; did you mean {' or '.join(map(repr, near))}?")
+    elif key.startswith("millstream."):
+        say_once(
+            f"{where}unknown option {key!r}; millstream.configuration.options lists all of ours"
+        )
 
 
 def _to_text(value: object) -> str:
@@ -385,7 +407,7 @@ def _flatten(
         if isinstance(value, dict):
             yield from _flatten(file, value, key + ".")
         elif isinstance(value, list):
-            yield key, ";".join(map(parse_string, value))
+            yield key, parse_string(value)
         elif value is None:
             message = f"{file}: {key} has no value"
             raise ConfigurationError(message)

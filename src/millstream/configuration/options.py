@@ -29,6 +29,8 @@ __all__ = [
     "parse_duration",
     "parse_float",
     "parse_integer",
+    "parse_list",
+    "parse_map",
     "parse_string",
 ]
 
@@ -49,14 +51,91 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 def parse_string(value: object) -> str:
-    """The value as text; booleans as ``true`` and ``false``, enums by name."""
+    """The value as text; booleans as ``true`` and ``false``, enums by name.
+
+    Lists and dicts are written as Flink does: ``a;b`` and ``k1:v1,k2:v2``.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Duration | dt.timedelta):
         return f"{milliseconds_of(value)} ms"
+    if isinstance(value, list | tuple):
+        return ";".join(_quoted(each, ";") for each in value)
+    if isinstance(value, dict):
+        return ",".join(f"{_quoted(k, ',:')}:{_quoted(v, ',:')}" for k, v in value.items())
     return str(value)
+
+
+def _quoted(value: object, separators: str) -> str:
+    """In single quotes where it must be, quotes within doubled."""
+    text = parse_string(value)
+    if any(each in text for each in (*separators, "'", '"')):
+        return "'" + text.replace("'", "''") + "'"
+    return text
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Cut at separators that are not within quotes; the quotes stay."""
+    parts, quote = [""], ""
+    for character in text:
+        if character == separator and not quote:
+            parts.append("")
+            continue
+        if character == quote:
+            quote = ""
+        elif character in "'\"" and not quote:
+            quote = character
+        parts[-1] += character
+    if quote:
+        message = f"has a quote {quote} that is not closed"
+        raise ValueError(message)
+    return parts
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    quote = text[:1]
+    if quote and quote in "'\"" and len(text) > 1 and text.endswith(quote):
+        return text[1:-1].replace(quote * 2, quote)
+    return text
+
+
+def parse_list(value: object) -> list[str]:
+    """A list of texts: a list, YAML's ``[a, b]``, or ``a;b``.
+
+    Raises:
+        ValueError: a quote is not closed.
+    """
+    if isinstance(value, list | tuple):
+        return [parse_string(each) for each in value]
+    text = parse_string(value).strip()
+    if text.startswith("[") and text.endswith("]"):
+        import yaml  # only for lists in YAML's form
+
+        loaded = yaml.safe_load(text)
+        return [parse_string(each) for each in loaded]
+    return [_unquoted(each) for each in _split(text, ";")] if text else []
+
+
+def parse_map(value: object) -> dict[str, str]:
+    """Texts by text: a dict, or ``k1:v1,k2:v2``.
+
+    Raises:
+        ValueError: an entry has no colon, or a quote is not closed.
+    """
+    if isinstance(value, dict):
+        return {parse_string(key): parse_string(each) for key, each in value.items()}
+    found = {}
+    text = parse_string(value)
+    for entry in _split(text, ",") if text.strip() else []:
+        key, *rest = _split(entry, ":")
+        if not rest:
+            message = f"must be entries such as 'key:value', but one is {entry!r}"
+            raise ValueError(message)
+        found[_unquoted(key)] = _unquoted(":".join(rest))
+    return found
 
 
 def parse_integer(value: object) -> int:
@@ -364,7 +443,7 @@ RESTART_STRATEGY: Final = ConfigOption(
     aliases=("restart-strategy",),
     choices=(
         *("", "none", "off", "disable", "fixed-delay", "fixeddelay"),
-        *("exponential-delay", "exponentialdelay"),
+        *("exponential-delay", "exponentialdelay", "failure-rate", "failurerate"),
     ),
 )
 FIXED_DELAY_ATTEMPTS: Final = ConfigOption(
@@ -376,6 +455,23 @@ FIXED_DELAY_ATTEMPTS: Final = ConfigOption(
 )
 FIXED_DELAY_DELAY: Final = ConfigOption(
     "restart-strategy.fixed-delay.delay", parse_duration, 1000, "time before a restart", minimum=0
+)
+FAILURE_RATE_MAX: Final = ConfigOption(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    parse_integer,
+    1,
+    "most failures within the interval after which the job is run again",
+    minimum=0,
+)
+FAILURE_RATE_INTERVAL: Final = ConfigOption(
+    "restart-strategy.failure-rate.failure-rate-interval",
+    parse_duration,
+    60_000,
+    "how far back failures count",
+    minimum=1,
+)
+FAILURE_RATE_DELAY: Final = ConfigOption(
+    "restart-strategy.failure-rate.delay", parse_duration, 1000, "time before a restart", minimum=0
 )
 EXPONENTIAL_INITIAL_BACKOFF: Final = ConfigOption(
     "restart-strategy.exponential-delay.initial-backoff",
@@ -417,6 +513,18 @@ EXPONENTIAL_ATTEMPTS: Final = ConfigOption(
     _attempts,
     "infinite",
     "restarts in a row before the job fails for good",
+)
+GLOBAL_JOB_PARAMETERS: Final[ConfigOption[dict[str, str]]] = ConfigOption(
+    "pipeline.global-job-parameters",
+    parse_map,
+    {},
+    "the program's own parameters, which functions ask for by get_job_parameter()",
+)
+AUTO_GENERATE_UIDS: Final = ConfigOption(
+    "pipeline.auto-generate-uids",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether operators without a uid of their own get one; else a job that has such is refused",
 )
 OPERATOR_CHAINING: Final = ConfigOption(
     "pipeline.operator-chaining.enabled",

@@ -51,8 +51,8 @@ def collect_stream(stream: DataStream, job_name: str | None) -> CloseableIterato
     note_reader(client)
 
     def close() -> None:
-        if not client.get_job_status().is_terminal_state():
-            client.cancel()
+        if not client.job.get_job_status().is_terminal_state():
+            client.job.cancel()
         shutil.rmtree(directory, ignore_errors=True)
 
     return CloseableIterator(_records(client, directory), close, stream.get_type())
@@ -64,13 +64,13 @@ def _records(client: JobClient, directory: str) -> Iterator[object]:
     wait = _FIRST_WAIT
     while True:
         # Asked before looking: what is committed before the end is then read for sure.
-        over = client.get_job_status().is_terminal_state()
+        over = client.job.get_job_status().is_terminal_state()
         new = [path for path in collected_files(directory) if path not in seen]
         for path in new:
             seen.add(path)
             yield from read_collected_file(path)
         if over:
-            client.get_job_execution_result()
+            client.job.get_job_execution_result()
             return
         wait = _FIRST_WAIT if new else min(wait * 1.5, _LONGEST_WAIT)
         time.sleep(wait)

@@ -20,7 +20,7 @@ from millstream.datastream.running_jobs import note_use
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.execution.job_client import JobClient
+    from millstream.execution.job_client import JobHandle
     from millstream.graph.model import JobGraph
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 class Submitter(Protocol):
     """Starts a job; ``millstream.engines.spark.driver.submit`` is one."""
 
-    def __call__(self, job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobClient:
+    def __call__(self, job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
         """Check and start the job."""
 
 
@@ -96,7 +96,7 @@ def capture_job_graphs(defaults: dict[str, str] | None = None) -> Iterator[list[
     caught: list[JobGraph] = []
     note_use()  # whoever captures says himself that nothing was executed
 
-    def catch(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobClient:
+    def catch(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
         del spark_dataframes
         caught.append(job_graph)
         raise ProgramAbortError

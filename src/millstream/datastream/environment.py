@@ -28,6 +28,7 @@ from millstream.datastream.running_jobs import (
 )
 from millstream.datastream.type_choice import check_strategy
 from millstream.errors import ProgramError
+from millstream.execution.job_client import JobClient
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.program_location import caller_location
 from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformation
@@ -36,7 +37,7 @@ from millstream.types.type_information import check_type_argument
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.execution.job_client import JobClient, JobExecutionResult
+    from millstream.execution.job_client import JobExecutionResult, JobHandle
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.graph.model import JobGraph
     from millstream.graph.transformation import PhysicalTransformation
@@ -259,7 +260,7 @@ class StreamExecutionEnvironment(JobSettings):
         # As in Flink, the next execute() runs what is added from here on.
         self._transformations, self._spark_dataframes = [], []
         submit = current_context().submitter or _submit_to_spark
-        client = submit(job_graph, spark_dataframes=dataframes)
+        client = JobClient(submit(job_graph, spark_dataframes=dataframes))
         self._jobs.add(job_graph.job_name, client)
         note_job(job_graph.job_name, client)
         return client
@@ -302,7 +303,7 @@ class StreamExecutionEnvironment(JobSettings):
         self._transformations.append(transformation)
 
 
-def _submit_to_spark(job_graph: JobGraph, *, spark_dataframes: list[Any]) -> JobClient:
+def _submit_to_spark(job_graph: JobGraph, *, spark_dataframes: list[Any]) -> JobHandle:
     from millstream.engines.spark.driver import submit
 
     return submit(job_graph, spark_dataframes=spark_dataframes)

@@ -9,14 +9,14 @@ Read next: ``configuration/options.py``.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Self
 
 from millstream.configuration import options
 from millstream.configuration.accepted import accept
+from millstream.configuration.execution_config import ExecutionConfig
+from millstream.configuration.parallelism import check_parallelism
 from millstream.configuration.state_backends import state_backend_of
 from millstream.datastream.checkpoint_config import CheckpointConfig
-from millstream.datastream.named_operator import check_max_parallelism, check_parallelism
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ class JobSettings:
         """The settings, to be read and written."""
         return self._configuration
 
+    def get_config(self) -> ExecutionConfig:
+        """The settings under the names of PyFlink's ``ExecutionConfig``."""
+        return ExecutionConfig(self._configuration)
+
     def configure(self, configuration: Configuration) -> Self:
         """Take over all settings of ``configuration``."""
         self._configuration.add_all(configuration)
@@ -51,7 +55,7 @@ class JobSettings:
 
         Unless set, the number of processor cores that this process may use.
         """
-        return self._configuration.get(options.PARALLELISM) or _cores()
+        return self.get_config().get_parallelism()
 
     def set_parallelism(self, parallelism: int) -> Self:
         """Set the parallelism of operators that have none of their own."""
@@ -60,11 +64,11 @@ class JobSettings:
 
     def get_max_parallelism(self) -> int:
         """The number of key groups of operators that have none of their own."""
-        return check_max_parallelism(self._configuration.get(options.MAX_PARALLELISM))
+        return self.get_config().get_max_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Set the number of key groups; it cannot be changed while a job keeps its state."""
-        self._configuration.set(options.MAX_PARALLELISM, check_max_parallelism(max_parallelism))
+        self.get_config().set_max_parallelism(max_parallelism)
         return self
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
@@ -234,9 +238,3 @@ class JobSettings:
     def add_classpaths(self, *classpaths: str) -> None:
         """Leave Java's classes out, and say so once."""
         accept("add_classpaths()", f"there is no JVM of Flink: {', '.join(classpaths)}")
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from millstream.configuration.accepted import accept
+from millstream.configuration.parallelism import check_max_parallelism, check_parallelism
 from millstream.errors import ProgramError
 from millstream.graph.transformation import PhysicalTransformation
 
@@ -18,32 +19,10 @@ if TYPE_CHECKING:
     from millstream.configuration.resources import SlotSharingGroup
     from millstream.graph.transformation import Transformation
 
-__all__ = ["MAX_PARALLELISM", "NamedOperator", "check_max_parallelism", "check_parallelism"]
+__all__ = ["NamedOperator"]
 
-#: The largest max parallelism, as in Flink.
-MAX_PARALLELISM: Final = 32768
 _UID_LENGTH: Final = 200
 _ONE_TASK: Final = "operators of one stage share a task"
-
-
-def check_parallelism(parallelism: int) -> int:
-    """Return ``parallelism`` if it is a positive number; raises ProgramError."""
-    if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-        message = f"parallelism must be a positive number, not {parallelism!r}"
-        raise ProgramError(message)
-    return parallelism
-
-
-def check_max_parallelism(max_parallelism: int) -> int:
-    """Return ``max_parallelism`` if it is from 1 to 32768; raises ProgramError."""
-    if (
-        isinstance(max_parallelism, bool)
-        or not isinstance(max_parallelism, int)
-        or not 1 <= max_parallelism <= MAX_PARALLELISM
-    ):
-        message = f"max parallelism must be from 1 to {MAX_PARALLELISM}, not {max_parallelism!r}"
-        raise ProgramError(message)
-    return max_parallelism
 
 
 class NamedOperator:

@@ -68,7 +68,7 @@ class RunningJobs:
         return [
             (name, client)
             for name, client in self._jobs
-            if not client.get_job_status().is_terminal_state()
+            if not client.job.get_job_status().is_terminal_state()
         ]
 
 
@@ -124,9 +124,9 @@ def wait_for(client: JobClient) -> JobExecutionResult:
     """
     try:
         with _plain_interrupts():
-            return client.get_job_execution_result()
+            return client.job.get_job_execution_result()
     except KeyboardInterrupt:
-        client.cancel()
+        client.job.cancel()
         raise
 
 
@@ -174,14 +174,14 @@ def end_of_program(*, failed: bool) -> bool:
         read = any(client is each for each in _program.read.clients())
         if failed or interactive or read:
             _say(f"cancelling job {name!r}, which still runs")
-            client.cancel()
+            client.job.cancel()
             continue
         _say(f"job {name!r} still runs; waiting for its end (an interrupt cancels it)")
         try:
             wait_for(client)
         except KeyboardInterrupt:
             for other in _program.jobs.clients():
-                other.cancel()
+                other.job.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - nobody is left to raise it to
             _say(f"{type(error).__name__}: {error}")

@@ -1,7 +1,8 @@
 """JobClient: a handle on a submitted job, its status and its result.
 
-What it is: the contract that the driver (``engines/spark/driver.py``) meets.
-What it is not: the driver.
+What it is: ``JobHandle``, the contract that an engine meets, whose calls wait, and ``JobClient``,
+what programs are given: the same with PyFlink's futures.
+What it is not: the job.
 
 Read next: ``engines/spark/driver.py``.
 """
@@ -12,11 +13,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from millstream.execution.completable_future import CompletableFuture
+
 if TYPE_CHECKING:
     from millstream.checkpoint.commit import PendingCommits
     from millstream.metrics.event_time import OperatorTime
 
-__all__ = ["JobClient", "JobExecutionResult", "JobStatus"]
+__all__ = ["JobClient", "JobExecutionResult", "JobHandle", "JobID", "JobStatus"]
+
+
+class JobID(str):
+    """The id of a job: text, as it stands in the checkpoint directory."""
+
+    __slots__ = ()
 
 
 class JobStatus(Enum):
@@ -54,21 +63,17 @@ class JobExecutionResult:
     #: Totals such as "counts.numRecordsIn": by the uid that the program gives, else by name.
     accumulators: dict[str, object] = field(default_factory=dict)
 
-    def get_job_id(self) -> str:
+    def get_job_id(self) -> JobID:
         """The id of the job."""
-        return self.job_id
-
-    def result(self) -> JobExecutionResult:
-        """Itself: where PyFlink gives a future, the result is there already."""
-        return self
+        return JobID(self.job_id)
 
     def get_net_runtime(self) -> int:
         """Milliseconds from submission to the end."""
         return self.net_runtime
 
     def get_accumulator_result(self, accumulator_name: str) -> object:
-        """One accumulator; KeyError if there is none."""
-        return self.accumulators[accumulator_name]
+        """One accumulator; None if there is none of that name."""
+        return self.accumulators.get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, object]:
         """All accumulators."""
@@ -78,10 +83,22 @@ class JobExecutionResult:
         """True; Flink has a result without content for detached jobs."""
         return True
 
+    def __str__(self) -> str:
+        """Id, time and accumulators, a line each."""
+        lines = [
+            "Program execution finished",
+            f"Job with JobID {self.job_id} has finished.",
+            f"Job Runtime: {self.net_runtime} ms",
+        ]
+        if self.accumulators:
+            lines.append("Accumulator Results:")
+            lines += [f"- {name}: {value}" for name, value in self.accumulators.items()]
+        return "\n".join(lines)
+
 
 @runtime_checkable
-class JobClient(Protocol):
-    """A handle on a submitted job."""
+class JobHandle(Protocol):
+    """What an engine gives for a job that it runs; calls return when there is an answer."""
 
     def get_job_id(self) -> str:
         """The id of the job, the same after every restart on the same checkpoint directory."""
@@ -119,3 +136,57 @@ class JobClient(Protocol):
         Its watermark and lag, the split that holds it back, idle splits, and the late records
         that it dropped.  Empty before the first checkpoint.
         """
+
+
+class JobClient:
+    """A handle on a submitted job.
+
+    What may take its time is answered by a future, whose ``result()`` waits.
+    """
+
+    def __init__(self, job: JobHandle) -> None:
+        """Take the job, as its engine gives it."""
+        self.job = job
+        self._result: CompletableFuture[JobExecutionResult] | None = None
+
+    def get_job_id(self) -> JobID:
+        """The id of the job, the same after every restart on the same checkpoint directory."""
+        return JobID(self.job.get_job_id())
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """Where the job is now."""
+        return CompletableFuture.completed_future(self.job.get_job_status())
+
+    def cancel(self) -> CompletableFuture[None]:
+        """Stop the job; the future is done when it has stopped.
+
+        As Flink's cancel gives up the running checkpoint, the epoch that runs is given up: its
+        output never becomes visible, and a new run on the same checkpoint directory reads its
+        records again.
+        """
+        return CompletableFuture.supply_async(self.job.cancel)
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """The result of the job, once it has ended.
+
+        ``result()`` raises JobError, or what says more plainly what ended the job, if it failed
+        after the restarts that its strategy allows.
+        """
+        if self._result is None:
+            self._result = CompletableFuture.supply_async(self.job.get_job_execution_result)
+        return self._result
+
+    def get_accumulators(self) -> CompletableFuture[dict[str, object]]:
+        """Totals so far, by "operator.metric": the uid that the program gives, else the name."""
+        return CompletableFuture.completed_future(self.job.get_accumulators())
+
+    def get_pending_commits(self) -> PendingCommits:
+        """What is published and not committed yet: sinks, committables, and since when.
+
+        While a sink cannot commit, ``get_pending_commits().age(now)`` grows (milliseconds).
+        """
+        return self.job.get_pending_commits()
+
+    def get_watermarks(self) -> dict[str, OperatorTime]:
+        """The event time of each operator at the last checkpoint, by uid; empty before it."""
+        return self.job.get_watermarks()

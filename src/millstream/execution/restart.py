@@ -1,7 +1,7 @@
 """Restart strategies: after a failure, when to run the job again, or not at all.
 
-What it is: Flink's strategies ``none``, ``fixed-delay`` and ``exponential-delay``, and a guard
-around them for failures that would only come again.
+What it is: Flink's strategies ``none``, ``fixed-delay``, ``failure-rate`` and
+``exponential-delay``, and a guard around them for failures that would only come again.
 
 What it is not: the restarting, nor the clock; the driver gives the time and sleeps.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExponentialDelay",
+    "FailureRate",
     "FixedDelay",
     "GiveUpOnRepeats",
     "NoRestart",
@@ -53,6 +55,7 @@ _MILLISECONDS: Final = 1000
 #: What users may write, as in Flink.
 _NONE: Final = ("none", "off", "disable")
 _FIXED_DELAY: Final = ("fixed-delay", "fixeddelay")
+_FAILURE_RATE: Final = ("failure-rate", "failurerate")
 #: Java's largest int is what Flink's documentation gives for "no limit".
 _UNLIMITED: Final = ("infinite", str(2**31 - 1))
 #: Failures that running again cannot mend, or must not.
@@ -117,6 +120,27 @@ class FixedDelay(RestartStrategy):
         del now, error
         self._failures += 1
         return self.delay if self._failures <= self.attempts else None
+
+
+@dataclass(slots=True)
+class FailureRate(RestartStrategy):
+    """Restarts, each after the same time, until too many failures fall into a length of time."""
+
+    #: The most failures within ``interval`` after which the job is run again.
+    max_failures: int
+    #: Seconds.
+    interval: float
+    delay: float
+    #: When the last failures were: one more than may fall into the interval.
+    _failures: deque[float] = field(default_factory=deque, init=False)
+
+    def next_delay(self, now: float, error: BaseException) -> float | None:
+        """``delay``, unless the interval before ``now`` holds more failures than it may."""
+        del error
+        self._failures.append(now)
+        if len(self._failures) <= self.max_failures:
+            return self.delay
+        return self.delay if now - self._failures.popleft() > self.interval else None
 
 
 @dataclass(slots=True)
@@ -254,6 +278,12 @@ def restart_strategy(
         strategy = FixedDelay(
             attempts=configuration.get(options.FIXED_DELAY_ATTEMPTS),
             delay=_seconds(configuration, options.FIXED_DELAY_DELAY),
+        )
+    elif kind in _FAILURE_RATE:
+        strategy = FailureRate(
+            max_failures=configuration.get(options.FAILURE_RATE_MAX),
+            interval=_seconds(configuration, options.FAILURE_RATE_INTERVAL),
+            delay=_seconds(configuration, options.FAILURE_RATE_DELAY),
         )
     else:
         strategy = _exponential(configuration)

@@ -96,6 +96,8 @@ def translate(
     _check_has_sink(physical)
     _check_picklable(ordered)
     routes = {each.id: _routes_into(each) for each in physical}
+    if not configuration.get(options.AUTO_GENERATE_UIDS):
+        _require_uids(physical)
     uids = _uids(physical, routes)
     batch_mode = _is_batch(physical, runtime_mode)
     nodes: dict[int, StreamNode] = {}
@@ -345,6 +347,16 @@ def _is_batch(physical: Sequence[PhysicalTransformation], runtime_mode: str) -> 
         )
         raise ProgramError(message)
     return True
+
+
+def _require_uids(physical: Sequence[PhysicalTransformation]) -> None:
+    for each in physical:
+        if each.uid is None:
+            message = (
+                f"operator '{each.name}' ({each.location}) has no uid, and "
+                f"{options.AUTO_GENERATE_UIDS.key} is false: give it one by uid()"
+            )
+            raise ProgramError(message)
 
 
 def _uids(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from millstream.configuration import options
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.functions.functions import (
@@ -222,8 +223,12 @@ class FunctionContext(StateAccess, RuntimeContext):
         return f"{context.name} ({context.subtask + 1}/{context.parallelism})"
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """Return an entry of the job's configuration."""
-        return str(self._context.configuration.to_dict().get(key, default_value))
+        """Return one of the program's own parameters, or else an entry of the configuration."""
+        configuration = self._context.configuration
+        parameters = configuration.get(options.GLOBAL_JOB_PARAMETERS)
+        if key in parameters:
+            return parameters[key]
+        return str(configuration.to_dict().get(key, default_value))
 
     def get_metrics_group(self) -> MetricGroup:
         """Return the counters of the function."""

@@ -203,7 +203,7 @@ class _Job:
 
 
 class SparkJobClient:
-    """The JobClient of a job on Spark."""
+    """The JobHandle of a job on Spark."""
 
     def __init__(self, job: _Job) -> None:
         self._job = job
