@@ -186,7 +186,7 @@ def _options_page() -> str:
     rows = [
         (
             f"``{option.key}``",
-            f"``{option.default!s}``" if option.default not in {None, ""} else "",
+            f"``{option.default!s}``" if option.default not in [None, "", {}] else "",
             option.description
             + "".join(f"; or ``{choice}``" for choice in option.choices if choice != option.default)
             + "".join(f"; also ``{alias}``" for alias in option.aliases),

@@ -107,7 +107,7 @@ def test_functions_get_the_global_job_parameters() -> None:
     config = env.get_config().set_global_job_parameters({"word": "a:b, 'c'", "count": 3})
     assert config.get_global_job_parameters() == {"word": "a:b, 'c'", "count": "3"}
     [greetings] = run_and_collect(env.from_collection([1]).map(Greeting()))
-    assert greetings == [(1, "a:b, 'c'", "?", "?")]
+    assert greetings == [(1, "a:b, 'c'", "configured", "?")]
 
 
 def test_without_generated_uids_each_operator_needs_one() -> None:

@@ -23,7 +23,7 @@ def test_the_page_is_up_to_date() -> None:
         ("common.types", "Row.as_dict", ("deep=",), "its parameters are (recursive=)"),
         ("common.types", "Row.as_dict", ("recursive=", "more"), "its parameters are (recursive=)"),
         ("common.types", "Row.no_such_method", (), "it is not there"),
-        ("common.types", "Row.__lt__", None, "it is not there"),
+        ("common.types", "RowKind.__lt__", None, "it is not there"),
         ("common.types", "RowKind.INSERT", None, None),
         ("common.types", "RowKind.INSERT", (), "it cannot be called"),
         ("common.time", "Duration.of_days", ("days",), None),
