@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from millstream.datastream.type_choice import check_field
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.aggregates import (
-    LEADING_COLUMNS,
     Avg,
     BuiltInAggregate,
     Collect,
@@ -25,6 +24,7 @@ from millstream.runtime.columnar.aggregates import (
     Quantiles,
     Sum,
 )
+from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.types import Types
 

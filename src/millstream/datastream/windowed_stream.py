@@ -42,6 +42,7 @@ from millstream.runtime.operators import (
     ReduceSpec,
     WindowFactory,
 )
+from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
 from millstream.types.time import milliseconds_of
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class WindowedStream:
         if window_function is not None:
             message = "built-in aggregates take no window_function; map() their result instead"
             raise ProgramError(message)
-        named = named_aggregates(aggregates)
+        named = named_aggregates(aggregates, LEADING_COLUMNS)
         chosen = output_type or built_in_output_type(
             self.get_input_type(), self._stream.get_key_type(), named
         )

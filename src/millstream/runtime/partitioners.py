@@ -14,7 +14,8 @@ import numpy as np
 
 from millstream.errors import ProgramError
 from millstream.graph.model import Partitioning
-from millstream.runtime.operators.windows.partials import is_partial, key_groups_of_partials
+from millstream.runtime.columnar.key_columns import key_groups_of_column
+from millstream.runtime.columnar.partial_aggregates import is_partial
 from millstream.runtime.user_code import keys_of, user_error
 from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
 from millstream.types.field_access import field_of
@@ -77,7 +78,7 @@ class _HashPartitioner:
             return 0
         if is_partial(batch):
             keys_of_partials = batch.arrow.column(0)
-            found = key_groups_of_partials(keys_of_partials, self._max_parallelism)
+            found = key_groups_of_column(keys_of_partials, self._max_parallelism)
             groups = found.astype(np.int64)
             return groups * self._parallelism // self._max_parallelism
         if self._field is not None:

@@ -39,7 +39,6 @@ from millstream.runtime.columnar.aggregates import (
 )
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators import BuiltInSpec, CombinerFactory, WindowFactory
-from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.state.key_groups import key_group, key_group_range, subtask_of
 from millstream.state.rescale import copy_key_groups
 from millstream.testing.harness import OperatorHarness
@@ -321,7 +320,7 @@ def test_agree_row_by_row(items: Any, cut: int) -> None:
     records = [(record_of(0, i), item[2]) for i, item in enumerate(items) if item[0] == "record"]
     if not records:
         return
-    rows = RowAggregates(AGGREGATES, KeyExtractor(key_of))
+    rows = RowAggregates(AGGREGATES)
     context = Feed(TEN, 0).window.context
     batch = Batch(RECORD, values=[r for r, _ in records], timestamps=[t for _, t in records])
     elements = rows.elements(batch, context)
@@ -461,7 +460,7 @@ def test_quantiles_of_many_values_are_within_the_bounds() -> None:
         row = one_window(named, numbers, Types.DOUBLE(), assigner, 7_000)
         found = [row["half"], *row["some"]]
         assert found == pytest.approx([10_000, 2_000, 18_000], abs=0.03 * 20_000)
-    rows = RowAggregates(named, KeyExtractor(key_of))
+    rows = RowAggregates(named)
     parts = []
     for part in (numbers[:7_000], numbers[7_000:]):
         accumulator = rows.create_accumulator()

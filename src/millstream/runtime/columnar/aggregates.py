@@ -12,7 +12,7 @@ Nulls are left out, as in SQL: the sum, minimum, maximum or average of nothing b
 Sums of integers are 64 bits wide and wrap around beyond that; sums of floating-point numbers
 depend, in the last digits, on the order of additions.
 
-Read next: ``runtime/operators/windows/partials.py``.
+Read next: ``runtime/columnar/partial_aggregates.py``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,6 @@ __all__ = [
     "Sum",
     "named_aggregates",
 ]
-
-#: Output columns that every built-in window result begins with.
-LEADING_COLUMNS = ("key", "window_start", "window_end")
 
 #: What selects records: an Arrow expression such as ``pc.field("value") > 3``, or a callable that
 #: gets a record batch and returns one boolean per record.
@@ -380,8 +377,14 @@ Aggregates: TypeAlias = (
 )
 
 
-def named_aggregates(aggregates: Aggregates) -> dict[str, BuiltInAggregate]:
+def named_aggregates(
+    aggregates: Aggregates, taken: Sequence[str] = ()
+) -> dict[str, BuiltInAggregate]:
     """Return the aggregates by the names of their output columns.
+
+    Args:
+        aggregates: as the user gave them.
+        taken: names of other columns of the output.
 
     Raises:
         ProgramError: something is not a built-in aggregate, or a name is taken.
@@ -400,7 +403,7 @@ def named_aggregates(aggregates: Aggregates) -> dict[str, BuiltInAggregate]:
         if not isinstance(aggregate, BuiltInAggregate):
             message = f"{aggregate!r} is not a built-in aggregate such as Count() or Sum(field)"
             raise ProgramError(message)
-        if name in LEADING_COLUMNS:
+        if name in taken:
             message = f"an aggregate cannot be named {name!r}: that column is there already"
             raise ProgramError(message)
     if not named:

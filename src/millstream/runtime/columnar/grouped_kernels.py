@@ -5,7 +5,7 @@ computed for all groups of a table at once.  ``Segments`` says which rows make u
 
 What it is not: what users write (``runtime/columnar/aggregates.py``).
 
-Read next: ``runtime/operators/windows/partials.py``, which makes the segments.
+Read next: ``runtime/columnar/partial_aggregates.py``, which makes the segments.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ with the results of the vectorised form.  ``RowAggregates.elements`` turns a bat
 (timestamp, one value per aggregate; None: does not count), which are what the window holds and
 what ``add`` takes; ``get_result`` gives one result per aggregate.
 
-What it is not: fast, or what most windows run (``runtime/operators/windows/partials.py``).  A sum
+What it is not: fast, or what most windows run (``runtime/columnar/partial_aggregates.py``).  A sum
 of floating-point numbers may differ from the vectorised one in the last digits, and a quantile
 of more than 200 values within the accuracy of the sketch.
 
@@ -23,14 +23,13 @@ import pyarrow as pa
 from millstream.functions.functions import AggregateFunction
 from millstream.runtime.columnar import aggregates as built_in
 from millstream.runtime.columnar.grouped_kernels import SKETCH_K, quantiles, sketch_module, zipped
-from millstream.runtime.operators.windows.partials import Partials
+from millstream.runtime.columnar.partial_aggregates import PartialAggregates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
-    from millstream.runtime.operators.keyed import KeyExtractor
 
 __all__ = ["Element", "RowAggregate", "RowAggregates"]
 
@@ -64,11 +63,11 @@ class RowAggregate(ABC):
 class RowAggregates(AggregateFunction):
     """Several built-in aggregates over one stream."""
 
-    def __init__(self, aggregates: built_in.Aggregates, extractor: KeyExtractor) -> None:
+    def __init__(self, aggregates: built_in.Aggregates) -> None:
         """Take what the window was declared with."""
         named = built_in.named_aggregates(aggregates)
         self.names = list(named)
-        self._partials = Partials(None, named, extractor)
+        self._partials = PartialAggregates(named)
         self._rows = [_row_form(each) for each in named.values()]
 
     def elements(self, batch: Batch, context: OperatorContext) -> list[Element]:

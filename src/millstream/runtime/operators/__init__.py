@@ -23,7 +23,6 @@ from millstream.runtime.operators.process import ProcessFactory
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.tagged_inputs import TaggedInputsFactory, TaggedKeySelector
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
-from millstream.runtime.operators.windows.partials import key_groups_of_partials
 from millstream.runtime.operators.windows.specs import (
     AggregateSpec,
     ApplySpec,
@@ -56,5 +55,4 @@ __all__ = [
     "TaggedKeySelector",
     "TimestampsWatermarksFactory",
     "WindowFactory",
-    "key_groups_of_partials",
 ]

@@ -1,7 +1,7 @@
 """The combiner: built-in aggregates are computed per batch before the exchange.
 
 What it is: an operator in front of the exchange that turns records into partial aggregates by key
-and pane (``window_partials.py``), so that far fewer rows travel.
+and pane (``runtime/operators/windows/partials.py``), so that far fewer rows travel.
 
 What it is not: needed for the result.  The window operator takes records as well.
 
@@ -22,10 +22,12 @@ import pyarrow as pa
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.runtime.columnar.aggregates import Aggregates, named_aggregates
+from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.partial_aggregates import concatenated
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.windows.late import check_timestamps
 from millstream.runtime.operators.windows.panes import Panes
-from millstream.runtime.operators.windows.partials import FLUSH, Partials, concatenated
+from millstream.runtime.operators.windows.partials import FLUSH, START, Partials
 from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class CombinerOperator(Operator):
         gathered = self._gathered
         self._forget()
         for tables in gathered.values():
-            table = self._partials.make(concatenated(tables))
+            table = self._partials.make(concatenated(tables), (KEY, START))
             self._flushes = (self._flushes + 1) % _MOST_FLUSHES
             number = pa.array(np.full(table.num_rows, self._flushes, dtype=np.int32))
             table = table.append_column(FLUSH, number).combine_chunks()

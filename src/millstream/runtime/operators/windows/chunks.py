@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.errors import StateError
+from millstream.runtime.columnar.key_columns import KEY, key_groups_of_column
 from millstream.runtime.operators.windows.clock import CHUNK_INDEX, TimeSection
-from millstream.runtime.operators.windows.partials import KEY, key_groups_of_partials
 from millstream.state.rescale import chunk_key_groups
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class WindowChunks:
             if written_by != ours or len(name) > length:
                 first, stop = chunk_key_groups(name, length, self._key_groups)
                 keys = table.column(KEY).combine_chunks()
-                groups = key_groups_of_partials(keys, self._max_parallelism)
+                groups = key_groups_of_column(keys, self._max_parallelism)
                 table = table.filter(pa.array((groups >= first) & (groups < stop), pa.bool_()))
             if table.num_rows:
                 forms.setdefault(name[len(begin) :][:1], []).append(table)

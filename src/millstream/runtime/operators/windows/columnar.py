@@ -26,6 +26,8 @@ import pyarrow.compute as pc
 
 from millstream.runtime.columnar.aggregates import named_aggregates
 from millstream.runtime.columnar.grouped_kernels import one_array
+from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.partial_aggregates import RECORDS, concatenated, is_partial
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
 from millstream.runtime.operators.windows.chunks import WindowChunks, form_of
 from millstream.runtime.operators.windows.columnar_results import BuiltInOperator
@@ -33,15 +35,8 @@ from millstream.runtime.operators.windows.late import check_timestamps, drop_lat
 from millstream.runtime.operators.windows.pane_clock import PaneClock
 from millstream.runtime.operators.windows.pane_windows import MOST_ROWS, PaneWindows
 from millstream.runtime.operators.windows.panes import Panes
-from millstream.runtime.operators.windows.partials import (
-    FLUSH,
-    KEY,
-    RECORDS,
-    START,
-    Partials,
-    concatenated,
-    is_partial,
-)
+from millstream.runtime.operators.windows.partials import FLUSH, START, Partials
+from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
 from millstream.state.key_groups import key_group_range
 
 if TYPE_CHECKING:
@@ -75,7 +70,9 @@ class BuiltInWindowOperator(BuiltInOperator):
         """Take what the API collected; the lateness is in milliseconds."""
         self._panes = Panes(assigner)
         extractor = KeyExtractor(key_selector)
-        super().__init__(Partials(self._panes, named_aggregates(spec.aggregates), extractor))
+        super().__init__(
+            Partials(self._panes, named_aggregates(spec.aggregates, LEADING_COLUMNS), extractor)
+        )
         self._size = assigner.size
         self._late_tag = late_tag
         self._clock = PaneClock(self._panes, allowed_lateness)
@@ -121,7 +118,7 @@ class BuiltInWindowOperator(BuiltInOperator):
         if len(batch):
             for raw in self._partials.raw(batch, self.context):
                 if raw.num_rows:
-                    self._add(self._partials.make(raw))
+                    self._add(self._partials.make(raw, (KEY, START)))
 
     def process_watermark(self, watermark: int) -> None:
         """Fire and clean up what is due, then pass the watermark on."""

@@ -17,8 +17,8 @@ import pyarrow as pa
 from millstream.contracts.batch import Batch
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.grouped_kernels import one_array
+from millstream.runtime.columnar.key_columns import KEY, keys_from_column
 from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.operators.windows.partials import KEY, keys_from_column
 from millstream.runtime.user_code import short_repr
 from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import CompositeTypeInfo

@@ -28,20 +28,16 @@ import pyarrow.compute as pc
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.columnar.aggregates import named_aggregates
 from millstream.runtime.columnar.grouped_kernels import one_array
+from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.partial_aggregates import RECORDS, TIME, concatenated
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
 from millstream.runtime.operators.windows.chunks import form_of
 from millstream.runtime.operators.windows.columnar_results import BuiltInOperator
 from millstream.runtime.operators.windows.late import check_timestamps
-from millstream.runtime.operators.windows.partials import (
-    KEY,
-    POSITION,
-    RECORDS,
-    TIME,
-    Partials,
-    concatenated,
-)
+from millstream.runtime.operators.windows.partials import POSITION, Partials
 from millstream.runtime.operators.windows.session_cut import Sessions, cut, late_records
 from millstream.runtime.operators.windows.session_state import END, START, SessionState
+from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
 from millstream.state.key_groups import key_group_range
 
 if TYPE_CHECKING:
@@ -70,7 +66,9 @@ class BuiltInSessionOperator(BuiltInOperator):
     ) -> None:
         """Take what the API collected; the lateness is in milliseconds."""
         extractor = KeyExtractor(key_selector)
-        super().__init__(Partials(None, named_aggregates(spec.aggregates), extractor))
+        super().__init__(
+            Partials(None, named_aggregates(spec.aggregates, LEADING_COLUMNS), extractor)
+        )
         self._gap = assigner.gap
         self._lateness = allowed_lateness
         self._late_tag = late_tag

@@ -29,7 +29,6 @@ from millstream.functions.functions import WindowFunction
 from millstream.functions.triggers import Trigger, TriggerResult
 from millstream.functions.window import TimeWindow
 from millstream.functions.windows import MergingWindowAssigner
-from millstream.runtime.columnar.aggregates import LEADING_COLUMNS
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
@@ -38,7 +37,7 @@ from millstream.runtime.operators.windows.assignment import Assignment, Place
 from millstream.runtime.operators.windows.contents import Accumulators, Elements
 from millstream.runtime.operators.windows.logic import make_logic
 from millstream.runtime.operators.windows.merging import MergingSets
-from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec
+from millstream.runtime.operators.windows.specs import LEADING_COLUMNS, AggregateSpec, BuiltInSpec
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
 from millstream.runtime.user_code import NO_RECORD, user_error
 from millstream.types.row import row_class
@@ -94,7 +93,7 @@ class GeneralWindowOperator(KeyedOperator):
         self._rows: RowAggregates | None = None
         self._input_type: TypeInformation = Types.PICKLED_BYTE_ARRAY()
         if isinstance(spec, BuiltInSpec):
-            self._rows = RowAggregates(spec.aggregates, self.extractor)
+            self._rows = RowAggregates(spec.aggregates)
             self._input_type = spec.input_type or self._input_type
             spec = AggregateSpec(self._rows, _AsRow(self._rows.names))
         self._logic = make_logic(spec, self)

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.runtime.columnar.grouped_kernels import one_array
-from millstream.runtime.operators.windows.partial_matrix import PLACE, Arena, Cells
-from millstream.runtime.operators.windows.partials import KEY, concatenated
+from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.partial_aggregates import concatenated
+from millstream.runtime.columnar.partial_matrix import PLACE, Arena, Cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

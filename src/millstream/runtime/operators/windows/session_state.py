@@ -25,9 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.runtime.columnar.key_columns import KEY, key_groups_of_column
+from millstream.runtime.columnar.partial_aggregates import concatenated
 from millstream.runtime.operators.windows.chunks import decoded, encoded, form_of
 from millstream.runtime.operators.windows.clock import SESSION_INDEX, TimeSection
-from millstream.runtime.operators.windows.partials import KEY, concatenated, key_groups_of_partials
 from millstream.state.rescale import chunk_key_groups
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class SessionState:
                 self._moved = True
                 first, stop = chunk_key_groups(name, length, self._key_groups)
                 keys = run.table.column(KEY).combine_chunks()
-                groups = key_groups_of_partials(keys, self._max_parallelism)
+                groups = key_groups_of_column(keys, self._max_parallelism)
                 run.alive &= (groups >= first) & (groups < stop)
             run.count = int(run.alive.sum())
             form = name[len(self._section.prefix(0)) :][:1]

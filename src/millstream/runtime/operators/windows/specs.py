@@ -10,13 +10,24 @@ Read next: ``runtime/operators/windows/aligned.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from millstream.runtime.columnar.aggregates import Aggregates
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["AggregateSpec", "ApplySpec", "BuiltInSpec", "ProcessSpec", "ReduceSpec", "WindowSpec"]
+__all__ = [
+    "LEADING_COLUMNS",
+    "AggregateSpec",
+    "ApplySpec",
+    "BuiltInSpec",
+    "ProcessSpec",
+    "ReduceSpec",
+    "WindowSpec",
+]
+
+#: Output columns that every built-in window result begins with.
+LEADING_COLUMNS: Final = ("key", "window_start", "window_end")
 
 
 @dataclass

@@ -1,10 +1,12 @@
-"""Partial aggregates of many panes and keys, as dense matrices.
+"""Partial aggregates of many rows and keys, as dense matrices.
 
-What it is: for each partial column a matrix of (row, key), where a row stands for one pane or
-several.  Rows are combined by numpy's functions where the aggregate is a sum, minimum or maximum
-of numbers; the partials of other aggregates lie in a table, the *arena*, and the matrix says where.
+What it is: for each partial column a matrix of (row, key), where a row stands for a part of the
+records of each key (windows: for panes).  Rows are combined by numpy's functions where the
+aggregate is a sum, minimum or maximum of numbers; the partials of other aggregates lie in a table,
+the *arena*, and the matrix says where.
 
-What it is not: the choice of what is combined with what (``pane_windows.py``).
+What it is not: the choice of what is combined with what (that of windows is in
+``runtime/operators/windows/pane_windows.py``).
 
 Read next: ``runtime/operators/windows/pane_windows.py``.
 """
@@ -19,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.runtime.columnar.grouped_kernels import one_array
-from millstream.runtime.operators.windows.partials import concatenated
+from millstream.runtime.columnar.partial_aggregates import concatenated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from millstream.runtime.operators.windows.partials import Partials
+    from millstream.runtime.columnar.partial_aggregates import PartialAggregates
 
 __all__ = ["PLACE", "Arena", "Cells"]
 
@@ -38,9 +40,9 @@ _FUNCTIONS: Final[dict[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fm
 
 
 class Arena:
-    """Partials that are combined by ``Partials.merge``, at fixed places."""
+    """Partials that are combined by ``PartialAggregates.merge``, at fixed places."""
 
-    def __init__(self, partials: Partials) -> None:
+    def __init__(self, partials: PartialAggregates) -> None:
         """Start empty."""
         self._partials = partials
         self._tables: list[pa.Table] = []
@@ -116,7 +118,9 @@ class Cells:
         self._arena = arena
 
     @staticmethod
-    def make(partials: Partials, table: pa.Table, rows: int, keys: int, arena: Arena) -> Cells:
+    def make(
+        partials: PartialAggregates, table: pa.Table, rows: int, keys: int, arena: Arena
+    ) -> Cells:
         """Lay out a table with the column PLACE (row * keys + key) and all partial columns.
 
         Args:
