@@ -4,6 +4,10 @@ What it is: a run of records of one stream with their timestamps, held as Python
 Arrow record batch, and converted between the two at most once, when somebody asks.  A scalar
 stream is one column; a ROW, TUPLE or dataclass stream has one column per field.
 
+A changelog carries the kind of each record (+I, -U, +U, -D) beside it.  In a ROW stream, typed or
+not, the kinds are those of the rows, as in PyFlink; records of other types have them beside them,
+where operators of changelogs see them and Python functions do not.
+
 What it is not: a frame.  A frame (``runtime/frames.py``) is a serialized batch on the exchange.
 
 Read next: ``contracts/operator.py``.
@@ -18,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError
+from millstream.types.composite_types import RowTypeInfo
+from millstream.types.row_kinds import kinds_of, set_kinds, with_kinds, without_kind_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +46,13 @@ class Batch:
     Invariant: ``_values`` or ``_arrow`` is set, and where both are they say the same.
     Invariant: ``_timestamps`` is None (no record has a timestamp) or as long as the batch.
     Invariant: ``_given`` is set where ``_values`` came from a program, not from the columns.
+    Invariant: ``_kinds`` is None (inserts only, or what rows say that a program gave and that are
+    not columns yet) or as long as the batch; rows among the values have the same kinds.  The
+    columns hold no kinds.
     A batch is never changed once emitted: an operator makes a new one.
     """
 
-    __slots__ = ("_arrow", "_given", "_timestamps", "_values", "type_info")
+    __slots__ = ("_arrow", "_given", "_kinds", "_timestamps", "_values", "type_info")
 
     def __init__(
         self,
@@ -52,12 +61,30 @@ class Batch:
         values: list[object] | None = None,
         arrow: pa.RecordBatch | None = None,
         timestamps: list[int] | NDArray[np.int64] | None = None,
+        row_kinds: NDArray[np.int8] | None = None,
     ) -> None:
+        """Take the records.
+
+        Args:
+            type_info: their type.
+            values: the records as Python values.
+            arrow: the records as columns; a column ``$row_kind`` among them is taken for kinds.
+            timestamps: one per record, in milliseconds; None: they have none.
+            row_kinds: one value of ``RowKind`` per record; None: what the column or rows say,
+                else inserts.  Given beside rows that say otherwise, these are copied.
+        """
         self.type_info = type_info
-        self._values = values
-        self._arrow = arrow
         self._timestamps = timestamps
         self._given = values is not None
+        if arrow is not None:
+            arrow, found = without_kind_column(arrow)
+            row_kinds = found if row_kinds is None else row_kinds
+        if row_kinds is not None:
+            values = None if values is None else with_kinds(values, row_kinds)
+            row_kinds = row_kinds if row_kinds.any() else None
+        self._values = values
+        self._arrow = arrow
+        self._kinds = row_kinds
 
     def __len__(self) -> int:
         if self._values is not None:
@@ -74,6 +101,8 @@ class Batch:
         """The records as Python values (converted once)."""
         if self._values is None:
             self._values = self.type_info.from_arrow(self._arrow)
+            if self._kinds is not None:
+                set_kinds(self._values, self._kinds)
         return self._values
 
     @property
@@ -88,8 +117,13 @@ class Batch:
             if self.type_info.arrow_schema is None:
                 message = "an untyped stream has no Arrow columns; give the operator an output_type"
                 raise ProgramError(message)
-            self._arrow = self.type_info.to_arrow(self._values or [])
+            self._make_columns()
         return self._arrow
+
+    def _make_columns(self) -> None:
+        self._arrow, found = without_kind_column(self.type_info.to_arrow(self._values or []))
+        if found is not None:
+            self._kinds = found
 
     def check(self) -> None:
         """Hold the values against the declared type, if it has columns: these are made.
@@ -100,14 +134,29 @@ class Batch:
             TypeMismatchError: a value does not fit the declared type.
         """
         if self._arrow is None and self.type_info.arrow_schema is not None:
-            self._arrow = self.type_info.to_arrow(self._values or [])
+            self._make_columns()
 
     @property
     def conformed(self) -> Batch:
         """The records as a reader behind an exchange sees them, where 1 for a DOUBLE is 1.0."""
         if not self._given or self.type_info.arrow_schema is None:
             return self
-        return Batch(self.type_info, arrow=self.arrow, timestamps=self._timestamps)
+        arrow = self.arrow  # finds kinds that rows have
+        return self._like(None, arrow, self._timestamps, self._kinds)
+
+    @property
+    def row_kinds(self) -> NDArray[np.int8] | None:
+        """The value of ``RowKind`` of each record; None if all are inserts."""
+        if self._kinds is None and self._given and self._arrow is None:
+            schema = self.type_info.arrow_schema
+            if schema is None or isinstance(self.type_info, RowTypeInfo):
+                return kinds_of(self._values or [])
+        return self._kinds
+
+    @property
+    def raw_row_kinds(self) -> NDArray[np.int8] | None:
+        """The kinds as they are held (None: inserts only, or the rows say what they are)."""
+        return self._kinds
 
     @property
     def timestamp_list(self) -> list[int]:
@@ -135,7 +184,26 @@ class Batch:
 
     def with_timestamps(self, timestamps: list[int] | NDArray[np.int64] | None) -> Batch:
         """The same records with other timestamps."""
-        return self._like(self._values, self._arrow, timestamps)
+        return self._like(self._values, self._arrow, timestamps, self._kinds)
+
+    def with_row_kinds(self, row_kinds: NDArray[np.int8] | None) -> Batch:
+        """The same records with other kinds (None: all of them inserts)."""
+        if row_kinds is None:
+            row_kinds = np.zeros(len(self), dtype=np.int8)
+        if self._arrow is not None and not self._given:
+            return Batch(
+                self.type_info,
+                arrow=self._arrow,
+                timestamps=self._timestamps,
+                row_kinds=row_kinds,
+            )
+        return Batch(
+            self.type_info,
+            values=self.values,
+            arrow=self._arrow,
+            timestamps=self._timestamps,
+            row_kinds=row_kinds,
+        )
 
     def filter(self, mask: list[bool]) -> Batch:
         """The records for which ``mask`` is true, in order."""
@@ -146,16 +214,20 @@ class Batch:
             timestamps = list(compress(timestamps, mask))
         values = None if self._values is None else list(compress(self._values, mask))
         arrow = None if self._arrow is None else self._arrow.filter(pa.array(mask, pa.bool_()))
-        return self._like(values, arrow, timestamps)
+        kinds = None if self._kinds is None else self._kinds[np.array(mask)]
+        return self._like(values, arrow, timestamps, kinds)
 
     def _like(
         self,
         values: list[object] | None,
         arrow: pa.RecordBatch | None,
         timestamps: list[int] | NDArray[np.int64] | None,
+        kinds: NDArray[np.int8] | None,
     ) -> Batch:
         """Records out of this batch, which are checked if these are."""
-        made = Batch(self.type_info, values=values, arrow=arrow, timestamps=timestamps)
+        made = Batch(self.type_info, values=values, timestamps=timestamps)
+        made._arrow = arrow
+        made._kinds = kinds if kinds is None or kinds.any() else None
         made._given = self._given and values is not None
         return made
 
@@ -167,7 +239,8 @@ class Batch:
         timestamps = None if stamps is None else stamps[start:stop]
         values = None if self._values is None else self._values[start:stop]
         part = None if self._arrow is None else self._arrow.slice(start, stop - start)
-        return self._like(values, part, timestamps)
+        kinds = None if self._kinds is None else self._kinds[start:stop]
+        return self._like(values, part, timestamps, kinds)
 
     def take(self, indices: NDArray[np.int64] | Sequence[int]) -> Batch:
         """The records at ``indices``, in that order."""
@@ -175,9 +248,10 @@ class Batch:
         timestamps: list[int] | NDArray[np.int64] | None = None
         if self._timestamps is not None:
             timestamps = self.timestamp_array[positions]
+        kinds = None if self._kinds is None else self._kinds[positions]
         if self._arrow is not None:
             taken = self._arrow.take(pa.array(positions))
-            return Batch(self.type_info, arrow=taken, timestamps=timestamps)
+            return self._like(None, taken, timestamps, kinds)
         values = self.values
         picked = [values[i] for i in positions.tolist()]
-        return self._like(picked, None, timestamps)
+        return self._like(picked, None, timestamps, kinds)

@@ -238,13 +238,17 @@ def concatenate(batches: list[Batch]) -> Batch:
     timestamps: NDArray[np.int64] | None = None
     if any(batch.raw_timestamps is not None for batch in batches):
         timestamps = np.concatenate([batch.timestamp_array for batch in batches])
+    kinds: NDArray[np.int8] | None = None
+    if any(batch.raw_row_kinds is not None for batch in batches):
+        each = ((batch.row_kinds, len(batch)) for batch in batches)
+        kinds = np.concatenate([np.zeros(n, np.int8) if k is None else k for k, n in each])
     if all(batch.is_columnar for batch in batches):
         arrow = pa.concat_batches([batch.arrow for batch in batches])
-        return Batch(first.type_info, arrow=arrow, timestamps=timestamps)
+        return Batch(first.type_info, arrow=arrow, timestamps=timestamps, row_kinds=kinds)
     values: list[object] = []
     for batch in batches:
         values.extend(batch.values)
-    return Batch(first.type_info, values=values, timestamps=timestamps)
+    return Batch(first.type_info, values=values, timestamps=timestamps, row_kinds=kinds)
 
 
 class WatermarkValve:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.types.pickling import dumps, loads
+from millstream.types.row_kinds import with_kind_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,8 +102,12 @@ def encode_batch(batch: Batch) -> tuple[int, bytes]:
         stamps = None
         if batch.raw_timestamps is not None:
             stamps = batch.timestamp_array.tobytes()
-        return DATA_PICKLE, dumps((batch.values, stamps))
+        # Rows carry their kinds themselves.
+        beside = None if batch.raw_row_kinds is None else batch.raw_row_kinds.tobytes()
+        return DATA_PICKLE, dumps((batch.values, stamps, beside))
     arrow = batch.arrow
+    if batch.row_kinds is not None:
+        arrow = with_kind_column(arrow, batch.row_kinds)
     if batch.raw_timestamps is not None:
         arrow = arrow.append_column(_TIMESTAMP_COLUMN, pa.array(batch.timestamp_array))
     sink = pa.BufferOutputStream()
@@ -114,9 +119,12 @@ def encode_batch(batch: Batch) -> tuple[int, bytes]:
 def decode_batch(kind: int, payload: bytes | pa.Buffer, type_info: TypeInformation) -> Batch:
     """The inverse of ``encode_batch``."""
     if kind == DATA_PICKLE:
-        values, stamps = cast("tuple[list[object], bytes | None]", loads(bytes(payload)))
+        values, stamps, kinds = cast(
+            "tuple[list[object], bytes | None, bytes | None]", loads(bytes(payload))
+        )
         timestamps = None if stamps is None else np.frombuffer(stamps, dtype=np.int64)
-        return Batch(type_info, values=values, timestamps=timestamps)
+        row_kinds = None if kinds is None else np.frombuffer(kinds, dtype=np.int8)
+        return Batch(type_info, values=values, timestamps=timestamps, row_kinds=row_kinds)
     with pa.ipc.open_stream(payload) as reader:
         arrow = reader.read_next_batch()
     timestamps = None

@@ -13,24 +13,26 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.columns import ColumnMismatchError, null_positions
-from millstream.types.row import Row, RowKind, row_class
+from millstream.types.row import Row, row_class
+from millstream.types.row_kinds import (
+    ROW_KIND_COLUMN,
+    kinds_of,
+    set_kinds,
+    with_kind_column,
+)
 from millstream.types.type_information import TypeInformation, as_type, check_type_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["DataclassTypeInfo", "RowTypeInfo", "TupleTypeInfo"]
-
-#: An additional column, only in batches that hold a row whose kind is not INSERT.
-ROW_KIND_COLUMN: Final = "$row_kind"
-_KINDS: Final = tuple(RowKind)
 
 
 def _fields(count: int) -> str:
@@ -229,19 +231,14 @@ class RowTypeInfo(CompositeTypeInfo):
 
     def _batch_of(self, values: Sequence[object]) -> pa.RecordBatch:
         batch = super()._batch_of(values)
-        kinds = {k for k in set(map(type, values)) if issubclass(k, Row)}
-        if any(kind._kind is not RowKind.INSERT for kind in kinds):  # noqa: SLF001 - of this package
-            numbers = [v.get_row_kind().value if isinstance(v, Row) else 0 for v in values]
-            return batch.append_column(ROW_KIND_COLUMN, pa.array(numbers, pa.int8()))
-        return batch
+        kinds = kinds_of(values)
+        return batch if kinds is None else with_kind_column(batch, kinds)
 
     def from_arrow(self, batch: pa.RecordBatch) -> list[Any]:
         """The rows of a batch, with the names of this type, and their kinds if it holds them."""
         rows = super().from_arrow(batch)
         if batch.schema.names[-1] == ROW_KIND_COLUMN:
-            for row, kind in zip(rows, batch.column(ROW_KIND_COLUMN).to_pylist(), strict=True):
-                if kind:
-                    row.set_row_kind(_KINDS[kind])
+            set_kinds(rows, batch.column(batch.num_columns - 1).to_numpy())
         return rows
 
     def _from_columns(self, columns: list[list[Any]]) -> list[Any]:

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from millstream.connectors.files.file_writers import table_of_values
 from millstream.errors import PermanentSinkError
-from millstream.types.composite_types import ROW_KIND_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,16 +82,15 @@ def columns_of_batch(batch: Batch) -> pa.Table:
     Raises:
         SinkError: the values of a column have no common type, or a row is a deletion or update.
     """
+    refuse_changes(batch)
     if batch.type_info.arrow_schema is None:
         return table_of_values(batch.values)
-    refuse_changes(batch)
     return pa.Table.from_batches([batch.arrow])
 
 
 def refuse_changes(batch: Batch) -> None:
     """Raise SinkError if a row is a deletion or update."""
-    columnar = batch.type_info.arrow_schema is not None
-    if columnar and ROW_KIND_COLUMN in batch.arrow.schema.names:
+    if batch.row_kinds is not None:
         message = (
             "a row is a deletion or update (its RowKind is not INSERT), which tables do not take;"
             " filter these rows or set their kind"

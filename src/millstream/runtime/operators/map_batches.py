@@ -21,9 +21,12 @@ from millstream.contracts.batch import Batch
 from millstream.errors import TypeMismatchError
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, user_error
+from millstream.types.row_kinds import ROW_KIND_COLUMN, with_kind_column, without_kind_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from numpy.typing import NDArray
 
     from millstream.contracts.operator import Operator
 
@@ -35,7 +38,8 @@ class MapBatchesOperator(FunctionOperator):
 
     The function returns a record batch or table, an iterable of them, or None.  Records keep
     their timestamps where a batch comes back as long as it went in; otherwise the function may
-    return ``(batch, timestamps)``, else the new records have none.
+    return ``(batch, timestamps)``, else the new records have none.  The kinds of a changelog are in
+    the column ``$row_kind``, which the function may leave out as long as no record comes or goes.
     """
 
     def __init__(self, function: Any) -> None:  # noqa: ANN401 - the user's callable
@@ -50,6 +54,8 @@ class MapBatchesOperator(FunctionOperator):
         if not len(batch):
             return
         arrow = batch.arrow
+        if batch.row_kinds is not None:
+            arrow = with_kind_column(arrow, batch.row_kinds)
         try:
             results = list(_each(self._map(arrow)))
         except Exception as error:
@@ -78,7 +84,21 @@ class MapBatchesOperator(FunctionOperator):
             message = f"{len(timestamps)} timestamps for {result.num_rows} records of map_batches"
             raise TypeMismatchError(message)
         if result.num_rows:
-            self.emit(self._typed(result, timestamps))
+            kinds = self._kinds(batch, result)
+            made = self._typed(without_kind_column(result)[0], timestamps)
+            self.emit(made if kinds is None else made.with_row_kinds(kinds))
+
+    def _kinds(self, batch: Batch, result: pa.RecordBatch) -> NDArray[np.int8] | None:
+        if batch.row_kinds is None or ROW_KIND_COLUMN in result.schema.names:
+            return without_kind_column(result)[1]
+        if result.num_rows == len(batch):
+            return batch.row_kinds
+        message = (
+            f"operator {self.context.name!r} ({self.context.location}): some of the {len(batch)} "
+            f"records are updates or deletions, and the function of map_batches returned "
+            f"{result.num_rows} without the column {ROW_KIND_COLUMN} that says which; keep it"
+        )
+        raise TypeMismatchError(message)
 
     def _typed(self, result: pa.RecordBatch, timestamps: Any) -> Batch:  # noqa: ANN401 - Batch's own
         declared = self.context.output_type
