@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -18,7 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.common import Duration, Row, Types, WatermarkStrategy
-from millstream.datastream import JobStatus, KeyedProcessFunction, TumblingEventTimeWindows
+from millstream.datastream import (
+    JobStatus,
+    KeyedProcessFunction,
+    MapFunction,
+    RuntimeContext,
+    TumblingEventTimeWindows,
+)
 from millstream.datastream.connectors import (
     DataGeneratorSource,
     FileSink,
@@ -32,7 +39,6 @@ from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -294,6 +300,26 @@ def test_python_files(make: Make, tmp_path: Path, directory: bool) -> None:
     env.from_collection([1]).print()
     with pytest.raises(ConfigurationError, match=r"python\.files: there is no file.*missing"):
         env.execute()
+
+
+def test_archives_and_cached_files(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "words.txt").write_text("mill")
+    (tmp_path / "more.txt").write_text("stream")
+
+    class Read(MapFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            more = runtime_context.get_distributed_cache().get_file("more")
+            self.text = Path("data/words.txt").read_text() + more.read_text()
+
+        def map(self, value: int) -> str:
+            return self.text * value
+
+    env = make(1)
+    env.add_python_archive(str(tmp_path / "data"))
+    env.register_cached_file(str(tmp_path / "more.txt"), "more")
+    with env.from_collection([1, 2]).map(Read()).execute_and_collect() as found:  # type: ignore[union-attr]
+        assert list(found) == ["millstream", "millstreammillstream"]
 
 
 PROGRAM = """

@@ -107,4 +107,4 @@ def check_directories(configuration: Configuration) -> None:
 
 def _local(configuration: Configuration) -> Path:
     directory = configuration.get(options.LOCAL_DIRECTORY)
-    return Path(directory) if directory else default_local_directory()
+    return Path(directory).absolute() if directory else default_local_directory()

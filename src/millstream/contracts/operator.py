@@ -76,6 +76,8 @@ class OperatorContext:
     batch_mode: bool = False
     #: Whether the uid is the program's: only then it says something to people.
     has_own_uid: bool = True
+    #: Where files of ``pipeline.cached-files`` are, by name.
+    cached_files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from millstream.configuration.parallelism import check_parallelism
 from millstream.configuration.state_backends import state_backend_of
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.errors import ConfigurationError
+from millstream.graph.job_files import cached_file_entry
 
 if TYPE_CHECKING:
     from millstream.configuration.checkpointing_mode import CheckpointingMode
@@ -227,6 +228,58 @@ class JobSettings:
         added = f"{files},{file_path}" if files else str(file_path)
         self._configuration.set(options.PYTHON_FILES, added)
         return self
+
+    def set_python_requirements(
+        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> Self:
+        """Have packages installed where tasks run, by pip, once per machine.
+
+        Args:
+            requirements_file_path: a ``requirements.txt``.
+            requirements_cache_dir: a directory of their wheels and source distributions, from
+                which alone they are installed then, as on machines without network.
+        """
+        given = str(requirements_file_path)
+        if requirements_cache_dir is not None:
+            given = f"{given}#{requirements_cache_dir}"
+        self._configuration.set(options.PYTHON_REQUIREMENTS, given)
+        return self
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> Self:
+        """Ship an archive to the workers and extract it in the directory that functions run in.
+
+        Functions open what is in it by relative paths: ``open("data.zip/words.txt")``.
+
+        Args:
+            archive_path: a zip or tar archive, or a directory.
+            target_dir: the name of the directory that it is extracted into; that of the archive
+                unless given.
+        """
+        given = str(archive_path) if target_dir is None else f"{archive_path}#{target_dir}"
+        archives = self._configuration.get(options.PYTHON_ARCHIVES)
+        self._configuration.set(
+            options.PYTHON_ARCHIVES, f"{archives},{given}" if archives else given
+        )
+        return self
+
+    def register_cached_file(
+        self,
+        file_path: str,
+        name: str,
+        executable: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        """Ship a file or directory to the workers, where functions find it by its name.
+
+        ``runtime_context.get_distributed_cache().get_file(name)`` is its path there.
+
+        Args:
+            file_path: a path or a ``file:`` URI.
+            name: what functions call it.
+            executable: whether it can be run.
+        """
+        files = self._configuration.get(options.CACHED_FILES)
+        entry = cached_file_entry(str(file_path), name, executable=executable)
+        self._configuration.set(options.CACHED_FILES, f"{files};{entry}" if files else entry)
 
     def add_jars(self, *jars_path: str) -> None:
         """Leave jars out, and say so once: connectors and formats are Python here.

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from millstream.errors import ProgramError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
@@ -41,6 +44,7 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "Counter",
+    "DistributedCache",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
@@ -153,6 +157,29 @@ class KeyedStateStore(ABC):
         """Return the handle of an accumulator per key that an aggregate function folds into."""
 
 
+class DistributedCache:
+    """Files that the program registered, on the machine of the task.
+
+    Args:
+        files: their paths, by name.
+    """
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = files
+
+    def get_file(self, name: str) -> Path:
+        """The file or directory registered under a name; only to be read.
+
+        Raises:
+            ProgramError: none is.
+        """
+        if name not in self._files:
+            known = ", ".join(map(repr, self._files)) or "none"
+            message = f"no file is registered as {name!r}; there are: {known}"
+            raise ProgramError(message)
+        return Path(self._files[name])
+
+
 class RuntimeContext(KeyedStateStore):
     """What a function may know about where it runs; given to ``Function.open``."""
 
@@ -187,6 +214,10 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
         """Return the root of the function's own metrics."""
+
+    def get_distributed_cache(self) -> DistributedCache:
+        """Return the files of ``env.register_cached_file``, as Flink's Java API does."""
+        return DistributedCache({})
 
 
 class Function(ABC):  # noqa: B024 - open and close are optional

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from millstream.graph.job_files import JobFiles
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -123,6 +125,8 @@ class JobGraph:
     stages: list[Stage]
     configuration: Configuration
     batch_mode: bool = False
+    #: Set once they have been shipped.
+    files: JobFiles = field(default_factory=JobFiles)
 
     def inputs(self, node: int) -> list[StreamEdge]:
         """The edges into ``node``, in order of their id."""

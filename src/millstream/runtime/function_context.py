@@ -17,6 +17,7 @@ from millstream.configuration import options
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.functions.functions import (
+    DistributedCache,
     KeyedStateStore,
     MetricGroup,
     RuntimeContext,
@@ -229,6 +230,10 @@ class FunctionContext(StateAccess, RuntimeContext):
         if key in parameters:
             return parameters[key]
         return str(configuration.to_dict().get(key, default_value))
+
+    def get_distributed_cache(self) -> DistributedCache:
+        """Return the files of ``env.register_cached_file``."""
+        return DistributedCache(self._context.cached_files)
 
     def get_metrics_group(self) -> MetricGroup:
         """Return the counters of the function."""

@@ -120,6 +120,7 @@ class StageInstance:
         self.outbox = Outbox()
         self.edges = {edge.id: edge for edge in graph.edges}
         self.origins = time_origins(graph)
+        self._cached_files = graph.files.cached
         stage = next(stage for stage in graph.stages if stage.level == level)
         self._levels = {node: s.level for s in graph.stages for node in s.nodes}
         #: Nodes of this stage that have an instance in this subtask, inputs first.
@@ -196,6 +197,7 @@ class StageInstance:
             read_tags=frozenset(tags),
             batch_mode=self.graph.batch_mode,
             has_own_uid=node.has_own_uid,
+            cached_files=self._cached_files,
         )
 
     def open(self) -> None:

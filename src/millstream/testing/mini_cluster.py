@@ -36,8 +36,10 @@ from millstream.execution.epoch import make_plan
 from millstream.execution.offsets import initial_offset
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.restored_program import claim_directory, fit, program_of
+from millstream.execution.ship_files import ship_files
 from millstream.execution.split_log import SplitLog
 from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
+from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 from millstream.types.pickling import loads
@@ -106,6 +108,8 @@ class MiniCluster:
         )
         self.coordinator.open()
         fit(graph, self.storage, self.coordinator.recover())
+        self._local_root = self.directory.absolute() / "local"
+        graph.files = ship_files(graph.configuration, self.storage, self._local_root)
         self._graph_bytes = cloudpickle.dumps(graph)
         self.planner = SourcePlanner(
             plan_sources(graph),
@@ -154,7 +158,7 @@ class MiniCluster:
             run_id=uuid.uuid4().hex,
             generation=self.coordinator.generation,
             storage=self.storage,
-            local_root=str(self.directory / "local"),
+            local_root=str(self._local_root),
             state_backend=self._state_backend,
             fsync=False,
         )
@@ -198,6 +202,13 @@ class MiniCluster:
         ]
 
     def _run_task(
+        self, plan: EpochPlan, level: int, subtask: int, frames: pa.Table
+    ) -> list[pa.RecordBatch]:
+        bring_files(self._graph.files)
+        with working_directory(self._graph.files):
+            return self._run_here(plan, level, subtask, frames)
+
+    def _run_here(
         self, plan: EpochPlan, level: int, subtask: int, frames: pa.Table
     ) -> list[pa.RecordBatch]:
         key = (level, subtask)

@@ -53,9 +53,11 @@ from millstream.execution.offsets import initial_offset
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.restart import restart_strategy
 from millstream.execution.restored_program import claim_directory, fit, program_of
+from millstream.execution.ship_files import ship_files
 from millstream.execution.split_log import SplitLog
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.job_files import job_files_of
 from millstream.graph.validation import validate_connectors
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import create_progress_reporter
@@ -104,6 +106,7 @@ def submit(
         # Workers inherit it from the JVM, so it is set before that starts.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
     check_directories(job_graph.configuration)  # before Spark starts, which takes seconds
+    job_files_of(job_graph.configuration)
     session = get_session(job_graph.configuration)
     # Before anything is written: a session whose JVM is gone can run nothing.
     java = JavaProcess(session)
@@ -143,6 +146,7 @@ class _Job:
         #: What people are shown of operators, by uid.
         self.labels = labels(program_of(graph))
         self.local_root = directories.local / self.job_id
+        graph.files = ship_files(graph.configuration, self.storage, self.local_root)
         self.event_time = EventTimeReader(graph)
         #: The last checkpoint, for whoever asks.
         self.last: Manifest | None = None

@@ -54,6 +54,7 @@ class EpochJob:
 
     def __init__(self, graph: JobGraph, graph_broadcast: Broadcast[bytes]) -> None:
         self._stages = graph.stages
+        self._files = graph.files
         self._graph_broadcast = graph_broadcast
         #: Whether stage 0 reads the rows of a micro-batch, each of which is another DataFrame.
         self._spark_sources = any(node.spark_index is not None for node in graph.nodes.values())
@@ -95,7 +96,7 @@ class EpochJob:
         for stage in self._stages:
             if stage.level > 0:
                 data = self._shuffled(data, stage.parallelism)
-            function = StageFunction(stage.level, self._graph_broadcast, plan)
+            function = StageFunction(stage.level, self._graph_broadcast, plan, self._files)
             data = data.mapInArrow(function, self._schema)
         return data
 

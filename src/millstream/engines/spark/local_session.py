@@ -45,6 +45,8 @@ from millstream.configuration import options
 from millstream.directories.run_directory import run_directory, socket_directory
 from millstream.engines.spark.java import find_java
 from millstream.errors import EngineError
+from millstream.graph.job_files import FileUse, job_files_of
+from millstream.runtime.job_files import extract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["start_session"]
+__all__ = ["python_executable", "start_session"]
 
 _LOG: Final = logging.getLogger("millstream")
 
@@ -92,7 +94,7 @@ def start_session(configuration: Configuration) -> SparkSession:
         ConfigurationError: there is no Java.
         EngineError: Spark's JVM does not start.
     """
-    executable = configuration.get(options.PYTHON_EXECUTABLE)
+    executable = python_executable(configuration)
     if executable:
         os.environ["PYSPARK_PYTHON"] = executable
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -116,6 +118,26 @@ def start_session(configuration: Configuration) -> SparkSession:
     if launched:
         atexit.register(_end, session, warm_up(session) if master.startswith("local") else None)
     return session
+
+
+def python_executable(configuration: Configuration) -> str:
+    """The Python of the workers; one that is in an archive of the program's is taken out here.
+
+    Raises:
+        ConfigurationError: the archive is not there, or is none.
+    """
+    given = configuration.get(options.PYTHON_EXECUTABLE)
+    target, _, rest = given.partition("/")
+    for file in job_files_of(configuration):
+        if not rest or file.use is not FileUse.ARCHIVE or file.name != target:
+            continue
+        directory = Path(file.path)
+        if not file.directory:
+            made = tempfile.mkdtemp(prefix="python-", dir=run_directory().path)
+            directory = Path(made) / target
+            extract(Path(file.path), directory)
+        return str(directory / rest)
+    return given
 
 
 def _get(builder: SparkSession.Builder, settings: Mapping[str, object]) -> SparkSession:

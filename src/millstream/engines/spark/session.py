@@ -9,17 +9,11 @@ Read next: ``engines/spark/local_session.py``.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
-from millstream.configuration import options
-from millstream.directories.run_directory import run_directory
 from millstream.engines.spark.local_session import start_session
-from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,29 +52,10 @@ def get_session(configuration: Configuration) -> SparkSession:
     ``PYSPARK_PYTHON`` says otherwise.
 
     Raises:
-        ConfigurationError: there is no Java, or an entry of ``python.files`` does not exist.
+        ConfigurationError: there is no Java.
         EngineError: Spark's JVM does not start.
     """
-    files = _python_files(configuration)
-    session = SparkSession.getActiveSession() or start_session(configuration)
-    for path in files:
-        if path.is_dir():
-            # What lies in a directory is importable, as in PyFlink.
-            place = tempfile.mkdtemp(prefix="python-", dir=run_directory().path)
-            archive = Path(place) / path.name
-            path = Path(shutil.make_archive(str(archive), "zip", path))  # noqa: PLW2901
-        session.sparkContext.addPyFile(str(path))
-    return session
-
-
-def _python_files(configuration: Configuration) -> list[Path]:
-    entries = configuration.get(options.PYTHON_FILES).split(",")
-    files = [Path(entry.strip()) for entry in entries if entry.strip()]
-    for path in files:
-        if not path.exists():
-            message = f"{options.PYTHON_FILES.key}: there is no file or directory {str(path)!r}"
-            raise ConfigurationError(message)
-    return files
+    return SparkSession.getActiveSession() or start_session(configuration)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from millstream.contracts.source import SourceBatch
+from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark import Broadcast
 
+    from millstream.graph.job_files import JobFiles
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
@@ -78,9 +80,13 @@ class StageFunction:
         level: the stage.
         graph: the pickled job graph, sent to each executor once.
         plan: the epoch; None if each task is told by ``PLAN_PROPERTY``.
+        files: of the job.
     """
 
-    def __init__(self, level: int, graph: Broadcast[bytes], plan: EpochPlan | None) -> None:
+    def __init__(
+        self, level: int, graph: Broadcast[bytes], plan: EpochPlan | None, files: JobFiles
+    ) -> None:
+        self._files = files
         self._level = level
         self._graph = graph
         self._plan = plan
@@ -92,8 +98,15 @@ class StageFunction:
             message = "a stage runs inside a Spark task"
             raise RuntimeError(message)
         subtask = context.partitionId()
+        bring_files(self._files)  # before plan and graph, which may be of what they hold
         plan = _plan_of(context) if self._plan is None else self._plan
         key = (plan.run_id, self._level, subtask)
+        with working_directory(self._files):
+            yield from self._run(key, plan, rows)
+
+    def _run(
+        self, key: tuple[str, int, int], plan: EpochPlan, rows: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         instance = self._instance(key)
         # While it runs, the instance is not in the cache: a failure leaves it unusable.
         reader = _SparkRows(rows) if self._level == 0 else None

@@ -1,0 +1,235 @@
+"""The files of a job: what its workers need beside the graph.
+
+What it is: the entries of ``python.files``, ``python.archives``, ``python.requirements`` and
+``pipeline.cached-files``, and where each lies on a worker.
+What it is not: their way there: ``execution/ship_files.py`` puts them into the checkpoint storage,
+``runtime/job_files.py`` takes them out.
+
+Read next: ``execution/ship_files.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from millstream.configuration import options
+from millstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from millstream.configuration.configuration import Configuration
+    from millstream.configuration.options import ConfigOption
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+
+__all__ = ["FileUse", "JobFile", "JobFiles", "cached_file_entry", "job_files_of"]
+
+#: What PyFlink writes between a path and what belongs to it.
+_PARAMETER: Final = "#"
+_QUOTES: Final = "'\""
+
+
+class FileUse(Enum):
+    """What a file is for."""
+
+    #: A module, package or archive of them, for the workers' Python path.
+    PYTHON = "python"
+    #: Extracted in the workers' working directory.
+    ARCHIVE = "archive"
+    #: Names packages to install.
+    REQUIREMENTS = "requirements"
+    #: A directory of what to install them from.
+    PACKAGES = "packages"
+    #: Found by functions under its name.
+    CACHED = "cached"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A file or directory of the program's."""
+
+    use: FileUse
+    #: Where the program has it.
+    path: str
+    #: Of the file on the worker; of the directory that an archive is extracted into.
+    name: str
+    executable: bool = False
+    #: A directory travels as a zip archive.
+    directory: bool = False
+    #: Of what travels; empty before that.
+    digest: str = ""
+
+    @property
+    def blob(self) -> str:
+        """Its name in the checkpoint storage."""
+        return f"files/{self.digest.rpartition(':')[2]}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """All files of a job, where they come from, and where they are on every worker."""
+
+    files: tuple[JobFile, ...] = ()
+    #: A directory of the worker's; empty before they have travelled.
+    root: str = ""
+    storage: CheckpointStorage | None = None
+
+    def of(self, *uses: FileUse) -> list[JobFile]:
+        """Those for some uses."""
+        return [file for file in self.files if file.use in uses]
+
+    def place(self, file: JobFile) -> Path:
+        """Where a file is that is not extracted or installed."""
+        return Path(self.root) / _key([file]) / file.name
+
+    @property
+    def working_directory(self) -> Path | None:
+        """Where archives are extracted; None without archives."""
+        return self._made_of("archives", self.of(FileUse.ARCHIVE))
+
+    @property
+    def packages_directory(self) -> Path | None:
+        """Where requirements are installed; None without requirements."""
+        return self._made_of("packages", self.of(FileUse.REQUIREMENTS, FileUse.PACKAGES))
+
+    @property
+    def python_path(self) -> list[str]:
+        """What goes before the worker's own Python path."""
+        path = []
+        for file in self.of(FileUse.PYTHON):
+            place = self.place(file)
+            path.append(str(place.parent if place.suffix == ".py" else place))
+        if self.packages_directory is not None:
+            path.append(str(self.packages_directory))
+        return path
+
+    @property
+    def cached(self) -> dict[str, str]:
+        """The paths of cached files by their names."""
+        return {file.name: str(self.place(file)) for file in self.of(FileUse.CACHED)}
+
+    def _made_of(self, name: str, files: Iterable[JobFile]) -> Path | None:
+        found = list(files)
+        return Path(self.root) / f"{name}-{_key(found)}" if found else None
+
+
+def _key(files: Iterable[JobFile]) -> str:
+    """What is made of these files, by this version of Python, has this name."""
+    parts = [(file.digest, file.name, file.executable) for file in files]
+    text = repr((parts, sys.version_info[:2]))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def job_files_of(configuration: Configuration) -> tuple[JobFile, ...]:
+    """The files that a job's options name.
+
+    Raises:
+        ConfigurationError: one is not there, or two are to have the same name.
+    """
+    found = [
+        *_python_files(configuration),
+        *_archives(configuration),
+        *_requirements(configuration),
+        *_cached(configuration),
+    ]
+    names: dict[tuple[FileUse, str], JobFile] = {}
+    for file in found:
+        other = names.setdefault((file.use, file.name), file)
+        if file.use in {FileUse.ARCHIVE, FileUse.CACHED} and other is not file:
+            message = f"{other.path} and {file.path} are both to be {file.name!r} on the workers"
+            raise ConfigurationError(message)
+    return tuple(found)
+
+
+def _python_files(configuration: Configuration) -> Iterator[JobFile]:
+    for entry in _entries(configuration, options.PYTHON_FILES):
+        path = _existing(entry, options.PYTHON_FILES)
+        yield JobFile(FileUse.PYTHON, str(path), path.name, directory=path.is_dir())
+
+
+def _archives(configuration: Configuration) -> Iterator[JobFile]:
+    for entry in _entries(configuration, options.PYTHON_ARCHIVES):
+        given, _, target = entry.partition(_PARAMETER)
+        path = _existing(given, options.PYTHON_ARCHIVES)
+        name = target or path.name
+        if Path(name).name != name or name in {".", ".."}:
+            message = f"{options.PYTHON_ARCHIVES.key}: {name!r} is no name of one directory"
+            raise ConfigurationError(message)
+        yield JobFile(FileUse.ARCHIVE, str(path), name, directory=path.is_dir())
+
+
+def _requirements(configuration: Configuration) -> Iterator[JobFile]:
+    given, _, packages = configuration.get(options.PYTHON_REQUIREMENTS).partition(_PARAMETER)
+    if not given:
+        return
+    path = _existing(given, options.PYTHON_REQUIREMENTS)
+    yield JobFile(FileUse.REQUIREMENTS, str(path), "requirements.txt")
+    if packages:
+        directory = _existing(packages, options.PYTHON_REQUIREMENTS)
+        yield JobFile(FileUse.PACKAGES, str(directory), "packages", directory=True)
+
+
+def _cached(configuration: Configuration) -> Iterator[JobFile]:
+    for entry in _split(configuration.get(options.CACHED_FILES), ";"):
+        fields = dict(part.split(":", 1) for part in _split(entry, ",") if ":" in part)
+        if not fields.get("name") or not fields.get("path"):
+            message = (
+                f"{options.CACHED_FILES.key}: {entry!r} has no name or no path; write "
+                "'name:words,path:/tmp/words.txt'"
+            )
+            raise ConfigurationError(message)
+        path = _existing(_unquoted(fields["path"]), options.CACHED_FILES)
+        executable = _unquoted(fields.get("executable", "")).lower() == "true"
+        name = _unquoted(fields["name"])
+        if Path(name).name != name or name in {".", ".."}:
+            message = f"{options.CACHED_FILES.key}: {name!r} is no name of a file"
+            raise ConfigurationError(message)
+        yield JobFile(
+            FileUse.CACHED, str(path), name, executable=executable, directory=path.is_dir()
+        )
+
+
+def cached_file_entry(path: str, name: str, *, executable: bool) -> str:
+    """An entry of ``pipeline.cached-files``."""
+    return f"name:'{name}',path:'{path}',executable:{'true' if executable else 'false'}"
+
+
+def _entries(configuration: Configuration, option: ConfigOption[str]) -> list[str]:
+    return [entry.strip() for entry in configuration.get(option).split(",") if entry.strip()]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts between separators that are not in quotes."""
+    parts, quote = [""], ""
+    for character in text:
+        if character == separator and not quote:
+            parts.append("")
+            continue
+        parts[-1] += character
+        if character in _QUOTES and quote in {"", character}:
+            quote = "" if quote else character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in _QUOTES
+    return text[1:-1] if quoted else text
+
+
+def _existing(given: str, option: ConfigOption[str]) -> Path:
+    parts = urlsplit(given)
+    if parts.scheme and parts.scheme != "file" and "://" in given:
+        message = f"{option.key}: {given} is not on this machine; copy it here first"
+        raise ConfigurationError(message)
+    path = Path(unquote(parts.path)) if parts.scheme == "file" else Path(given)
+    if not path.exists():
+        message = f"{option.key}: there is no file or directory {str(path)!r}"
+        raise ConfigurationError(message)
+    return path.absolute()

@@ -1,0 +1,199 @@
+"""The files of a job on a worker: taken out of the storage once, and made importable.
+
+What it is: what a worker does before it unpickles anything of the user's (``bring_files``), and
+where it stands while it runs a task (``working_directory``).  Requirements are installed and
+archives extracted once per machine, by the first worker that asks; the others wait for it.
+What it is not: per task.  Where all is there, a task costs a look at each file.
+
+Read next: ``graph/job_files.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import uuid
+import zipfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.checkpoint.digests import blocks_of, digest_of
+from millstream.directories.ownership import LOCAL_STATE, explained, make_own
+from millstream.errors import ConfigurationError, CorruptCheckpointError
+from millstream.graph.job_files import FileUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.graph.job_files import JobFile, JobFiles
+
+__all__ = ["bring_files", "extract", "working_directory"]
+
+_LOCK: Final = "lock"
+#: Lines of pip's output that say what went wrong.
+_LINES: Final = 15
+#: What this process has put on its Python path.
+_on_path: list[str] = []
+
+
+def bring_files(files: JobFiles) -> None:
+    """Make the files of a job be there and importable, and those of another job not.
+
+    Raises:
+        CorruptCheckpointError: one is not in the storage as it was sent.
+        ConfigurationError: the requirements cannot be installed, or an archive is none.
+        DirectoryError: they cannot be written.
+    """
+    if not files.files and not _on_path:
+        return
+    for file in files.of(FileUse.PYTHON, FileUse.CACHED):
+        place = files.place(file)
+        _once(files, place.parent, partial(_place, files, file))
+    archives = files.working_directory
+    if archives is not None:
+        _once(files, archives, partial(_extract_all, files))
+    packages = files.packages_directory
+    if packages is not None:
+        _once(files, packages, partial(_install, files))
+    _use_path(files.python_path)
+
+
+@contextlib.contextmanager
+def working_directory(files: JobFiles) -> Iterator[None]:
+    """Stand where the archives are extracted, if there are any."""
+    directory = files.working_directory
+    if directory is None:
+        yield
+        return
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _use_path(path: list[str]) -> None:
+    """Import from ``path`` first, and no more from that of the job before."""
+    if path == _on_path:
+        return
+    for old in _on_path:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(old)
+    # A module of the same name may be another one in this job.
+    for name, module in list(sys.modules.items()):
+        origin = getattr(module, "__file__", None) or ""
+        if any(origin.startswith(old + os.sep) for old in _on_path):
+            del sys.modules[name]
+    _on_path[:] = path
+    sys.path[:0] = path
+    importlib.invalidate_caches()
+
+
+def _once(files: JobFiles, place: Path, make: Callable[[Path], None]) -> None:
+    """Have a directory made, by one process of the machine; it is there whole or not at all."""
+    if place.exists():
+        return
+    root = Path(files.root)
+    with explained(LOCAL_STATE, root):
+        make_own(LOCAL_STATE, root.parent)
+        make_own(LOCAL_STATE, root)
+        with (root / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if place.exists():
+                return
+            new = root / f"new-{uuid.uuid4().hex}"
+            new.mkdir()
+            try:
+                make(new)
+                new.rename(place)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+
+
+def _fetch(files: JobFiles, file: JobFile, path: Path) -> None:
+    if files.storage is None:
+        message = f"{file.path} has not been sent"
+        raise CorruptCheckpointError(message)
+    try:
+        files.storage.download(file.blob, path)
+    except FileNotFoundError as error:
+        message = f"{files.storage.location}: {file.blob} is missing, the copy of {file.path}"
+        raise CorruptCheckpointError(message) from error
+    if digest_of(blocks_of(path))[1] != file.digest:
+        message = f"{files.storage.location}: {file.blob} is not what was sent of {file.path}"
+        raise CorruptCheckpointError(message)
+
+
+def _place(files: JobFiles, file: JobFile, directory: Path) -> None:
+    path = directory / file.name
+    if not file.directory:
+        _fetch(files, file, path)
+        path.chmod(0o700 if file.executable else 0o600)
+        return
+    packed = path.with_name(f"{path.name}.packed")
+    _fetch(files, file, packed)
+    extract(packed, path)
+    packed.unlink()
+
+
+def _extract_all(files: JobFiles, directory: Path) -> None:
+    for file in files.of(FileUse.ARCHIVE):
+        packed = directory / f"{file.name}.packed"
+        _fetch(files, file, packed)
+        extract(packed, directory / file.name, file.path)
+        packed.unlink()
+
+
+def extract(archive: Path, directory: Path, name: str = "") -> None:
+    """Extract a zip or tar archive into a new directory; files keep their permissions.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    directory.mkdir()
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed:
+            for entry in packed.infolist():
+                path = Path(packed.extract(entry, directory))
+                mode = entry.external_attr >> 16 & 0o777
+                if mode and not entry.is_dir():
+                    path.chmod(mode | 0o600)
+    elif tarfile.is_tarfile(archive):
+        with tarfile.open(archive) as packed_tar:
+            packed_tar.extractall(directory, filter="data")
+    else:
+        message = f"{name or archive} is neither a zip nor a tar archive"
+        raise ConfigurationError(message)
+
+
+def _install(files: JobFiles, directory: Path) -> None:
+    """Install the requirements into a directory of their own, with this worker's Python."""
+    (requirements,) = files.of(FileUse.REQUIREMENTS)
+    own = directory / ".install"
+    own.mkdir()
+    listed = own / requirements.name
+    _fetch(files, requirements, listed)
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    command += ["--quiet", "--target", str(directory), "--requirement", str(listed)]
+    for packages in files.of(FileUse.PACKAGES):
+        packed, unpacked = own / "packed", own / packages.name
+        _fetch(files, packages, packed)
+        extract(packed, unpacked)
+        command += ["--no-index", "--find-links", str(unpacked)]
+        if not any(unpacked.glob("setuptools*")):
+            # What builds a source distribution cannot be fetched then: the worker's own does.
+            command.append("--no-build-isolation")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_LINES:])
+        message = f"python.requirements: pip cannot install {requirements.path}:\n{said}"
+        raise ConfigurationError(message)
+    shutil.rmtree(own)
