@@ -31,7 +31,7 @@ $(VENV)/ready-docs: $(VENV)/ready
 install: $(VENV)/ready ## make the virtual environment
 
 demo: $(VENV)/ready ## 336,776 flights, a kill -9 half way, and every result compared
-	$(BIN)/millstream demo
+	$(BIN)/python -m demo
 
 test: $(VENV)/ready ## all tests, in two processes (TEST_PROCESSES)
 	$(BIN)/python -m pytest -m 'not soak' -n $(TEST_PROCESSES) --dist worksteal

@@ -6,7 +6,7 @@ look-up in an empty dictionary.  When the environment variable ``MILLSTREAM_CRAS
 the process group of the driver is killed with SIGKILL, exactly as ``kill -9`` would.
 
 What it is not: a choice of faults.  ``arm`` takes another action than the kill; the test kit has
-some (``millstream/testing/faults.py``).
+some (``tests/support/faults.py``).
 
 Read next: ``millstream/checkpoint/coordinator.py``, which passes most of the points.
 """

@@ -134,7 +134,7 @@ def test_interrupt_has_the_shell_s_exit_code(monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     monkeypatch.setattr(main_module, "_dispatch", interrupt)
-    assert main(["demo"]) == 130
+    assert main(["plan", "job.py"]) == 130
 
 
 def test_options_of_plan_work_behind_the_program_too(tmp_path: Path) -> None:

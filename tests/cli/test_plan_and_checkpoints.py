@@ -35,7 +35,7 @@ def test_plan_as_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_plan_of_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "flights").mkdir()
-    job = str(ROOT / "src" / "millstream" / "demo" / "job.py")
+    job = str(ROOT / "demo" / "job.py")
     assert main(["plan", job, str(tmp_path), str(tmp_path / "out"), "1000"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("exactly-once") == 5

@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from millstream.demo.check import check
-from millstream.demo.definitions import HOUR_MS, OUT_OF_ORDERNESS_MS, OutputDirectories
-from millstream.demo.job import (
+from demo.check import check
+from demo.job import (
+    HOUR_MS,
     HOURLY_TYPE,
     MISSED_TYPE,
+    OUT_OF_ORDERNESS_MS,
     DescribeHour,
     HourlyDelays,
     MissedFlights,
+    OutputDirectories,
 )
-from millstream.demo.picture import draw
-from millstream.demo.prepare import prepare
+from demo.picture import draw
+from demo.prepare import prepare
+
 from millstream.types.row import row_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from millstream.demo.check import Report
-    from millstream.demo.prepare import InputFiles
+    from demo.check import Report
+    from demo.prepare import InputFiles
 
 NEVER = -(2**63)
 END = 2**63 - 1

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-
-from millstream.demo.prepare import FLIGHT_FIELDS, InputFiles, order_flights, prepare
+from demo.prepare import FLIGHT_FIELDS, InputFiles, order_flights, prepare
 
 if TYPE_CHECKING:
     from pathlib import Path

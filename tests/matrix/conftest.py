@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from tests.databases.server import PostgresServer
     from tests.kafka.broker import Broker
-
-    from millstream.testing.unprotected import Protection
+    from tests.support.unprotected import Protection
 
 
 class Matrix:

@@ -20,18 +20,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tests.matrix.matrix_driver import FENCED, DriverPlan, drive, expected
 from tests.matrix.matrix_targets import KINDS, make_target
+from tests.support.faults import ArmedFault, Fault, Rendezvous
 
 from millstream.crash_points import CRASH_POINTS, points_of
 from millstream.state.backend import BACKENDS
 from millstream.testing.crash import group_lives
-from millstream.testing.faults import ArmedFault, Fault, Rendezvous
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
 
     from tests.matrix.matrix_targets import MatrixTarget, Reader, Result
-
-    from millstream.testing.unprotected import Protection
+    from tests.support.unprotected import Protection
 
 __all__ = ["Case", "CaseFailedError", "all_cases", "run_case"]
 

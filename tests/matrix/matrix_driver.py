@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from tests.databases.database_job import EVENT, Count
 from tests.databases.targets import RESULT
 from tests.matrix.matrix_targets import Result, make_target
+from tests.support.faults import ArmedFault, Fault
+from tests.support.unprotected import Protection, remove
 
 from millstream import crash_points
 from millstream.checkpoint.local_storage import LocalStorage
@@ -26,9 +28,7 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Row
 from millstream.datastream import CheckpointingMode, StreamExecutionEnvironment
 from millstream.testing.crash import record_everything
-from millstream.testing.faults import ArmedFault, Fault
 from millstream.testing.process_cluster import ProcessCluster, WorkerPool
-from millstream.testing.unprotected import Protection, remove
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tests.matrix.matrix_targets import KINDS
-
-from millstream.testing.faults import Fault
+from tests.support.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from tests.matrix.matrix_case import Case, all_cases
 from tests.matrix.matrix_targets import KINDS
+from tests.support.faults import Fault
 
 from millstream.crash_points import points_of
-from millstream.testing.faults import Fault
 
 if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.matrix.matrix_case import Case, CaseFailedError
-
-from millstream.testing.faults import Fault
-from millstream.testing.unprotected import Protection
+from tests.support.faults import Fault
+from tests.support.unprotected import Protection
 
 if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix

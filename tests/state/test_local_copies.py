@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.damage import WAYS, damage_file
 
 from millstream.checkpoint.digests import blocks_of, digest_of
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.errors import CorruptCheckpointError, DirectoryError, LocalCopyError
 from millstream.state.known_files import forget_files
-from millstream.testing.damage import WAYS, damage_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

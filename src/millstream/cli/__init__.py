@@ -1,4 +1,4 @@
-"""The command line ``millstream``: demo, run, plan, checkpoints.
+"""The command line ``millstream``: run, plan, checkpoints.
 
 What it is: a thin layer over the public API and ``millstream.checkpoint.inspect``.
 What it is not: needed.  A program runs as well with plain ``python job.py``.

@@ -68,7 +68,6 @@ def build_parser() -> argparse.ArgumentParser:
         "--traceback", action="store_true", help="show where an error comes from in full"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_demo(commands)
     _add_run(commands)
     _add_plan(commands)
     _add_checkpoints(commands)
@@ -87,21 +86,6 @@ def _add_traceback(parser: argparse.ArgumentParser) -> None:
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for each in action.choices.values():
                 _add_traceback(each)
-
-
-def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser(
-        "demo",
-        help="336,776 flights, a kill -9 half way, and every result compared",
-        description="Run the demo: a year of flights, a kill -9 half way, every row compared "
-        "with DuckDB's answer.",
-    )
-    demo.add_argument(
-        "--directory", default="demo-output", help="where everything goes (default: %(default)s)"
-    )
-    demo.add_argument(
-        "--no-kill", action="store_true", help="let the job run through without killing it"
-    )
 
 
 def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -241,12 +225,6 @@ def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentPars
 
 def _dispatch(options: argparse.Namespace) -> int:
     # Imported here: `millstream --help` shall not wait for pyarrow and Spark.
-    if options.command == "demo":
-        from pathlib import Path
-
-        from millstream.demo.run import run_demo
-
-        return run_demo(Path(options.directory), kill=not options.no_kill)
     if options.command == "checkpoints":
         from millstream.cli.checkpoints_command import show_checkpoints
 

@@ -6,7 +6,7 @@ it; its task is tried once more in a spare process, or the run fails, as the see
 
 What it is not: parallel.  Tasks run one after the other, so that a seed replays a run.
 
-Read next: ``testing/mini_cluster.py``, ``testing/faults.py``.
+Read next: ``testing/mini_cluster.py``, ``tests/support/faults.py``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What it is: an ordinary Millstream program; nothing here that a user could not write.  It can be
 run by itself::
 
-    millstream run --checkpoint-dir DIR src/millstream/demo/job.py INPUT OUTPUT
+    millstream run --checkpoint-dir DIR demo/job.py INPUT OUTPUT
 
 What it is not: aware that it will be killed.
 
@@ -40,13 +40,6 @@ from millstream.datastream.connectors.file_system import FileSink, FileSource
 from millstream.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from millstream.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from millstream.datastream.window import TumblingEventTimeWindows
-from millstream.demo.definitions import (
-    MINUTE_MS,
-    OUT_OF_ORDERNESS_MS,
-    PATIENCE_MS,
-    TURNAROUND_MS,
-    OutputDirectories,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,13 +48,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOURLY_TYPE",
+    "HOUR_MS",
+    "MINUTE_MS",
     "MISSED_TYPE",
+    "OUT_OF_ORDERNESS_MS",
+    "PATIENCE_MS",
+    "TURNAROUND_MS",
     "DescribeHour",
     "HourlyDelays",
     "MissedFlights",
+    "OutputDirectories",
     "build",
+    "committed_files",
 ]
 
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+#: How far the watermark stays behind the latest scheduled departure seen.
+OUT_OF_ORDERNESS_MS: Final = 2 * HOUR_MS
+#: After so long every flight has left or was cancelled: the year's longest delay is 21 h 41 min.
+PATIENCE_MS: Final = 24 * HOUR_MS
+#: From arrival at the gate to leaving it again.
+TURNAROUND_MS: Final = 30 * MINUTE_MS
 #: Flights between two watermarks: about three hours' worth.
 _BATCH: Final = 128
 FLIGHT_TYPE: Final = Types.ROW_NAMED(
@@ -142,6 +150,32 @@ MISSED_TYPE: Final = Types.ROW_NAMED(
 )
 LATE_FOR_WINDOW: Final = OutputTag("late-for-window", FLIGHT_TYPE)
 LATE_FOR_AIRCRAFT: Final = OutputTag("late-for-aircraft", FLIGHT_TYPE)
+
+
+class OutputDirectories:
+    """Where the job writes, below one directory.  All are sinks of the exactly-once kind."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        #: Every flight as it was read: the job's own account of its input.
+        self.flights = directory / "flights"
+        self.hourly = directory / "hourly"
+        #: Flights that came too late for their window.
+        self.late = directory / "late"
+        self.missed = directory / "missed"
+        #: Flights that came too late for ``MissedFlights``; there should be none.
+        self.too_late = directory / "too-late"
+
+
+def committed_files(directory: Path) -> list[Path]:
+    """The files of a sink that a reader should look at: not hidden, not pending."""
+    if not directory.is_dir():
+        return []
+    return sorted(
+        path
+        for path in directory.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in path.relative_to(directory).parts)
+    )
 
 
 class HourlyDelays(AggregateFunction):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from millstream.demo.definitions import (
+from demo.job import (
     HOUR_MS,
     MINUTE_MS,
     OUT_OF_ORDERNESS_MS,
@@ -29,8 +29,8 @@ from millstream.demo.definitions import (
 if TYPE_CHECKING:
     import duckdb
 
-    from millstream.demo.definitions import OutputDirectories
-    from millstream.demo.prepare import InputFiles
+    from demo.job import OutputDirectories
+    from demo.prepare import InputFiles
 
 __all__ = ["Comparison", "Report", "check"]
 

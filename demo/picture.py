@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.demo.definitions import committed_files
+from demo.job import committed_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.demo.definitions import OutputDirectories
+    from demo.job import OutputDirectories
 
 __all__ = ["draw"]
 

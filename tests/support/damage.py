@@ -5,7 +5,7 @@ file is a new one in the place of the old, for hard links of that may be part of
 
 What it is not: damage to a checkpoint; that is final, as it should be.
 
-Read next: ``testing/faults.py``.
+Read next: ``tests/support/faults.py``.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _remove_fencing() -> None:
         while True:
             version = log.versions()[-1] + 1
             content, _checksum = encode(version, log.generation, manifest_to_json(own))
-            if log._storage.put_if_absent(log.name(version), content):  # noqa: SLF001
+            if log._storage.put_if_absent(log.name(version), content):
                 return version
 
     _put(ManifestLog, "publish", publish)
@@ -96,10 +96,10 @@ def _remove_put_if_absent() -> None:
 
 
 def _remove_commit_marker() -> None:
-    committer = write_ahead_sink._WriteAheadCommitter  # noqa: SLF001
+    committer = write_ahead_sink._WriteAheadCommitter
     opened = committer.open
 
-    def open_forgetful(self: Any, context: CommitterContext) -> None:  # noqa: ANN401 - private class
+    def open_forgetful(self: Any, context: CommitterContext) -> None:
         opened(self, context)
         _put(self._notes, "is_checkpoint_committed", lambda *_: False)
 

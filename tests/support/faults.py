@@ -8,7 +8,7 @@ processes are forked, so that the process that passes the point meets the fault:
 
 What it is not: a judge, nor the starting of drivers; ``tests/matrix`` does both.
 
-Read next: ``millstream/crash_points.py``, ``testing/process_cluster.py``.
+Read next: ``millstream/crash_points.py``, ``millstream/testing/process_cluster.py``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from tests.support.damage import damage_local_copies
+
 from millstream import crash_points
 from millstream.checkpoint import local_storage
-from millstream.testing.damage import damage_local_copies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,14 +194,14 @@ class ArmedFault:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _damage(self) -> None:
-        chance = random.Random(self._seed)  # noqa: S311 - a seeded test
+        chance = random.Random(self._seed)
         if self._local_root is not None and damage_local_copies(self._local_root, chance):
             self.signs.give(self.DAMAGED)
 
     def _fill_disk(self) -> None:
         """Refuse the next writes; there is room again by the time of the last restart."""
-        left = random.Random(self._seed).randint(1, _MOST_REFUSED)  # noqa: S311 - a seeded test
-        create = local_storage._create  # noqa: SLF001 - nothing smaller is a write
+        left = random.Random(self._seed).randint(1, _MOST_REFUSED)
+        create = local_storage._create
 
         def refuse(path: Path) -> BinaryIO:
             nonlocal left
@@ -209,7 +210,7 @@ class ArmedFault:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             return create(path)
 
-        local_storage._create = refuse  # noqa: SLF001
+        local_storage._create = refuse
 
     def _cut(self, name: str) -> None:
         if self._server_error is None:

@@ -10,6 +10,7 @@ Read next: ``demo/prepare.py``, ``demo/job.py``, ``demo/check.py``.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -22,18 +23,18 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from demo.check import check
+from demo.job import OutputDirectories, committed_files
+from demo.picture import draw
+from demo.prepare import prepare
 from millstream.checkpoint.inspect import list_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.demo.check import check
-from millstream.demo.definitions import OutputDirectories, committed_files
-from millstream.demo.picture import draw
-from millstream.demo.prepare import prepare
-from millstream.errors import CheckpointError, JobError
+from millstream.errors import CheckpointError, JobError, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.demo.check import Report
+    from demo.check import Report
 
-__all__ = ["run_demo"]
+__all__ = ["main", "run_demo"]
 
 #: All flights that left New York in 2013.
 FLIGHTS: Final = 336_776
@@ -52,6 +53,29 @@ _QUIET_SECONDS: Final = 15.0
 #: An overdue demo is a failed demo.
 _TIMEOUT_SECONDS: Final = 600.0
 _LOG_LINES: Final = 25
+
+
+def main() -> int:
+    """Run the demo with the arguments of the command line; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m demo",
+        description="A year of flights, a kill -9 half way, every row compared with DuckDB's",
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default="demo-output",
+        help="where everything goes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--no-kill", action="store_true", help="let the job run through without killing it"
+    )
+    options = parser.parse_args()
+    try:
+        return run_demo(options.directory, kill=not options.no_kill)
+    except MillstreamError as error:
+        print(f"demo: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
 
 
 def run_demo(directory: Path, *, kill: bool = True) -> int:
