@@ -13,7 +13,7 @@ from tests.databases.targets import TARGETS, PostgresTarget
 from tests.databases.test_postgres_sinks import ROWS, at, commit, prepare
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.connectors.postgres.names import session_name
+from millstream.connectors.output_names import OutputNames
 from millstream.connectors.postgres.sessions import RunSessions, lock_holders
 from millstream.contracts.sink import CommitRequest, CommitterContext
 from millstream.errors import SinkError
@@ -136,6 +136,10 @@ def lives(connection: psycopg.Connection) -> bool:
     except psycopg.OperationalError:
         return False
     return True
+
+
+def session_name(job: str, sink: str, generation: int, role: str) -> str:
+    return OutputNames(job, sink).of_session(generation, role)
 
 
 def run_session(server: PostgresServer, user: str = USER) -> Session:

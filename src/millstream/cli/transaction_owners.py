@@ -26,11 +26,9 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program import labels
 from millstream.checkpoint.recovery import read_checkpoints
 from millstream.checkpoint.signature import seal_of
-from millstream.connectors.files.pending_files import uid_hash
 from millstream.connectors.kafka.committer import prepared_of
-from millstream.connectors.kafka.producers import TransactionalIdParts
 from millstream.connectors.kafka.transactions import Outcome
-from millstream.contracts.sink import WriterContext
+from millstream.connectors.output_names import OutputNames, TransactionalIdParts
 from millstream.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
@@ -145,7 +143,7 @@ class Owners:
             last = checkpoints[-1][1] if checkpoints else None
             job_id = identity.job_id
             names = labels(identity.program | (last.program if last is not None else {}))
-            sinks = {_hash(job_id, uid): name for uid, name in names.items()}
+            sinks = {OutputNames(job_id, uid).tag: name for uid, name in names.items()}
             newest = max((entry.generation for entry in log.entries()), default=0)
             job = _Job(identity.job_name, newest, -1 if last is None else last.epoch, sinks)
             if last is not None:
@@ -184,10 +182,6 @@ class Owners:
         """Whether what the newest manifest names of an id is committed; it must name it."""
         (job,) = (job for job in self._jobs.values() if transactional_id in job.named)
         return control.outcome(job.named[transactional_id], job.epoch) is Outcome.COMMITTED
-
-
-def _hash(job_id: str, uid: str) -> str:
-    return uid_hash(WriterContext(job_id, uid, 0, 1, 0, ""))
 
 
 def _named(manifest: Manifest) -> dict[str, PreparedTransaction]:

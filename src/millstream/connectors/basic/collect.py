@@ -19,8 +19,8 @@ from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
     local_directory,
-    uid_hash,
 )
+from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError
 
@@ -65,7 +65,7 @@ class _CollectWriter(SinkWriter):
             return
         if self._file is None:
             context = self._context
-            name = f"collect-{uid_hash(context)}-{context.subtask}-{context.epoch}.pickle"
+            name = f"collect-{OutputNames.of(context).tag}-{context.subtask}-{context.epoch}.pickle"
             self._file = PendingFile(self._sink.directory, context, name, fsync=self._sink.fsync)
         try:
             self._file.stream.write(cloudpickle.dumps(batch.values, protocol=5))

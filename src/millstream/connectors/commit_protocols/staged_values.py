@@ -15,10 +15,9 @@ from __future__ import annotations
 import io
 import pickle
 import time
-import uuid
 from typing import TYPE_CHECKING, TypedDict, cast
-from urllib.parse import quote
 
+from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import SinkWriter
 from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError, SinkError
@@ -64,15 +63,13 @@ def required_storage(storage: CheckpointStorage | None, sink: str) -> Checkpoint
 
 def staging_directory(job_id: str, sink_uid: str) -> str:
     """Where a sink may put what its committer shall find."""
-    return f"sinks/{quote(job_id, safe='')}/{quote(sink_uid, safe='')}"
+    return f"sinks/{OutputNames(job_id, sink_uid).directory}"
 
 
 def attempt_name(context: WriterContext, suffix: str) -> str:
     """A name that no other attempt uses, with the generation in front."""
-    place = f"g{context.generation}-{context.epoch:06d}-{context.subtask}"
-    attempt = quote(context.attempt, safe="")
-    name = f"{place}-{attempt}-{uuid.uuid4().hex[:12]}.{suffix}"
-    return f"{staging_directory(context.job_id, context.sink_uid)}/{name}"
+    directory = staging_directory(context.job_id, context.sink_uid)
+    return f"{directory}/{OutputNames.of_file(context, suffix)}"
 
 
 def drop_unnamed(
@@ -93,12 +90,10 @@ def drop_unnamed(
         generation: that of this run.
         before: called with each name before it is deleted.
     """
-    lost = []
-    for name in list(storage.list_names(directory)):
-        if name.endswith(f".{suffix}") and name not in kept and _generation(name) <= generation:
-            if before is not None:
-                before(name)
-            lost.append(name)
+    names = [each for each in storage.list_names(directory) if each.endswith(f".{suffix}")]
+    lost = OutputNames.orphans(names, kept, generation, f"{directory}/")
+    for name in lost if before is not None else ():
+        before(name)
     if lost:
         storage.delete(lost)
 
@@ -173,8 +168,3 @@ class StagingWriter(SinkWriter):
             "timestamp": time.time_ns() // 1_000_000,
         }
         return [part]
-
-
-def _generation(name: str) -> int:
-    digits = name.rpartition("/")[2].partition("-")[0].removeprefix("g")
-    return int(digits) if digits.isdigit() else 0

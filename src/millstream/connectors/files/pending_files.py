@@ -26,13 +26,11 @@ Read next: ``connectors/files/sink.py``.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import uuid
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
-from urllib.parse import quote
 
+from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import Committer
 from millstream.crash_points import crash_point
@@ -48,7 +46,6 @@ __all__ = [
     "PendingFileCommitter",
     "local_directory",
     "pending_directory",
-    "uid_hash",
 ]
 
 
@@ -69,13 +66,7 @@ def local_directory(path: str) -> Path:
 
 def pending_directory(base: Path, job_id: str, sink_uid: str) -> Path:
     """Where the pending files of a sink of a job are."""
-    return base / f".pending-{quote(job_id, safe='')}" / quote(sink_uid, safe="")
-
-
-def uid_hash(context: WriterContext) -> str:
-    """Eight digits that tell jobs and sinks apart that write to the same directory."""
-    text = f"{context.job_id}/{context.sink_uid}"
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return base / f".pending-{OutputNames(job_id, sink_uid).directory}"
 
 
 def sync_directory(directory: Path) -> None:
@@ -96,10 +87,7 @@ class PendingFile:
         self.final = final
         self._fsync = fsync
         directory = pending_directory(base, context.job_id, context.sink_uid)
-        attempt = quote(context.attempt, safe="")
-        place = f"g{context.generation}-{context.epoch:06d}-{context.subtask}"
-        name = f"{place}-{attempt}-{uuid.uuid4().hex[:12]}.pending"
-        self.path = directory / name
+        self.path = directory / OutputNames.of_file(context, "pending")
         try:
             _make_base(base, fsync=fsync)
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,19 +181,18 @@ class PendingFileCommitter(Committer):
         directory = pending_directory(self._base, job_id, sink_uid)
         kept = {(self._base / _paths(committable)["pending"]).name for committable in keep}
         try:
-            entries = list(directory.iterdir())
+            entries = [path.name for path in directory.iterdir()]
         except FileNotFoundError:
             return
         except OSError as error:
             what = f"cannot list {directory}"
             raise directory_refusal(what, self._base, error) from error
-        for entry in entries:
-            if entry.name not in kept and _generation(entry.name) <= generation:
-                try:
-                    entry.unlink(missing_ok=True)
-                except OSError as error:
-                    what = f"cannot delete {entry}"
-                    raise directory_refusal(what, self._base, error) from error
+        for name in OutputNames.orphans(entries, kept, generation):
+            try:
+                (directory / name).unlink(missing_ok=True)
+            except OSError as error:
+                what = f"cannot delete {directory / name}"
+                raise directory_refusal(what, self._base, error) from error
         # Leave no traces; a directory that is not empty, or being used, stays.
         with contextlib.suppress(OSError):
             directory.rmdir()
@@ -226,7 +213,7 @@ def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
     if not (pending.exists() and final.exists()):
         return final
     if not request.published:
-        beside = final.with_name(f"{final.stem}-g{_generation(pending.name)}{final.suffix}")
+        beside = final.with_name(f"{final.stem}-g{generation_of(pending.name) or 0}{final.suffix}")
         if not beside.exists():
             return beside
     message = (
@@ -235,12 +222,6 @@ def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
         " back both from one copy, or move the output that was written since out of the way"
     )
     raise PermanentSinkError(message)
-
-
-def _generation(name: str) -> int:
-    """The generation of the run that made a pending file, the first part of its name."""
-    digits = name.partition("-")[0].removeprefix("g")
-    return int(digits) if digits.isdigit() else 0
 
 
 def _paths(committable: Committable) -> dict[str, str]:

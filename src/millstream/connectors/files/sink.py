@@ -32,9 +32,9 @@ from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
     local_directory,
-    uid_hash,
 )
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
+from millstream.connectors.output_names import OutputNames
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError, SinkError
@@ -389,7 +389,7 @@ class _FileSinkWriter(SinkWriter):
         again = f"-{number}" if number else ""
         suffix = config.part_suffix or self._sink.writer_factory.extension
         place = f"{context.subtask}-{context.epoch:06d}{again}"
-        name = f"{config.part_prefix}-{uid_hash(context)}-{place}{suffix}"
+        name = f"{config.part_prefix}-{OutputNames.of(context).tag}-{place}{suffix}"
         return str(PurePosixPath(bucket) / name)
 
     def _seal(self, bucket: str) -> None:

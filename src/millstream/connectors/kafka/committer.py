@@ -27,16 +27,15 @@ Read next: ``connectors/kafka/transactions.py``.
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.connectors.kafka.producers import id_prefix
 from millstream.connectors.kafka.transactions import (
     Outcome,
     PreparedTransaction,
     TransactionControl,
 )
-from millstream.contracts.sink import Committer, WriterContext
+from millstream.connectors.output_names import OutputNames, generation_of
+from millstream.contracts.sink import Committer
 from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
@@ -97,8 +96,8 @@ class KafkaCommitter(Committer):
         if self._context is None:
             message = "open() comes before everything else"
             raise SinkError(message)
-        job_id, sink_uid = self._context.job_id, self._context.sink_uid
-        return self._control.newest_epoch(_ids_of(self._prefix, job_id, sink_uid))
+        own = OutputNames.of(self._context).transactional(self._prefix)
+        return self._control.newest_epoch(own)
 
     def _require_no_later(self, found: tuple[int, str]) -> None:
         epoch, (newest, holder) = self._compare, found
@@ -188,11 +187,11 @@ class KafkaCommitter(Committer):
         """
         if self._compare is not None:
             self._require_no_later(self._newest_epoch())
-        start = _ids_of(self._prefix, job_id, sink_uid)
+        own = OutputNames(job_id, sink_uid).transactional(self._prefix)
         kept = {each.transactional_id: each for each in map(prepared_of, keep)}
-        for transactional_id in self._control.open_transactions(start):
-            found = re.match(r"(\d+)-", transactional_id.removeprefix(start))
-            if found is None or int(found[1]) > generation:
+        for transactional_id in self._control.open_transactions(own):
+            made_by = generation_of(transactional_id, own)
+            if made_by is None or made_by > generation:
                 continue
             prepared = kept.get(transactional_id)
             if prepared is not None and self._control.marker(transactional_id) != prepared.marker:
@@ -204,12 +203,6 @@ class KafkaCommitter(Committer):
     def close(self) -> None:
         """Close the connection."""
         self._control.close()
-
-
-def _ids_of(prefix: str, job_id: str, sink_uid: str) -> str:
-    """How all transactional ids of a job's sink begin, up to the generation."""
-    whole = id_prefix(prefix, WriterContext(job_id, sink_uid, 0, 1, 0, "", generation=0))
-    return whole.removesuffix("0-")
 
 
 def committable_of(prepared: PreparedTransaction) -> Committable:

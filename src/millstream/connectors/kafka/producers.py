@@ -2,9 +2,7 @@
 
 What it is: making a transactional producer takes a tenth of a second and more, an epoch should
 not.  So a process keeps them, each with a transactional id of its own that no other process ever
-has; the id begins with what tells jobs, sinks and generations apart::
-
-    <prefix>-<job id>-<hash of job and sink>-g<generation>-<random>
+has (``connectors/output_names.py``).
 
 A producer whose transaction was left open for the driver to commit is used again only once the
 marker says that this was done.  librdkafka is then told to commit as well, which the broker
@@ -20,13 +18,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors.files.pending_files import uid_hash
 from millstream.connectors.kafka.client import (
     client_configuration,
     require_accepted,
@@ -44,6 +39,7 @@ from millstream.connectors.kafka.transactions import (
     PreparedTransaction,
     TransactionControl,
 )
+from millstream.connectors.output_names import OutputNames
 from millstream.errors import ConfigurationError, MillstreamError, SinkError
 
 if TYPE_CHECKING:
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PooledProducer",
-    "TransactionalIdParts",
     "check_properties",
     "discard_plain",
     "discard_producers",
@@ -69,9 +64,6 @@ _CHUNK: Final = 10_000
 #: librdkafka's limits, unless the user sets others.
 _QUEUE_MESSAGES: Final = "1000000"
 _QUEUE_KBYTES: Final = "524288"
-_ID: Final = re.compile(
-    r"(?P<prefix>.*)-(?P<job>[0-9a-f]{32})-(?P<sink>[0-9a-f]{8})-g(?P<generation>\d+)-[0-9a-f]{12}"
-)
 #: Milliseconds for one step of a transaction, if the properties do not say (max.block.ms); as in
 #: Java's client.
 _MAX_BLOCK: Final = 60_000
@@ -281,7 +273,8 @@ def transactional_producer(
         idle.remove(producer)
         if producer.settle():
             return producer
-    return _make_transactional(properties, id_prefix(prefix, context), key)
+    name = OutputNames.of(context).of_producer(prefix, context.generation)
+    return _make_transactional(properties, name, key)
 
 
 def release(producer: PooledProducer, context: WriterContext) -> None:
@@ -300,30 +293,6 @@ def discard_producers() -> None:
 def patience_of(properties: Mapping[str, str]) -> float:
     """Seconds that a step of a transaction may take."""
     return int(properties.get("max.block.ms", _MAX_BLOCK)) / 1000
-
-
-def id_prefix(prefix: str, context: WriterContext) -> str:
-    """How the transactional ids of a job's sink begin, up to the generation."""
-    return f"{prefix}-{context.job_id}-{uid_hash(context)}-g{context.generation}-"
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionalIdParts:
-    """What ``id_prefix`` put into a transactional id."""
-
-    prefix: str
-    job_id: str
-    #: The hash of job and sink.
-    sink: str
-    generation: int
-
-    @classmethod
-    def of(cls, transactional_id: str) -> TransactionalIdParts | None:
-        """The parts of an id; None if Millstream did not make it."""
-        found = _ID.fullmatch(transactional_id)
-        if found is None:
-            return None
-        return cls(found["prefix"], found["job"], found["sink"], int(found["generation"]))
 
 
 def _pool_key(properties: Mapping[str, str], context: WriterContext) -> tuple[int, str, str, int]:
@@ -392,11 +361,10 @@ def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledPro
 
 
 def _make_transactional(
-    properties: Mapping[str, str], prefix: str, key: tuple[int, str, str, int]
+    properties: Mapping[str, str], transactional_id: str, key: tuple[int, str, str, int]
 ) -> PooledProducer:
     from confluent_kafka import Consumer, KafkaException
 
-    transactional_id = f"{prefix}{uuid.uuid4().hex[:12]}"
     producer = _make(properties, {"transactional.id": transactional_id})
     try:
         producer.client.init_transactions(producer.patience)

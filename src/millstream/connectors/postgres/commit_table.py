@@ -19,47 +19,36 @@ Read next: ``connectors/commit_protocols/commit_notes.py``, ``connectors/postgre
 from __future__ import annotations
 
 import contextlib
-import uuid
 from typing import TYPE_CHECKING, cast
 
 from millstream.connectors.commit_protocols.commit_notes import (
     CommitNotes,
     NotedCommitter,
     NotedPart,
-    as_part,
 )
-from millstream.connectors.commit_protocols.table_rows import (
-    columns_of_batch,
-    identifier,
-    table_parts,
-)
-from millstream.connectors.postgres.names import generation_of, output_name, output_prefix
-from millstream.connectors.postgres.sessions import RunSessions
-from millstream.connectors.postgres.table import (
-    STAGING,
-    CommitterConnection,
-    PostgresTable,
-    copy_rows,
+from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
+from millstream.connectors.output_names import OutputNames
+from millstream.connectors.postgres.table import STAGING
+from millstream.connectors.postgres.table_sink import (
+    TableCommitter,
+    TableSink,
+    TableWriter,
     exclusive,
     make_commit_table,
-    place_of,
 )
-from millstream.connectors.postgres.upsert import merge_statement, require_key
-from millstream.contracts.sink import Committer, Sink, SinkWriter
+from millstream.connectors.postgres.upsert import merge_statement
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.connectors.postgres.table import Session
-    from millstream.contracts.batch import Batch
-    from millstream.contracts.sink import Committable, CommitterContext, WriterContext
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.connectors.postgres.table import PostgresTable, Session
+    from millstream.contracts.sink import Committable, Committer, SinkWriter, WriterContext
 
 __all__ = ["PostgresCommitTableSink"]
 
 
-class PostgresCommitTableSink(Sink):
+class PostgresCommitTableSink(TableSink):
     """Inserts or upserts by a staging table; made by ``PostgresSink.commit_table``.
 
     Args:
@@ -69,18 +58,13 @@ class PostgresCommitTableSink(Sink):
     """
 
     def __init__(self, table: PostgresTable, key: Sequence[str], *, check_rows: bool) -> None:
-        self.table = table
-        self.key = list(key)
+        super().__init__(table, key)
         self.check_rows = check_rows
 
     @property
     def staging(self) -> str:
         """The staging table in SQL."""
         return self.table.staging
-
-    def describe(self) -> str:
-        """The kind of sink, and its table."""
-        return f"{type(self).__name__} {self.table.table}"
 
     def validate(self) -> None:
         """Check table, columns and key, and make the staging and commit tables.
@@ -96,21 +80,12 @@ class PostgresCommitTableSink(Sink):
                 f" have {longest} bytes. Rename the table, or use PostgresSink.two_phase"
             )
             raise SinkError(message)
-        with self.table.session("at submit") as session:
-            self.table.validate(session)
-            if self.key:
-                require_key(session, self.table, self.key)
-            self.make_tables(session)
+        super().validate()
 
-    def validate_input(self, type_info: TypeInformation) -> None:
-        """Check that the table has the columns of the records; raises SinkError if not."""
-        with self.table.session("at submit") as session:
-            self.table.match_type(session, type_info, self.key)
-
-    def validate_parallelism(self, parallelism: int) -> None:
-        """Check that the server can hold a connection per subtask; raises SinkError."""
-        with self.table.session("at submit") as session:
-            self.table.require_connections(session, parallelism)
+    def check(self, session: Session) -> None:
+        """Make the staging and commit tables, too."""
+        super().check(session)
+        self.make_tables(session)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer to the staging table."""
@@ -165,48 +140,28 @@ class PostgresCommitTableSink(Sink):
         )
 
 
-class _StagingWriter(SinkWriter):
+class _StagingWriter(TableWriter):
     def __init__(self, sink: PostgresCommitTableSink, context: WriterContext) -> None:
-        self._sink = sink
-        self._context = context
-        self._place = place_of(context)
-        self._run = RunSessions.of(context)
-        self._part = output_name(context, uuid.uuid4().hex[:12])
-        self._session: Session | None = None
-        self._columns: dict[str, str] = {}
+        super().__init__(sink, context, sink.staging)
+        self._staging = sink
+        self._part = OutputNames.of(context).of_part(context)
 
-    def write(self, batch: Batch) -> None:
-        rows, table = columns_of_batch(batch), self._sink.table
-        if self._session is None:
-            self._session = table.connect(self._place, self._run.name(f"s{self._context.subtask}"))
-            with table.errors(self._place):
-                self._begin(self._session, rows.column_names)
-        with table.errors(self._place, rows):
-            copy_rows(self._session, self._sink.staging, self._columns, rows)
+    def prepare(self, session: Session) -> None:
+        self._staging.make_tables(session)
 
-    def _begin(self, session: Session, given: Sequence[str]) -> None:
-        self._sink.make_tables(session)
-        self._columns = self._sink.table.match(session, given)
-        self._sink.table.require_key(self._columns, self._sink.key)
+    def begin(self, session: Session) -> None:
         session.execute("BEGIN")
         session.execute("SELECT set_config('millstream.part', $1, true)", (self._part,))
 
-    def prepare_commit(self) -> Sequence[Committable]:
-        if self._session is None:
-            return []
-        context, columns = self._context, list(self._columns)
-        with self._sink.table.errors(self._place):
-            if self._sink.check_rows:
-                self._session.execute("SAVEPOINT trial")
-                self._session.execute(self._sink.move_statement(columns), (self._part,))
-                self._session.execute("ROLLBACK TO SAVEPOINT trial")
-            self._session.execute("COMMIT")
-        names = {"job": context.job_id, "sink": context.sink_uid, "part": self._part}
+    def finish(self, session: Session) -> Sequence[Committable]:
+        columns = list(self.columns)
+        if self._staging.check_rows:
+            session.execute("SAVEPOINT trial")
+            session.execute(self._staging.move_statement(columns), (self._part,))
+            session.execute("ROLLBACK TO SAVEPOINT trial")
+        session.execute("COMMIT")
+        names = {"job": self.context.job_id, "sink": self.context.sink_uid, "part": self._part}
         return [{**names, "columns": columns}]
-
-    def close(self) -> None:
-        if self._session is not None:
-            self._session.close()  # rolls back what is not committed
 
 
 class _Transaction:
@@ -234,40 +189,30 @@ class _Transaction:
             raise PermanentSinkError(message)
 
 
-class _StagingCommitter(NotedCommitter):
+class _StagingCommitter(TableCommitter, NotedCommitter):
     def __init__(self, sink: PostgresCommitTableSink) -> None:
+        super().__init__(sink.table)
         self._sink = sink
-        self.target = sink.table.target
-        self._connection = CommitterConnection(sink.table, sink.make_tables)
 
-    def open(self, context: CommitterContext) -> None:
-        self._connection.open(context)
+    def prepare(self, session: Session) -> None:
+        self._sink.make_tables(session)
 
     @contextlib.contextmanager
     def transaction(self, sink_uid: str) -> Iterator[_Transaction]:
-        place = f"sink {sink_uid}, in the commit"
-        name = f"{self._sink.staging} {sink_uid}"
-        with self._connection.use(place) as session, exclusive(session, name):
+        lock = f"{self._sink.staging} {sink_uid}"
+        with self.use(f"sink {sink_uid}, in the commit") as session, exclusive(session, lock):
             yield _Transaction(self._sink, session)
 
-    def abort_orphans(
-        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
-    ) -> None:
-        """Delete staged rows of this sink and job that ``keep`` does not name."""
-        prefix = output_prefix(job_id, sink_uid)
-        kept = {as_part(item)["part"] for item in keep}
+    def left_on_server(self, session: Session, owner: str) -> Sequence[str]:
         query = (
             f"SELECT DISTINCT millstream_part FROM {self._sink.staging}"  # noqa: S608
             " WHERE starts_with(millstream_part, $1)"
         )
-        with self._connection.use(f"sink {sink_uid}, dropping orphans") as session:
-            names = [name for (name,) in session.execute(query, (prefix,)).fetchall()]
-            orphans = [n for n in names if n not in kept and generation_of(n, prefix) <= generation]
-            if orphans:
-                session.execute(
-                    f"DELETE FROM {self._sink.staging} WHERE millstream_part = ANY($1::text[])",  # noqa: S608
-                    (orphans,),
-                )
+        return [name for (name,) in session.execute(query, (owner,)).fetchall()]
 
-    def close(self) -> None:
-        self._connection.close()
+    def drop_orphans(self, session: Session, names: Sequence[str]) -> None:
+        if names:
+            session.execute(
+                f"DELETE FROM {self._sink.staging} WHERE millstream_part = ANY($1::text[])",  # noqa: S608
+                (list(names),),
+            )

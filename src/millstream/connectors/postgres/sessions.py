@@ -33,9 +33,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from millstream.connectors.postgres.names import OWN, generation_of, output_prefix, session_name
+from millstream.connectors.output_names import SERVER_PREFIX, OutputNames, generation_of
 from millstream.connectors.postgres.waiting import driver
-from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +98,11 @@ class RunSessions:
 
     def name(self, role: str) -> str:
         """The ``application_name`` of one of them; raises SinkError if it is too long."""
-        return session_name(self.job_id, self.sink_uid, self.generation, role)
+        return self._names.of_session(self.generation, role)
+
+    @property
+    def _names(self) -> OutputNames:
+        return OutputNames(self.job_id, self.sink_uid)
 
     def end_older(self, session: Session) -> None:
         """End the sessions of older runs of this sink, and wait until they are gone.
@@ -110,10 +113,12 @@ class RunSessions:
         Args:
             session: not within a transaction.
         """
-        prefix = output_prefix(self.job_id, self.sink_uid)
+        prefix = self._names.on_server
         ended: list[int] = []
         for pid, name, user, state, since in session.execute(_SESSIONS, (prefix,)).fetchall():
-            if not _is_older(name, prefix, self.generation):
+            started_by = generation_of(name, prefix)
+            # None: somebody else's, who begins names as we do.
+            if started_by is None or started_by >= self.generation:
                 continue
             shown = f"session {pid} ({name}, user {user}, {state} since {since})"
             try:
@@ -158,13 +163,6 @@ class RunSessions:
             time.sleep(_POLL)
 
 
-def _is_older(name: str, prefix: str, generation: int) -> bool:
-    try:
-        return generation_of(name, prefix) < generation
-    except SinkError:  # somebody else's, who begins names as we do
-        return False
-
-
 def lock_holders(session: Session, tables: Sequence[str]) -> str:
     """Who holds locks on tables now, and what to do about each, in words.
 
@@ -172,7 +170,7 @@ def lock_holders(session: Session, tables: Sequence[str]) -> str:
         session: not within a transaction; its own locks are passed over.
         tables: in SQL; one that is not there is passed over.
     """
-    found = session.execute(_HOLDERS, (OWN, list(tables))).fetchall()
+    found = session.execute(_HOLDERS, (SERVER_PREFIX, list(tables))).fetchall()
     if not found:
         return (
             "Whoever held it has let go since; pg_locks shows who holds what, pg_stat_activity and"
@@ -193,7 +191,7 @@ def _holder(row: Sequence[Any]) -> str:
     if gid is None:
         return f"a prepared transaction (with {locks}), which pg_prepared_xacts shows"
     advice = f"ROLLBACK PREPARED '{gid}' drops it"
-    if gid.startswith(OWN):
+    if gid.startswith(SERVER_PREFIX):
         advice = (
             "the next run of its job commits it or rolls it back; if that job does not run any"
             f" more, {advice}, and its rows with it"

@@ -4,26 +4,23 @@ What it is: what all PostgreSQL sinks share.  Columnar batches become CSV by Arr
 to the server by COPY, without a Python object per value.  Lists become arrays where the column is
 one, and JSON text elsewhere, as do maps and rows; times without a zone are UTC.
 
-What it is not: a protocol; each sink has its own (``postgres_two_phase.py``,
-``postgres_commit_table.py``, ``postgres_upsert.py``).
+What it is not: a sink.
 
-Read next: ``connectors/postgres/two_phase.py``.
+Read next: ``connectors/postgres/table_sink.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import re
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from millstream.connectors.commit_protocols.commit_notes import COMMIT_TABLE, CommitNotes
+from millstream.connectors.commit_protocols.commit_notes import COMMIT_TABLE
 from millstream.connectors.commit_protocols.table_rows import (
     REFUSED,
     dot_advice,
@@ -35,17 +32,16 @@ from millstream.connectors.commit_protocols.table_rows import (
     table_parts,
 )
 from millstream.connectors.formats.json_text import json_column
-from millstream.connectors.postgres.sessions import RunSessions, lock_holders
+from millstream.connectors.postgres.sessions import lock_holders
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
-from millstream.errors import MillstreamError, PermanentSinkError, SinkError
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import psycopg
     from psycopg.rows import TupleRow
 
-    from millstream.contracts.sink import CommitterContext, WriterContext
     from millstream.types.typeinfo import TypeInformation
 
     #: A connection in autocommit mode; transactions are begun and ended by statements.
@@ -58,19 +54,11 @@ _ABOUT_RECORDS: Final = frozenset({"22", "23", "P0", "44"})
 #: an index, no such column or table or no right to it, no such schema.
 _ABOUT_TABLES: Final = frozenset({"0A", "54", "42", "3F"})
 
-#: What to do when the table refuses rows that cannot be changed any more.
-_IN_THE_WAY: Final = "Change the table, or the row in it that is in the way"
-
 __all__ = [
-    "CommitterConnection",
     "PostgresTable",
     "copy_rows",
-    "driver",
     "error_text",
-    "exclusive",
-    "make_commit_table",
     "no_connection",
-    "place_of",
     "server_of",
 ]
 
@@ -346,121 +334,6 @@ def error_text(error: Exception) -> str:
         if more:
             parts.append(str(more).splitlines()[0])
     return "; ".join(part.rstrip(".?") for part in parts)
-
-
-def place_of(context: WriterContext) -> str:
-    """Sink, epoch and subtask, for messages."""
-    return context.place
-
-
-# -- in the transactions of sinks -----------------------------------------------------------------
-
-
-def make_commit_table(session: Session) -> None:
-    """Make the commit table; two that make it at a time are put in order."""
-    found = session.execute("SELECT to_regclass($1)", (COMMIT_TABLE,)).fetchone()
-    if found is None or found[0] is None:
-        with exclusive(session, COMMIT_TABLE):
-            session.execute(CommitNotes.CREATE)
-
-
-@contextlib.contextmanager
-def exclusive(session: Session, name: str) -> Iterator[None]:
-    """A transaction that excludes others with the same name."""
-    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-    session.execute("BEGIN")
-    try:
-        session.execute("SELECT pg_advisory_xact_lock($1)", (number,))
-        yield
-        session.execute("COMMIT")
-    except (driver().Error, MillstreamError):
-        # A connection that is gone has rolled back by itself.
-        with contextlib.suppress(driver().Error):
-            session.execute("ROLLBACK")
-        raise
-
-
-class CommitterConnection:
-    """The connection that a committer keeps between epochs.
-
-    Args:
-        table: what it writes.
-        prepare: run on each new connection.
-    """
-
-    def __init__(self, table: PostgresTable, prepare: Callable[[Session], None]) -> None:
-        self._table = table
-        self._prepare = prepare
-        self._session: Session | None = None
-        #: Seconds that one use may take, over all its statements.
-        self._timeout = table.timeout
-        self._run: RunSessions | None = None
-
-    def open(self, context: CommitterContext) -> None:
-        """Belong to a run: its sessions are named by it, and those of older ones are ended.
-
-        A try is given up before the coordinator does so.
-        """
-        self._timeout = context.timeout
-        self._run = RunSessions.of(context)
-
-    @contextlib.contextmanager
-    def use(self, place: str) -> Iterator[Session]:
-        """The connection, made anew if it was cut meanwhile; errors become SinkError.
-
-        A use that takes too long is cut off from the server.  What it had sent may be done by
-        the server all the same, later.  That changes nothing: a transaction is prepared once and
-        its name is never used again, and the commit table is locked by who looks into it.  Its
-        own transaction is rolled back by the server when it stays idle as long.
-        """
-        end = time.monotonic() + self._timeout
-        with self._table.errors(place, advice=_IN_THE_WAY):
-            try:
-                if self._session is not None:
-                    limit_waiting(self._session, self._table.timeout, end)
-                if self._session is None or not self._is_alive(self._session):
-                    self._session = self._connect(place, end)
-                elif self._run is not None:
-                    # At every use: an older run may have come back since the last one.
-                    self._run.end_older(self._session)
-                yield self._session
-            except driver().Error:
-                self.close()
-                raise
-
-    def close(self) -> None:
-        """Close it, if it is open."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
-
-    def _connect(self, place: str, end: float) -> Session:
-        name = {} if self._run is None else {"name": self._run.name("commit")}
-        session = self._table.connect(place, **name)
-        try:
-            limit_waiting(session, self._table.timeout, end)
-            # Before the preparation, which may need a lock that an older session holds.
-            if self._run is not None:
-                self._run.end_older(session)
-            idle = int(self._timeout * 1000)
-            # Whoever waits for a lock shall hear who holds it, and not that time is over.
-            lock = int(min(self._table.lock_timeout, self._timeout / 2) * 1000)
-            session.execute(
-                f"SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {lock}"
-            )
-            self._prepare(session)
-        except BaseException:
-            session.close()
-            raise
-        return session
-
-    def _is_alive(self, session: Session) -> bool:
-        try:
-            session.execute("SELECT 1")
-        except driver().OperationalError:  # cut while nothing was under way
-            self.close()
-            return False
-        return True
 
 
 # -- COPY ----------------------------------------------------------------------------------------

@@ -19,19 +19,18 @@ after each epoch those of this job and sink that no manifest names are rolled ba
 of a newer generation.
 
 What it is not: atomic over subtasks: each has its transaction, and they are committed one after the
-other.  ``postgres_commit_table.py`` shows an epoch at once.
+other.  ``connectors/postgres/commit_table.py`` shows an epoch at once.
 
 A lost attempt that is prepared holds its locks until it is rolled back.  Where the table has a
 unique constraint, the next attempt waits for them up to ``lock_timeout``; then the epoch fails, the
 run starts again and rolls it back.
 
-Read next: ``connectors/postgres/table.py``, ``connectors/commit_protocols/commit_notes.py``.
+Read next: ``connectors/postgres/table_sink.py``, ``connectors/commit_protocols/commit_notes.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import uuid
 from typing import TYPE_CHECKING
 
 from millstream.connectors.commit_protocols.commit_notes import (
@@ -40,38 +39,33 @@ from millstream.connectors.commit_protocols.commit_notes import (
     NotedPart,
     as_part,
 )
-from millstream.connectors.commit_protocols.table_rows import columns_of_batch
-from millstream.connectors.postgres.names import generation_of, output_name, output_prefix
-from millstream.connectors.postgres.sessions import RunSessions
-from millstream.connectors.postgres.table import (
-    CommitterConnection,
-    PostgresTable,
-    copy_rows,
+from millstream.connectors.output_names import OutputNames
+from millstream.connectors.postgres.table_sink import (
+    TableCommitter,
+    TableSink,
+    TableWriter,
     make_commit_table,
-    place_of,
 )
 from millstream.connectors.postgres.waiting import driver
-from millstream.contracts.sink import Committer, Sink, SinkWriter
 from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.postgres.table import Session
-    from millstream.contracts.batch import Batch
+    from millstream.connectors.postgres.table import PostgresTable, Session
     from millstream.contracts.sink import (
         CommitRequest,
         Committable,
-        CommitterContext,
+        Committer,
+        SinkWriter,
         WriterContext,
     )
-    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["PostgresTwoPhaseSink"]
 
 
-class PostgresTwoPhaseSink(Sink):
+class PostgresTwoPhaseSink(TableSink):
     """Inserts by prepared transactions; made by ``PostgresSink.two_phase``.
 
     Args:
@@ -79,27 +73,13 @@ class PostgresTwoPhaseSink(Sink):
     """
 
     def __init__(self, table: PostgresTable) -> None:
-        self.table = table
+        super().__init__(table)
 
-    def describe(self) -> str:
-        """The kind of sink, and its table."""
-        return f"{type(self).__name__} {self.table.table}"
-
-    def validate(self) -> None:
-        """Check server, table and columns.
-
-        Raises:
-            SinkError: one of them cannot be used.
-        """
-        with self.table.session("at submit") as session:
-            self._require_transactions(session, 1)
-            self.table.validate(session)
-            make_commit_table(session)
-
-    def validate_input(self, type_info: TypeInformation) -> None:
-        """Check that the table has the columns of the records; raises SinkError if not."""
-        with self.table.session("at submit") as session:
-            self.table.match_type(session, type_info)
+    def check(self, session: Session) -> None:
+        """Check the server's settings as well, and make the commit table."""
+        self._require_transactions(session, 1)
+        super().check(session)
+        make_commit_table(session)
 
     def validate_parallelism(self, parallelism: int) -> None:
         """Check that the server can hold a connection and two prepared transactions per subtask.
@@ -107,13 +87,13 @@ class PostgresTwoPhaseSink(Sink):
         Raises:
             SinkError: it cannot.
         """
+        super().validate_parallelism(parallelism)
         with self.table.session("at submit") as session:
-            self.table.require_connections(session, parallelism)
             self._require_transactions(session, parallelism)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer with a transaction of its own."""
-        return _TwoPhaseWriter(self.table, context)
+        return _TwoPhaseWriter(self, context, self.table.quoted)
 
     def create_committer(self) -> Committer:
         """The committer, which says COMMIT PREPARED."""
@@ -132,53 +112,24 @@ class PostgresTwoPhaseSink(Sink):
             raise SinkError(message)
 
 
-class _TwoPhaseWriter(SinkWriter):
-    def __init__(self, table: PostgresTable, context: WriterContext) -> None:
-        self._table = table
-        self._context = context
-        self._place = place_of(context)
-        self._run = RunSessions.of(context)
-        self._session: Session | None = None
-        self._columns: dict[str, str] = {}
+class _TwoPhaseWriter(TableWriter):
+    def begin(self, session: Session) -> None:
+        session.execute("BEGIN")
 
-    def write(self, batch: Batch) -> None:
-        rows = columns_of_batch(batch)
-        if self._session is None:
-            self._session = self._table.connect(
-                self._place, self._run.name(f"s{self._context.subtask}")
-            )
-            with self._table.errors(self._place):
-                self._columns = self._table.match(self._session, rows.column_names)
-                self._session.execute("BEGIN")
-        with self._table.errors(self._place, rows):
-            copy_rows(self._session, self._table.quoted, self._columns, rows)
-
-    def prepare_commit(self) -> Sequence[Committable]:
-        if self._session is None:
-            return []
-        context = self._context
-        name = output_name(context, uuid.uuid4().hex[:12])
+    def finish(self, session: Session) -> Sequence[Committable]:
+        context = self.context
+        name = OutputNames.of(context).of_part(context)
         part = NotedPart(job=context.job_id, sink=context.sink_uid, part=name)
         crash_point("prepared.prepare.before")
-        with self._table.errors(self._place):
-            CommitNotes(self._session.execute, numbered=True).add(part, context.epoch)
-            self._session.execute(f"PREPARE TRANSACTION '{name}'")
+        CommitNotes(session.execute, numbered=True).add(part, context.epoch)
+        session.execute(f"PREPARE TRANSACTION '{name}'")
         crash_point("prepared.prepare.after")
         return [part]
 
-    def close(self) -> None:
-        if self._session is not None:
-            self._session.close()  # rolls back what is not prepared
 
-
-class _TwoPhaseCommitter(Committer):
-    def __init__(self, table: PostgresTable) -> None:
-        self._table = table
-        self.target = table.target
-        self._connection = CommitterConnection(table, make_commit_table)
-
-    def open(self, context: CommitterContext) -> None:
-        self._connection.open(context)
+class _TwoPhaseCommitter(TableCommitter):
+    def prepare(self, session: Session) -> None:
+        make_commit_table(session)
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Commit the prepared transactions that are not committed yet.
@@ -190,7 +141,7 @@ class _TwoPhaseCommitter(Committer):
         if not parts:
             return
         job, sink = parts[0][0]["job"], parts[0][0]["sink"]
-        with self._connection.use(f"sink {sink}, in the commit") as session:
+        with self.use(f"sink {sink}, in the commit") as session:
             notes = CommitNotes(session.execute, numbered=True)
             noted = NotedEpoch(notes.read(job, sink), requests)
             for part, epoch in parts:
@@ -211,27 +162,20 @@ class _TwoPhaseCommitter(Committer):
                 return
             message = (
                 f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"
-                f" transaction {part['part']} is gone and {self._table.target} has no note of it;"
+                f" transaction {part['part']} is gone and {self.table.target} has no note of it;"
                 " nobody else may roll back transactions of that name"
             )
             raise PermanentSinkError(message) from None
 
-    def abort_orphans(
-        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
-    ) -> None:
-        """Roll back prepared transactions of this sink and job that ``keep`` does not name."""
-        prefix = output_prefix(job_id, sink_uid)
-        kept = {as_part(item)["part"] for item in keep}
+    def left_on_server(self, session: Session, owner: str) -> Sequence[str]:
         query = (
             "SELECT gid FROM pg_prepared_xacts"
             " WHERE database = current_database() AND starts_with(gid, $1)"
         )
-        with self._connection.use(f"sink {sink_uid}, dropping orphans") as session:
-            for (name,) in session.execute(query, (prefix,)).fetchall():
-                if name not in kept and generation_of(name, prefix) <= generation:
-                    # Another run may have been faster.
-                    with contextlib.suppress(driver().errors.UndefinedObject):
-                        session.execute(f"ROLLBACK PREPARED '{name}'")
+        return [name for (name,) in session.execute(query, (owner,)).fetchall()]
 
-    def close(self) -> None:
-        self._connection.close()
+    def drop_orphans(self, session: Session, names: Sequence[str]) -> None:
+        for name in names:
+            # Another run may have been faster.
+            with contextlib.suppress(driver().errors.UndefinedObject):
+                session.execute(f"ROLLBACK PREPARED '{name}'")

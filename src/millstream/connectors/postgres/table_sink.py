@@ -1,0 +1,285 @@
+"""What the three PostgreSQL sinks share: checks at submit, a task's COPY, a committer's connection.
+
+What it is: everything but the commit protocol.  A sink of its own says where a writer copies to,
+and what it does at the first record (``begin``) and at the end of the epoch (``finish``); its
+committer says what a lost attempt leaves and how that is dropped.
+
+What it is not: a sink by itself.
+
+Read next: ``connectors/postgres/two_phase.py``, ``connectors/postgres/commit_table.py``,
+``connectors/postgres/upsert.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from millstream.connectors.commit_protocols.commit_notes import (
+    COMMIT_TABLE,
+    CommitNotes,
+    as_part,
+)
+from millstream.connectors.commit_protocols.table_rows import columns_of_batch, identifier
+from millstream.connectors.output_names import OutputNames
+from millstream.connectors.postgres.sessions import RunSessions
+from millstream.connectors.postgres.table import copy_rows, error_text
+from millstream.connectors.postgres.waiting import driver, limit_waiting
+from millstream.contracts.sink import Committer, Sink, SinkWriter
+from millstream.errors import MillstreamError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from millstream.connectors.postgres.table import PostgresTable, Session
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import Committable, CommitterContext, WriterContext
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["TableCommitter", "TableSink", "TableWriter", "exclusive", "make_commit_table"]
+
+#: What to do when the table refuses rows that cannot be changed any more.
+_IN_THE_WAY: Final = "Change the table, or the row in it that is in the way"
+
+
+class TableSink(Sink):
+    """A sink that writes to a table.
+
+    Args:
+        table: where to.
+        key: columns with a unique constraint, to upsert by; empty: rows are inserted.
+    """
+
+    def __init__(self, table: PostgresTable, key: Sequence[str] = ()) -> None:
+        self.table = table
+        self.key = list(key)
+
+    def describe(self) -> str:
+        """The kind of sink, and its table."""
+        return f"{type(self).__name__} {self.table.table}"
+
+    def validate(self) -> None:
+        """Check server, table, columns and key; make the tables that the sink needs.
+
+        Raises:
+            SinkError: one of them cannot be used.
+        """
+        with self.table.session("at submit") as session:
+            self.check(session)
+
+    def check(self, session: Session) -> None:
+        """What ``validate`` checks, with a session."""
+        self.table.validate(session)
+        if self.key:
+            self._require_unique_key(session)
+
+    def validate_input(self, type_info: TypeInformation) -> None:
+        """Check that the table has the columns of the records; raises SinkError if not."""
+        with self.table.session("at submit") as session:
+            self.table.match_type(session, type_info, self.key)
+
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Check that the server can hold a connection per subtask; raises SinkError."""
+        with self.table.session("at submit") as session:
+            self.table.require_connections(session, parallelism)
+
+    def _require_unique_key(self, session: Session) -> None:
+        """Let the server check that a unique constraint fits the key; raises SinkError if not."""
+        names = ", ".join(map(identifier, self.key))
+        try:
+            session.execute(
+                f"EXPLAIN INSERT INTO {self.table.quoted} DEFAULT VALUES"  # noqa: S608 - quoted names
+                f" ON CONFLICT ({names}) DO NOTHING"
+            )
+        except driver().errors.InvalidColumnReference as error:
+            message = (
+                f"{self.table.target}: {error_text(error)}: it needs one on exactly"
+                f" key={self.key}. CREATE UNIQUE INDEX ON {self.table.quoted} ({names}), or correct"
+                " the key"
+            )
+            raise SinkError(message) from error
+
+
+class TableWriter(SinkWriter):
+    """Copies an epoch's rows into a table, within one transaction of its own.
+
+    Args:
+        sink: whose writer it is.
+        context: of the attempt.
+        into: the table to copy to, in SQL.
+    """
+
+    def __init__(self, sink: TableSink, context: WriterContext, into: str) -> None:
+        self.context = context
+        self.columns: Mapping[str, str] = {}
+        self._sink = sink
+        self._into = into
+        self._session: Session | None = None
+
+    @abstractmethod
+    def begin(self, session: Session) -> None:
+        """Begin the transaction; the columns are known."""
+
+    @abstractmethod
+    def finish(self, session: Session) -> Sequence[Committable]:
+        """End it, so that the rows survive this process."""
+
+    def prepare(self, session: Session) -> None:
+        """Prepare a new session, before the table is looked at."""
+
+    def write(self, batch: Batch) -> None:
+        """Copy rows; the first ones connect."""
+        rows, table, location = columns_of_batch(batch), self._sink.table, self.context.place
+        if self._session is None:
+            name = RunSessions.of(self.context).name(f"s{self.context.subtask}")
+            self._session = table.connect(location, name)
+            with table.errors(location):
+                self.prepare(self._session)
+                self.columns = table.match(self._session, rows.column_names)
+                table.require_key(self.columns, self._sink.key)
+                self.begin(self._session)
+        with table.errors(location, rows):
+            copy_rows(self._session, self._into, self.columns, rows)
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        """End the transaction, if there were rows."""
+        if self._session is None:
+            return []
+        with self._sink.table.errors(self.context.place):
+            return self.finish(self._session)
+
+    def close(self) -> None:
+        """Close the session; the server rolls back what has not ended."""
+        if self._session is not None:
+            self._session.close()
+
+
+class TableCommitter(Committer):
+    """A committer with a connection that it keeps between epochs.
+
+    Args:
+        table: what it writes.
+    """
+
+    def __init__(self, table: PostgresTable) -> None:
+        self.table = table
+        self.target = table.target
+        self._session: Session | None = None
+        #: Seconds that one use may take, over all its statements.
+        self._timeout = table.timeout
+        self._run: RunSessions | None = None
+
+    @abstractmethod
+    def prepare(self, session: Session) -> None:
+        """Make what is needed on the server; run on each new connection."""
+
+    @abstractmethod
+    def left_on_server(self, session: Session, owner: str) -> Sequence[str]:
+        """The names of all pre-committed output whose names begin so."""
+
+    @abstractmethod
+    def drop_orphans(self, session: Session, names: Sequence[str]) -> None:
+        """Drop pre-committed output; what is gone already is no error."""
+
+    def open(self, context: CommitterContext) -> None:
+        """Belong to a run: its sessions are named by it, and those of older ones are ended.
+
+        A try is given up before the coordinator does so.
+        """
+        self._timeout = context.timeout
+        self._run = RunSessions.of(context)
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Drop pre-committed output of this sink and job that ``keep`` does not name."""
+        owner = OutputNames(job_id, sink_uid).on_server
+        kept = {as_part(item)["part"] for item in keep}
+        with self.use(f"sink {sink_uid}, dropping orphans") as session:
+            left = self.left_on_server(session, owner)
+            self.drop_orphans(session, OutputNames.orphans(left, kept, generation, owner))
+
+    @contextlib.contextmanager
+    def use(self, location: str) -> Iterator[Session]:
+        """The connection, made anew if it was cut meanwhile; errors become SinkError.
+
+        A use that takes too long is cut off from the server.  What it had sent may be done by
+        the server all the same, later.  That changes nothing: a transaction is prepared once and
+        its name is never used again, and the commit table is locked by who looks into it.  Its
+        own transaction is rolled back by the server when it stays idle as long.
+        """
+        end = time.monotonic() + self._timeout
+        with self.table.errors(location, advice=_IN_THE_WAY):
+            try:
+                if self._session is not None:
+                    limit_waiting(self._session, self.table.timeout, end)
+                if self._session is None or not self._is_alive(self._session):
+                    self._session = self._connect(location, end)
+                elif self._run is not None:
+                    # At every use: an older run may have come back since the last one.
+                    self._run.end_older(self._session)
+                yield self._session
+            except driver().Error:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _connect(self, location: str, end: float) -> Session:
+        name = {} if self._run is None else {"name": self._run.name("commit")}
+        session = self.table.connect(location, **name)
+        try:
+            limit_waiting(session, self.table.timeout, end)
+            # Before the preparation, which may need a lock that an older session holds.
+            if self._run is not None:
+                self._run.end_older(session)
+            idle = int(self._timeout * 1000)
+            # Whoever waits for a lock shall hear who holds it, and not that time is over.
+            lock = int(min(self.table.lock_timeout, self._timeout / 2) * 1000)
+            session.execute(
+                f"SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {lock}"
+            )
+            self.prepare(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _is_alive(self, session: Session) -> bool:
+        try:
+            session.execute("SELECT 1")
+        except driver().OperationalError:  # cut while nothing was under way
+            self.close()
+            return False
+        return True
+
+
+def make_commit_table(session: Session) -> None:
+    """Make the commit table; two that make it at a time are put in order."""
+    found = session.execute("SELECT to_regclass($1)", (COMMIT_TABLE,)).fetchone()
+    if found is None or found[0] is None:
+        with exclusive(session, COMMIT_TABLE):
+            session.execute(CommitNotes.CREATE)
+
+
+@contextlib.contextmanager
+def exclusive(session: Session, name: str) -> Iterator[None]:
+    """A transaction that excludes others with the same name."""
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+    session.execute("BEGIN")
+    try:
+        session.execute("SELECT pg_advisory_xact_lock($1)", (number,))
+        yield
+        session.execute("COMMIT")
+    except (driver().Error, MillstreamError):
+        # A connection that is gone has rolled back by itself.
+        with contextlib.suppress(driver().Error):
+            session.execute("ROLLBACK")
+        raise
