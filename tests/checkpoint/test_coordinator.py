@@ -26,7 +26,7 @@ from millstream.checkpoint.inspect import (
     verify_checkpoints,
 )
 from millstream.checkpoint.model import OperatorRecord
-from millstream.checkpoint.publish import EpochFacts
+from millstream.checkpoint.publish import EpochMetadata
 from millstream.errors import (
     CheckpointError,
     ConfigurationError,
@@ -54,9 +54,9 @@ def complete(
     target: Coordinator, epoch: int, handle: StateHandle | None = None, committables: int = 0
 ) -> Manifest:
     operator = OperatorAck("u", 0, 0, state=handle, committables=[b"N."] * committables)
-    facts = EpochFacts(epoch, 0, {"p": epoch}, {0: 1}, 8)
-    target.begin_epoch(facts)
-    return target.complete_epoch(facts, [TaskAck(epoch, 0, 0, "a", [operator])], {(0, 0)})
+    metadata = EpochMetadata(epoch, 0, {"p": epoch}, {0: 1}, 8)
+    target.begin_epoch(metadata)
+    return target.complete_epoch(metadata, [TaskAck(epoch, 0, 0, "a", [operator])], {(0, 0)})
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def test_replay_of_other_offsets_is_refused(storage: LocalStorage) -> None:
         target.handle_replay(0, {"p": 9})
 
 
-def test_nothing_is_published_without_all_votes(storage: LocalStorage) -> None:
+def test_nothing_is_published_without_all_acknowledgements(storage: LocalStorage) -> None:
     target = coordinator(storage)
     with pytest.raises(InconsistentEpochError):
-        target.complete_epoch(EpochFacts(0, 0, {}, {0: 1}, 8), [], {(0, 0)})
+        target.complete_epoch(EpochMetadata(0, 0, {}, {0: 1}, 8), [], {(0, 0)})
     assert ManifestLog(storage).latest() is None
 
 

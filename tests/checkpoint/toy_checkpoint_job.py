@@ -20,7 +20,7 @@ from millstream.checkpoint import Coordinator, JobIdentity, LocalStorage, Operat
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.digests import difference, digest_of
 from millstream.checkpoint.model import OperatorRecord
-from millstream.checkpoint.publish import EpochFacts
+from millstream.checkpoint.publish import EpochMetadata
 from millstream.contracts.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
 from millstream.errors import SinkError
@@ -197,7 +197,7 @@ class ToyJob:
                 if attempt == 0:
                     acks.append(ack)
         self.coordinator.complete_epoch(
-            EpochFacts(
+            EpochMetadata(
                 epoch,
                 0,
                 {"position": plan["stop"]},

@@ -142,8 +142,8 @@ COMMITS = [
     ("postgres-two-phase", "sink.commit.before:3"),
     ("postgres-two-phase", "prepared.commit.before:5"),
     ("postgres-two-phase", "prepared.commit.after:5"),
-    ("postgres-commit-table", "notes.transaction.before:3"),
-    ("postgres-commit-table", "notes.commit.before:3"),
+    ("postgres-commit-table", "table.transaction.before:3"),
+    ("postgres-commit-table", "table.commit.before:3"),
 ]
 
 

@@ -32,7 +32,11 @@ TWO_PHASE = [
     "prepared.commit.before",
     "prepared.commit.after",
 ]
-COMMIT_TABLE = ["sink.prepare.after", "notes.transaction.before", "notes.commit.after"]
+COMMIT_TABLE = [
+    "sink.prepare.after",
+    "table.transaction.before",
+    "table.commit.after",
+]
 CASES = [
     *[("postgres-two-phase", point) for point in TWO_PHASE],
     *[("postgres-commit-table", point) for point in COMMIT_TABLE],
@@ -70,7 +74,7 @@ def finish(target: Target, checkpoints: Path) -> None:
     ("target", "point"),
     [
         *CASES,
-        ("postgres-commit-table", "notes.commit.before"),
+        ("postgres-commit-table", "table.commit.before"),
         ("postgres-upsert", "upsert.commit.before"),
         ("postgres-upsert", "upsert.commit.after"),
     ],

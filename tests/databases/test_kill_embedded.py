@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 #: The commit is the same for both; its first point is reached by ``test_kill_postgres.py``.
 POINTS = {
-    "sqlite": ["notes.commit.before", "notes.commit.after"],
-    "duckdb": ["notes.commit.before"],
+    "sqlite": ["table.commit.before", "table.commit.after"],
+    "duckdb": ["table.commit.before"],
 }
 
 

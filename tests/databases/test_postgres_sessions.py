@@ -68,7 +68,7 @@ def test_a_committer_in_its_commit(database: str, disturb: Disturb, tmp_path: Pa
         with committer_of(sink, tmp_path, 4) as newer:
             newer.commit(requests(made))
 
-    disturb("notes.commit.before", take_over)
+    disturb("table.commit.before", take_over)
     with (
         committer_of(sink, tmp_path, 3) as older,
         pytest.raises(SinkError, match=r"terminating connection.*A newer run of this job ends"),

@@ -12,7 +12,7 @@ import pytest
 from tests.databases.server import PostgresServer, execute
 from tests.databases.targets import RESULT, TARGETS, PostgresTarget, UpsertTarget
 
-from millstream.connectors.commit_protocols.commit_notes import COMMIT_TABLE
+from millstream.connectors.commit_protocols.commit_table import COMMIT_TABLE
 from millstream.connectors.postgres.sink import PostgresSink
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import CommitRequest, Sink, WriterContext

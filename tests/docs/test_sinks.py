@@ -44,7 +44,7 @@ def test_two_phase(page: Any, tmp_path: Path) -> None:
 def test_write_ahead(page: Any, tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     query(path, "CREATE TABLE results (row TEXT)")
-    query(path, "CREATE TABLE notes (job TEXT, sink TEXT, epoch INT, PRIMARY KEY (job, sink))")
+    query(path, "CREATE TABLE written (job TEXT, sink TEXT, epoch INT, PRIMARY KEY (job, sink))")
     batches = [Batch(Types.LONG(), values=[1, 2, 3]), Batch(Types.LONG(), values=[4])]
     check_sink(lambda: page.SqliteRows(path), batches, lambda: query(path, "SELECT * FROM results"))
 
@@ -52,7 +52,7 @@ def test_write_ahead(page: Any, tmp_path: Path) -> None:
 def test_write_ahead_by_two_drivers_at_a_time(page: Any, tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     query(path, "CREATE TABLE results (row TEXT)")
-    query(path, "CREATE TABLE notes (job TEXT, sink TEXT, epoch INT, PRIMARY KEY (job, sink))")
+    query(path, "CREATE TABLE written (job TEXT, sink TEXT, epoch INT, PRIMARY KEY (job, sink))")
     storage = LocalStorage(tmp_path / "checkpoint", fsync=False)
 
     def staged(epoch: int) -> list[CommitRequest]:
@@ -70,7 +70,7 @@ def test_write_ahead_by_two_drivers_at_a_time(page: Any, tmp_path: Path) -> None
             committer.commit(requests)
         committer.close()
 
-    class Slow(page.Notes):  # type: ignore[misc]
+    class Slow(page.Written):  # type: ignore[misc]
         """The old driver stops for a while right after it has looked."""
 
         def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
@@ -85,7 +85,7 @@ def test_write_ahead_by_two_drivers_at_a_time(page: Any, tmp_path: Path) -> None
     old.commit(first)
     old.close()
     assert sorted(query(path, "SELECT * FROM results")) == [("1",), ("2",)]
-    assert query(path, "SELECT epoch FROM notes") == [(2,)]
+    assert query(path, "SELECT epoch FROM written") == [(2,)]
 
 
 @pytest.mark.parametrize("fenced", [False, True])

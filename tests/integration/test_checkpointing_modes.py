@@ -125,7 +125,7 @@ def test_at_most_once_does_not_try_a_commit_again(tmp_path: Path) -> None:
 
 def test_at_most_once_needs_to_know_that_an_epoch_begins(tmp_path: Path) -> None:
     target = cluster(job(CheckpointingMode.NONE, CollectSink(tmp_path / "out")), tmp_path)
-    target.coordinator.begin_epoch = lambda facts: None  # type: ignore[method-assign]
+    target.coordinator.begin_epoch = lambda metadata: None  # type: ignore[method-assign]
     with pytest.raises(CheckpointError, match="begin_epoch\\(\\) was not called"):
         target.run()
 

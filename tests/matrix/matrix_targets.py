@@ -163,7 +163,7 @@ class SqliteMatrixTarget(MatrixTarget):
     """A table of an SQLite database."""
 
     parts: ClassVar[tuple[str, ...]] = ("commit table",)
-    locked = ("notes.commit.before",)
+    locked = ("table.commit.before",)
 
     def create(self) -> None:
         self._table.create()

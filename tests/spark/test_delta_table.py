@@ -112,7 +112,7 @@ def test_killed_around_the_write(
     table = delta_job.new_table(tmp_path)
     # The second start dies in its recovery, when epoch 1 is written and not noted; the third
     # finds it written, notes that, and dies behind the note of epoch 2.
-    kills = [("wal.send.before:2", 1), ("wal.send.after:1", 2), ("wal.note.after:2", 3)]
+    kills = [("wal.send.before:2", 1), ("wal.send.after:1", 2), ("wal.marker.after:2", 3)]
     for number, (crash, epochs) in enumerate(kills):
         start(tmp_path, modules, number, crash)
         delta_job.check(table, epochs=epochs)

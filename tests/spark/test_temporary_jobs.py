@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from millstream.checkpoint.publish import EpochFacts
+from millstream.checkpoint.publish import EpochMetadata
 from millstream.common import Types
 from millstream.connectors.files.sink import FileSink
 from millstream.contracts.batch import Batch
@@ -44,7 +44,7 @@ def test_what_failed_is_dropped(
     coordinator = job.new_coordinator()
     generation = coordinator.open()
     coordinator.recover()
-    coordinator.begin_epoch(EpochFacts(0, 0, {}, {0: 1}, 8))
+    coordinator.begin_epoch(EpochMetadata(0, 0, {}, {0: 1}, 8))
     prepare(job, 0, generation)
     coordinator.close()
     if sink_fails:

@@ -24,7 +24,7 @@ from millstream.checkpoint.log_file import encode
 from millstream.checkpoint.manifest_codec import manifest_to_json
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.connectors.commit_protocols import write_ahead as write_ahead_sink
-from millstream.connectors.commit_protocols.commit_notes import CommitNotes
+from millstream.connectors.commit_protocols.commit_table import CommitTable
 from millstream.connectors.files.pending_files import PendingFile
 from millstream.connectors.kafka.producers import PooledProducer
 from millstream.connectors.kafka.transactions import TransactionControl
@@ -52,7 +52,7 @@ class Protection(Enum):
     COMMIT_MARKER = "commit marker"
     #: Output that no manifest names is dropped.
     ORPHAN_ABORT = "orphan abort"
-    #: Output is out of the process before the task votes.
+    #: Output is out of the process before the task acknowledges.
     PRE_COMMIT_FLUSH = "pre-commit flush"
     #: What an older run holds in PostgreSQL is taken from it.
     SESSION_END = "end of older sessions"
@@ -101,10 +101,10 @@ def _remove_commit_marker() -> None:
 
     def open_forgetful(self: Any, context: CommitterContext) -> None:
         opened(self, context)
-        _put(self._notes, "is_checkpoint_committed", lambda *_: False)
+        _put(self._marker, "is_checkpoint_committed", lambda *_: False)
 
     _put(committer, "open", open_forgetful)
-    _put(CommitNotes, "read", lambda *_: {})
+    _put(CommitTable, "read", lambda *_: {})
     _put(TransactionControl, "newest_marker", lambda *_: (-1, None))
 
 

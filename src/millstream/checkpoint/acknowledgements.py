@@ -1,4 +1,4 @@
-"""Step 3a of an epoch: all votes must be in and speak of the same records.
+"""Step 3a of an epoch: all acknowledgements must be in and speak of the same records.
 
 What it is: a pure function from the acknowledgements that reached the driver to one per task.
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import TaskAck
 
-__all__ = ["select_votes"]
+__all__ = ["select_acks"]
 
 #: (stage, subtask).
 TaskId = tuple[int, int]
 
 
-def select_votes(
+def select_acks(
     epoch: int, acks: Iterable[TaskAck], expected: AbstractSet[TaskId]
 ) -> list[TaskAck]:
-    """The vote of each expected task, in order of stage and subtask.
+    """The ack that counts for each expected task, in order of stage and subtask.
 
     Cases for one task:
 
-    1. One ack, and whoever read the task's frames read those of this attempt: it is the vote.
-    2. The same attempt's ack several times (it travelled to several consumers): one vote.
-    3. Acks of several attempts, and all consumers read one of them: that one is the vote; the
+    1. One ack, and whoever read the task's frames read those of this attempt: it counts.
+    2. The same attempt's ack several times (it travelled to several consumers): it counts once.
+    3. Acks of several attempts, and all consumers read one of them: that one counts; the
        output and state of the others are deleted as orphans.
     4. Consumers read different attempts, or one that sent no ack: two attempts need not have made
        the same records, so part of the epoch is built on records that the rest never saw.
        The epoch is refused and run again.
     5. No ack: the task's output and state may be lost.  Refused.
 
-    What can never happen: a vote is chosen whose records nobody, or only some, have read.
+    What can never happen: an ack counts whose records nobody, or only some, have read.
 
     Args:
         epoch: the epoch that is being completed.
@@ -62,18 +62,20 @@ def select_votes(
     if missing:
         tasks = ", ".join(f"stage {stage} subtask {subtask}" for stage, subtask in missing)
         raise _refused(epoch, f"no acknowledgement came from {tasks}")
-    # Consumers are in later stages than their producers, so votes are settled from the end.
+    # Consumers are in later stages than their producers, so those are settled first.
     read: dict[TaskId, tuple[str, TaskAck]] = {}
-    votes: list[TaskAck] = []
+    chosen: list[TaskAck] = []
     for task in sorted(candidates, reverse=True):
-        vote = _vote(epoch, candidates[task], read.get(task))
-        _note_consumed(epoch, vote, candidates, read)
-        votes.append(vote)
-    votes.reverse()
-    return votes
+        ack = _ack_that_counts(epoch, candidates[task], read.get(task))
+        _add_consumed(epoch, ack, candidates, read)
+        chosen.append(ack)
+    chosen.reverse()
+    return chosen
 
 
-def _vote(epoch: int, attempts: dict[str, TaskAck], read: tuple[str, TaskAck] | None) -> TaskAck:
+def _ack_that_counts(
+    epoch: int, attempts: dict[str, TaskAck], read: tuple[str, TaskAck] | None
+) -> TaskAck:
     if read is None:
         if len(attempts) == 1:
             return next(iter(attempts.values()))
@@ -84,36 +86,36 @@ def _vote(epoch: int, attempts: dict[str, TaskAck], read: tuple[str, TaskAck] | 
             " acknowledgement and no consumer says which of them counts",
         )
     attempt, consumer = read
-    vote = attempts.get(attempt)
-    if vote is None:
+    ack = attempts.get(attempt)
+    if ack is None:
         some = next(iter(attempts.values()))
         raise _refused(
             epoch,
             f"{_name(consumer)} read stage {some.stage} subtask {some.subtask} attempt {attempt},"
             f" which sent no acknowledgement (those that did: {', '.join(sorted(attempts))})",
         )
-    return vote
+    return ack
 
 
-def _note_consumed(
+def _add_consumed(
     epoch: int,
-    vote: TaskAck,
+    ack: TaskAck,
     candidates: dict[TaskId, dict[str, TaskAck]],
     read: dict[TaskId, tuple[str, TaskAck]],
 ) -> None:
-    for stage, subtask, attempt in vote.consumed:
+    for stage, subtask, attempt in ack.consumed:
         producer = (stage, subtask)
-        if producer not in candidates or stage >= vote.stage:
+        if producer not in candidates or stage >= ack.stage:
             raise _refused(
                 epoch,
-                f"{_name(vote)} read frames of stage {stage} subtask {subtask}, which is not a"
+                f"{_name(ack)} read frames of stage {stage} subtask {subtask}, which is not a"
                 " task before it",
             )
-        known = read.setdefault(producer, (attempt, vote))
+        known = read.setdefault(producer, (attempt, ack))
         if known[0] != attempt:
             raise _refused(
                 epoch,
-                f"{_name(vote)} read attempt {attempt} of stage {stage} subtask {subtask}, but"
+                f"{_name(ack)} read attempt {attempt} of stage {stage} subtask {subtask}, but"
                 f" {_name(known[1])} read attempt {known[0]}",
             )
 

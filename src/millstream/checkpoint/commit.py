@@ -95,12 +95,12 @@ class PendingCommits:
 
 
 def read_pending(storage: CheckpointStorage) -> PendingCommits | None:
-    """What a commit that keeps failing has left to do, as noted; None if there is no note."""
+    """What a commit that keeps failing has left to do, as it was kept; None if nothing was."""
     try:
-        note = json.loads(storage.read(PENDING_FILE))
+        kept = json.loads(storage.read(PENDING_FILE))
     except FileNotFoundError:
         return None
-    return PendingCommits(note["epoch"], note["published"], note["sinks"], note["error"])
+    return PendingCommits(kept["epoch"], kept["published"], kept["sinks"], kept["error"])
 
 
 #: What becomes of output that is pending when a run gives up.
@@ -174,7 +174,7 @@ class ManifestCommit:
         self._program: Mapping[str, OperatorRecord] = {}
         self.pending = PendingCommits()
         #: Whether the file is there; None: not looked yet.
-        self._noted: bool | None = None
+        self._kept: bool | None = None
 
     def begin(
         self,
@@ -187,13 +187,13 @@ class ManifestCommit:
 
         Args:
             manifest: the last one.
-            confirmed: the run that committed it has noted so (``committed_note.py``).
+            confirmed: the run that committed it has marked it so (``committed_marker.py``).
             mode: in which it is committed; in all but EXACTLY_ONCE no manifest names the output.
         """
         if self._left and self._epoch == manifest.epoch:
             return
-        if self._noted is None:
-            self._noted = self._storage.exists(PENDING_FILE)
+        if self._kept is None:
+            self._kept = self._storage.exists(PENDING_FILE)
         self._epoch, self._confirmed, self._mode = manifest.epoch, confirmed, mode
         self._left = _committables(manifest)
         if confirmed:  # nothing is asked of sinks that the program does not have any more
@@ -257,11 +257,11 @@ class ManifestCommit:
             self._retry.sleep(delay)
         if self._left:
             left = [failures[uid] for uid in self._left]
-            self._note(left[0].uid, left[0].error)
+            self._keep(left[0].uid, left[0].error)
             raise self._given_up(left) from left[0].error
-        if self._noted:
+        if self._kept:
             self._storage.delete([PENDING_FILE])
-            self._noted = False
+            self._kept = False
 
     def _committer(self, uid: str) -> CommitterThread:
         committer = self._committers.get(uid)
@@ -292,7 +292,7 @@ class ManifestCommit:
         try:
             committer.commit(requests)
         except SinkError as error:
-            self._note(uid, error)
+            self._keep(uid, error)
             self._report()
             return error
         return None
@@ -326,20 +326,20 @@ class ManifestCommit:
     def _report(self) -> None:
         self._on_pending(self.pending)
 
-    def _note(self, uid: str, error: SinkError) -> None:
-        """Keep what is pending for whoever looks; that the note fails must not hide the error."""
-        note = {
+    def _keep(self, uid: str, error: SinkError) -> None:
+        """Keep what is pending for whoever looks; that this fails must not hide the error."""
+        pending = {
             "epoch": self._epoch,
             "published": self.pending.published,
             "sinks": dict(self.pending.sinks),
             "error": f"sink {self._label(uid)}: {error}",
         }
         try:
-            self._storage.write(PENDING_FILE, json.dumps(note).encode())
+            self._storage.write(PENDING_FILE, json.dumps(pending).encode())
         except (DirectoryError, OSError) as failure:
             _LOG.warning("cannot write %s: %s", PENDING_FILE, failure)
         else:
-            self._noted = True
+            self._kept = True
 
     def _show(self, published: int) -> None:
         sinks = {self._label(uid): len(items) for uid, items in self._left.items()}

@@ -1,4 +1,4 @@
-"""The coordinator: from the votes of an epoch to its commit, and back to there after a crash.
+"""The coordinator: from the acks of an epoch to its commit, and back to there after a crash.
 
 What it is: the driver's side of the checkpoint protocol, the same for any engine that runs
 the tasks::
@@ -6,8 +6,8 @@ the tasks::
     open         take the log over from older runs (fencing)       manifest_log.py
     recover      commit the last manifest again, drop orphans       recovery.py, commit.py
     per epoch:
-      1 votes      every task voted, all saw the same records       votes.py
-      2 manifest   made of the votes and the last manifest          publish.py
+      1 acks       every task sent one, all saw the same records    acknowledgements.py
+      2 manifest   made of the acks and the last manifest           publish.py
       3 publish    put-if-absent: THE COMMIT POINT                  manifest_log.py
       4 commit     sinks make output visible, drop orphans          commit.py
       5 clean up   old checkpoints and the files only they name     cleanup.py
@@ -31,13 +31,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.acknowledgements import select_votes
+from millstream.checkpoint.acknowledgements import select_acks
 from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
 from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits, abort_orphans
-from millstream.checkpoint.committed_note import is_noted_committed, note_committed
+from millstream.checkpoint.committed_marker import is_marked_committed, mark_committed
 from millstream.checkpoint.committer_thread import COMMIT_TIMEOUT, CommitterThread
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.checkpoint.publish import EpochFacts, make_manifest
+from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.checkpoint.recovery import read_checkpoints
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.contracts.sink import CommitterContext
@@ -183,7 +183,7 @@ class Coordinator:
 
         1. Before any manifest -> none.  All pre-committed output is an orphan and is dropped; the
            job begins at its beginning.
-        2. Epoch N logged by Spark, no manifest N (a task, a vote or the publishing failed)
+        2. Epoch N logged by Spark, no manifest N (a task, an ack or the publishing failed)
            -> manifest N-1, committed long ago.  Committing it again changes nothing; output of N
            is dropped; Spark runs the same offsets of N again from state N-1.
         3. Manifest N published, its output not or partly committed -> it is committed now, and
@@ -216,8 +216,8 @@ class Coordinator:
         crash_point("recover.commit.before")
         last = self._last
         self._uncommitted = last is not None and not last.committed
-        noted = last is not None and is_noted_committed(self._storage, self._version, last)
-        self._finish_commit(confirmed=noted)
+        marked = last is not None and is_marked_committed(self._storage, self._version, last)
+        self._finish_commit(confirmed=marked)
         crash_point("recover.commit.after")
         crash_point("recover.abort.before")
         abort_orphans(self._last, self._job_id, self._committers, self._log)
@@ -239,7 +239,7 @@ class Coordinator:
         for committer in self._committers.values():
             committer.resume_from(epoch)
 
-    def begin_epoch(self, facts: EpochFacts) -> None:
+    def begin_epoch(self, metadata: EpochMetadata) -> None:
         """Say that an epoch is about to run; in mode NONE its position is published here.
 
         Cases, in mode NONE:
@@ -254,12 +254,12 @@ class Coordinator:
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._require_next(facts.epoch)
+        self._require_next(metadata.epoch)
         if self._mode is not CheckpointingMode.NONE:
             return
         self._finish_commit()
         empty = replace(self._last, operators={}, splits={}) if self._last is not None else None
-        manifest = make_manifest(self._completed(facts), [], empty)
+        manifest = make_manifest(self._completed(metadata), [], empty)
         crash_point("manifest.publish.before")
         oldest = self._cleaner.oldest_beside_next()
         self._begun = (self._log.publish(manifest, oldest), manifest)
@@ -267,7 +267,7 @@ class Coordinator:
 
     def complete_epoch(
         self,
-        facts: EpochFacts,
+        metadata: EpochMetadata,
         acks: Sequence[TaskAck],
         expected: AbstractSet[tuple[int, int]],
     ) -> Manifest:
@@ -275,7 +275,7 @@ class Coordinator:
 
         Cases (where it can stop -> what holds, in mode EXACTLY_ONCE):
 
-        1. Votes missing or inconsistent -> nothing is published; the epoch is run again.
+        1. Acks missing or inconsistent -> nothing is published; the epoch is run again.
         2. Publishing says that a newer run exists -> nothing is published; this run must end.
         3. Publishing fails otherwise, or the process dies in it -> the manifest may or may not
            exist.  The next run looks; it is recovery's case 2 or 3.
@@ -286,7 +286,7 @@ class Coordinator:
         output of an attempt that the manifest does not name.
 
         Args:
-            facts: what the driver knows of the epoch, as given to ``begin_epoch``; its number is
+            metadata: what the driver knows of the epoch, as given to ``begin_epoch``; its number is
                 one more than that of the last manifest, from 0.
             acks: what the tasks sent, in any order; acks of lost attempts may be among them.
             expected: (stage, subtask) of every task that ran.
@@ -299,11 +299,11 @@ class Coordinator:
             FencedError: case 2, or found when orphans were to be dropped.
             SinkError: case 4.
         """
-        self._require_next(facts.epoch)
+        self._require_next(metadata.epoch)
         self._finish_commit()
-        votes = select_votes(facts.epoch, acks, expected)
+        chosen = select_acks(metadata.epoch, acks, expected)
         crash_point("epoch.acks.after")
-        manifest = make_manifest(self._completed(facts), votes, self._last)
+        manifest = make_manifest(self._completed(metadata), chosen, self._last)
         version = self._publish_and_commit(manifest)
         crash_point("sink.abort.before")
         abort_orphans(manifest, self._job_id, self._committers, self._log)
@@ -341,10 +341,10 @@ class Coordinator:
         self._commits.begin(manifest, mode=self._mode)
         self._commits.finish(retried=False)
 
-    def _completed(self, facts: EpochFacts) -> EpochFacts:
-        """The facts with what the coordinator knows."""
+    def _completed(self, metadata: EpochMetadata) -> EpochMetadata:
+        """The metadata with what the coordinator knows."""
         return replace(
-            facts, generation=self._log.generation, job_id=self._job_id, published=self._clock()
+            metadata, generation=self._log.generation, job_id=self._job_id, published=self._clock()
         )
 
     def handle_replay(self, epoch: int, offsets: Mapping[str, Any] | None = None) -> bool:
@@ -396,13 +396,13 @@ class Coordinator:
         return self._opened and self._log.is_fenced()
 
     def close(self) -> None:
-        """Close the committers, and note if all is committed.  Nothing is committed or dropped."""
+        """Close the committers, and mark if all is committed.  Nothing is committed or dropped."""
         last = self._last
         done = (
             self._recovered and not self._uncommitted and self._mode is not CheckpointingMode.NONE
         )
         if last is not None and done:
-            note_committed(self._storage, self._version, last)
+            mark_committed(self._storage, self._version, last)
         for committer in self._committers.values():
             committer.close()
 

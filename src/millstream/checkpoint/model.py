@@ -1,4 +1,4 @@
-"""What tasks vote with and what the coordinator publishes: acknowledgements and manifests.
+"""What tasks send and what the coordinator publishes: acknowledgements and manifests.
 
 What it is: plain data with a JSON form.  Values that only Python understands (committables,
 operator state) are pickled and written as base64.
@@ -69,7 +69,7 @@ class OperatorRecord:
 
 @dataclass(slots=True)
 class OperatorAck:
-    """The vote of one operator in one subtask."""
+    """The acknowledgement of one operator in one subtask."""
 
     uid: str
     subtask: int
@@ -108,7 +108,7 @@ class SplitState:
 
 @dataclass(slots=True)
 class TaskAck:
-    """The vote of one task: everything of its subtask is durable."""
+    """The acknowledgement of one task: everything of its subtask is durable."""
 
     epoch: int
     stage: int

@@ -1,4 +1,4 @@
-"""Step 3b of an epoch: the manifest, made of the votes and of what the last manifest said.
+"""Step 3b of an epoch: the manifest, made of the acks and of what the last manifest said.
 
 What it is: a pure function.  What an epoch did not touch (a split that was not read, an operator
 whose stage had nothing to do) is carried forward, so that every manifest stands alone.
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import OperatorRecord, TaskAck
 
-__all__ = ["EpochFacts", "make_manifest"]
+__all__ = ["EpochMetadata", "make_manifest"]
 
 #: Flink's name of the counter of records read by a source.
 _RECORDS_IN = "numRecordsIn"
 
 
 @dataclass(frozen=True, slots=True)
-class EpochFacts:
-    """What the driver knows of an epoch beside the votes."""
+class EpochMetadata:
+    """What the driver knows of an epoch beside the acknowledgements."""
 
     epoch: int
     #: Milliseconds since 1970.
@@ -51,42 +51,44 @@ class EpochFacts:
     published: int = 0
 
 
-def make_manifest(facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None) -> Manifest:
+def make_manifest(
+    metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest | None
+) -> Manifest:
     """The manifest of an epoch.
 
     Args:
-        facts: what the driver knows of the epoch.
-        votes: one ack per task.
+        metadata: what the driver knows of the epoch.
+        acks: one per task.
         last: the manifest before, None for the first epoch.
 
     Raises:
-        InconsistentEpochError: two tasks voted for the same operator subtask or split.
+        InconsistentEpochError: two tasks acknowledged the same operator subtask or split.
     """
-    last = _of_program(facts, last)
-    splits, read = _splits(facts, votes, last)
+    last = _of_program(metadata, last)
+    splits, read = _splits(metadata, acks, last)
     return Manifest(
-        epoch=facts.epoch,
-        generation=facts.generation,
-        job_id=facts.job_id,
-        started=facts.started,
-        published=facts.published,
+        epoch=metadata.epoch,
+        generation=metadata.generation,
+        job_id=metadata.job_id,
+        started=metadata.started,
+        published=metadata.published,
         # Through JSON, so that it is the same whether kept in memory or read after a crash.
-        offsets=json.loads(json.dumps(dict(facts.offsets))),
-        operators=_operators(facts, votes, last),
+        offsets=json.loads(json.dumps(dict(metadata.offsets))),
+        operators=_operators(metadata, acks, last),
         splits=splits,
-        stages=dict(facts.stages),
-        max_parallelism=facts.max_parallelism,
-        final=facts.final,
-        totals=_totals(votes, read, last),
-        program=_program(facts, votes, last),
+        stages=dict(metadata.stages),
+        max_parallelism=metadata.max_parallelism,
+        final=metadata.final,
+        totals=_totals(acks, read, last),
+        program=_program(metadata, acks, last),
     )
 
 
-def _of_program(facts: EpochFacts, last: Manifest | None) -> Manifest | None:
+def _of_program(metadata: EpochMetadata, last: Manifest | None) -> Manifest | None:
     """The last manifest without what belongs to operators that the program does not have."""
-    if last is None or not facts.program:
+    if last is None or not metadata.program:
         return last
-    known = facts.program.keys()
+    known = metadata.program.keys()
     return replace(
         last,
         operators={uid: acks for uid, acks in last.operators.items() if uid in known},
@@ -96,37 +98,37 @@ def _of_program(facts: EpochFacts, last: Manifest | None) -> Manifest | None:
 
 
 def _program(
-    facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None
+    metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest | None
 ) -> dict[str, OperatorRecord]:
     """What is known of the program, with the states that its functions have met."""
     states: dict[str, dict[str, str]] = {}
     if last is not None:
         states = {uid: dict(record.states) for uid, record in last.program.items()}
-    for vote in votes:
-        for ack in vote.operators:
+    for task in acks:
+        for ack in task.operators:
             states.setdefault(ack.uid, {}).update(ack.states)
     return {
-        uid: replace(record, states=states.get(uid, {})) for uid, record in facts.program.items()
+        uid: replace(record, states=states.get(uid, {})) for uid, record in metadata.program.items()
     }
 
 
 def _operators(
-    facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None
+    metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest | None
 ) -> dict[str, list[OperatorAck]]:
     found: dict[str, dict[int, OperatorAck]] = {}
-    for vote in votes:
-        for ack in vote.operators:
+    for task in acks:
+        for ack in task.operators:
             subtasks = found.setdefault(ack.uid, {})
             if ack.subtask in subtasks:
-                raise _twice(facts, f"operator {ack.uid} subtask {ack.subtask}")
+                raise _twice(metadata, f"operator {ack.uid} subtask {ack.subtask}")
             subtasks[ack.subtask] = ack
     if last is not None:
-        same_parallelism = last.stages == facts.stages
-        for uid, acks in last.operators.items():
+        same_parallelism = last.stages == metadata.stages
+        for uid, kept in last.operators.items():
             if uid in found and not same_parallelism:
                 continue  # the new subtasks have taken over the state of the old ones
             subtasks = found.setdefault(uid, {})
-            for ack in acks:
+            for ack in kept:
                 if ack.subtask not in subtasks:
                     # Its output belongs to the epoch that made it: that one was committed.
                     subtasks[ack.subtask] = replace(ack, committables=[], metrics={})
@@ -137,7 +139,7 @@ def _operators(
 
 
 def _splits(
-    facts: EpochFacts, votes: Sequence[TaskAck], last: Manifest | None
+    metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest | None
 ) -> tuple[dict[str, dict[str, SplitState]], dict[str, int]]:
     """Splits after the epoch, finished ones left out, and records read per source."""
     splits: dict[str, dict[str, SplitState]] = {}
@@ -151,11 +153,11 @@ def _splits(
         }
     read: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
-    for vote in votes:
-        for split in vote.splits:
+    for task in acks:
+        for split in task.splits:
             key = (split.source_uid, split.split_id)
             if key in seen:
-                raise _twice(facts, f"split {split.split_id} of source {split.source_uid}")
+                raise _twice(metadata, f"split {split.split_id} of source {split.source_uid}")
             seen.add(key)
             read[split.source_uid] = read.get(split.source_uid, 0) + split.records
             source = splits.setdefault(split.source_uid, {})
@@ -167,12 +169,12 @@ def _splits(
 
 
 def _totals(
-    votes: Sequence[TaskAck], read: Mapping[str, int], last: Manifest | None
+    acks: Sequence[TaskAck], read: Mapping[str, int], last: Manifest | None
 ) -> dict[str, int]:
     totals = dict(last.totals) if last is not None else {}
     counted: dict[str, int] = {}
-    for vote in votes:
-        for ack in vote.operators:
+    for task in acks:
+        for ack in task.operators:
             for metric, value in ack.metrics.items():
                 name = f"{ack.uid}.{metric}"
                 counted[name] = counted.get(name, 0) + value
@@ -183,9 +185,9 @@ def _totals(
     return totals
 
 
-def _twice(facts: EpochFacts, what: str) -> InconsistentEpochError:
+def _twice(metadata: EpochMetadata, what: str) -> InconsistentEpochError:
     message = (
-        f"epoch {facts.epoch} cannot be published: two tasks voted for {what}."
+        f"epoch {metadata.epoch} cannot be published: two tasks acknowledged {what}."
         " It has to be run again."
     )
     return InconsistentEpochError(message)

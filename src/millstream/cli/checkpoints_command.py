@@ -3,7 +3,7 @@
 What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
 runs; but for "confirm" and "sign", which are for a job that does not.
 
-Read next: ``checkpoint/inspect.py``, ``checkpoint/committed_note.py``.
+Read next: ``checkpoint/inspect.py``, ``checkpoint/committed_marker.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.committed_note import confirm_committed
+from millstream.checkpoint.committed_marker import confirm_committed
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,

@@ -123,7 +123,7 @@ class CommitRequest:
     epoch: int
     #: True when an earlier run or try may already have committed it.
     retried: bool
-    #: True when the run that committed it noted so as it ended.  A target that knows nothing of it
+    #: True when the run that committed it said so as it ended.  A target that knows nothing of it
     #: any more, because it forgets or because consumers take things away, has lost nothing.
     confirmed: bool = False
     #: False in the modes AT_LEAST_ONCE and NONE: no manifest names it.  In the first, a run that

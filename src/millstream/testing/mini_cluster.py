@@ -27,7 +27,7 @@ from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.program import labels
-from millstream.checkpoint.publish import EpochFacts
+from millstream.checkpoint.publish import EpochMetadata
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
@@ -162,7 +162,7 @@ class MiniCluster:
             state_backend=self._state_backend,
             fsync=False,
         )
-        facts = EpochFacts(
+        metadata = EpochMetadata(
             epoch=epoch,
             started=0,
             offsets=stop,
@@ -171,14 +171,14 @@ class MiniCluster:
             final=plan.final,
             program=self._program,
         )
-        self.coordinator.begin_epoch(facts)
+        self.coordinator.begin_epoch(metadata)
         acks = self._run_tasks(plan)
         expected = {
             (stage.level, subtask)
             for stage in self._graph.stages
             for subtask in range(stage.parallelism)
         }
-        manifest = self.coordinator.complete_epoch(facts, acks, expected)
+        manifest = self.coordinator.complete_epoch(metadata, acks, expected)
         self.planner.wake_at(acks)
         self.planner.observe(manifest.splits)
         self.planner.committed(manifest.splits)

@@ -395,7 +395,7 @@ class _SinkCheck:
         self._reader.unchanged(f"{broken} (in a later epoch)")
 
     def losing_nothing(self) -> None:
-        """At-least-once: what was committed, or voted for without a committer, is visible."""
+        """At-least-once: what was committed, or acknowledged without a committer, is visible."""
         lost = "an at-least-once sink lost records"
         self._epoch = 1
         self._commit_if_needed(self._prepare(1, "first"), 1)

@@ -92,8 +92,9 @@ def drop_unnamed(
     """
     names = [each for each in storage.list_names(directory) if each.endswith(f".{suffix}")]
     lost = OutputNames.orphans(names, kept, generation, f"{directory}/")
-    for name in lost if before is not None else ():
-        before(name)
+    if before is not None:
+        for name in lost:
+            before(name)
     if lost:
         storage.delete(lost)
 

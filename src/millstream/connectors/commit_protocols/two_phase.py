@@ -2,15 +2,15 @@
 
 What it is: Flink's template.  A transaction belongs to one epoch and attempt of one subtask.  The
 task begins it, writes into it and pre-commits; its handle travels in the manifest; the driver
-commits it once the manifest is published.  A handle is also noted in the checkpoint directory
+commits it once the manifest is published.  A handle is also kept in the checkpoint directory
 when its transaction begins, so that one whose task died can be aborted.  Where a transaction can
 be at a crash, and what becomes of it:
 
-1. Begun, the note not written -> nobody knows it; the target's own timeout ends it.
-2. Noted, in no manifest -> ``recover_and_abort`` at the start of the next run, or after the commit
+1. Begun, its handle not kept -> nobody knows it; the target's own timeout ends it.
+2. Kept, in no manifest -> ``recover_and_abort`` at the start of the next run, or after the commit
    of the next epoch.
 3. In a published manifest -> ``recover_and_commit``, until it succeeds.
-4. Committed, the note not deleted -> as 3; the target is asked and has nothing to do.
+4. Committed, the handle not deleted -> as 3; the target is asked and has nothing to do.
 
 What can never happen: a transaction that a manifest names is aborted, or one that none names is
 committed.
@@ -84,7 +84,7 @@ class _Transaction(TypedDict):
     """The committable."""
 
     handle: object
-    #: Where the handle is noted in the checkpoint directory; "" in a harness.
+    #: Where the handle is kept in the checkpoint directory; "" in a harness.
     note: str
     #: Milliseconds since 1970.
     begun: int
@@ -207,7 +207,7 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
             self._opened = True
 
     def require_in_time(self, transaction: _Transaction) -> None:
-        """Refuse to vote for a transaction that the target may have ended; raises SinkError."""
+        """Refuse to acknowledge a transaction that the target may have ended; raises SinkError."""
         age = _now() - transaction["begun"]
         if self._timeout is not None and age > self._timeout:
             message = (
@@ -257,12 +257,12 @@ class _TransactionWriter(SinkWriter):
         handle = function.begin_transaction()
         self._transaction: _Transaction = {"handle": handle, "note": "", "begun": begun}
         try:
-            self._note(handle)
+            self._keep(handle)
         except Exception:
             function.abort(handle)
             raise
 
-    def _note(self, handle: object) -> None:
+    def _keep(self, handle: object) -> None:
         storage = required_storage(self._context.storage, type(self._function).__name__)
         try:
             content = dumps(handle)
@@ -274,9 +274,9 @@ class _TransactionWriter(SinkWriter):
             )
             raise SinkError(message) from error
         name = attempt_name(self._context, "transaction")
-        crash_point("transaction.note.before")
+        crash_point("transaction.handle.before")
         storage.write(name, content)
-        crash_point("transaction.note.after")
+        crash_point("transaction.handle.after")
         self._transaction["note"] = name
 
     def write(self, batch: Batch) -> None:

@@ -2,13 +2,13 @@
 
 What it is: a template for targets that cannot pre-commit.  A task stages an epoch's records in the
 checkpoint directory; once the manifest is published the driver writes all of them with one call of
-``send_values``, and a ``CheckpointCommitter`` notes that the epoch was written.  For each epoch
+``send_values``, and a ``CheckpointCommitter`` marks that it was written.  For each epoch
 that is to be committed the sink finds one of:
 
-1. It is noted: an earlier try wrote it and could not say so.  Nothing is to be done.
-2. It is not noted and was never written.  It is written, then noted.
-3. It is written but not noted: the driver died in between.  It is written once more, unless the
-   note is part of the same atomic write (``atomic = True``), for then this case does not exist.
+1. It is marked: an earlier try wrote it and could not say so.  Nothing is to be done.
+2. It is not marked and was never written.  It is written, then marked.
+3. It is written but not marked: the driver died in between.  It is written once more, unless the
+   marker is part of the same atomic write (``atomic = True``), for then this case does not exist.
 
 So the sink is exactly-once if ``atomic`` is true, else at-least-once.
 
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 
     from millstream.contracts.sink import CommitRequest, Committable
 
-__all__ = ["CheckpointCommitter", "GenericWriteAheadSink", "StoredNotes"]
+__all__ = ["CheckpointCommitter", "GenericWriteAheadSink", "StoredMarker"]
 
 #: The driver writes for all subtasks at once, so Flink's subtask index is always this one.
 _SUBTASK: Final = 0
 
 
 class CheckpointCommitter(ABC):
-    """Notes which checkpoints of a sink were written.  Lives in the driver.
+    """Keeps which checkpoints of a sink were written.  Lives in the driver.
 
     Contract:
       1. ``commit_checkpoint`` is durable when it returns.  (author)
-      2. A checkpoint is committed if it, or a later one, was noted for the same job and operator.
+      2. A checkpoint is committed if it, or a later one, was kept for the same job and operator.
          (conformance suite)
     """
 
@@ -77,7 +77,7 @@ class CheckpointCommitter(ABC):
         self.operator_id = operator_id
 
     def create_resource(self) -> None:
-        """Make the place of the notes, if it is missing; called before ``open``."""
+        """Make where markers are kept, if it is missing; called before ``open``."""
 
     def open(self) -> None:
         """Connect."""
@@ -87,18 +87,18 @@ class CheckpointCommitter(ABC):
 
     @abstractmethod
     def commit_checkpoint(self, subtask_idx: int, checkpoint_id: int) -> None:
-        """Note a checkpoint (``subtask_idx`` is 0: the driver writes for all subtasks)."""
+        """Mark a checkpoint (``subtask_idx`` is 0: the driver writes for all subtasks)."""
 
     @abstractmethod
     def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
-        """Whether a checkpoint, or a later one, was noted."""
+        """Whether a checkpoint, or a later one, was marked."""
 
 
 class GenericWriteAheadSink(Sink):
     """A sink that writes an epoch in one go when it is committed.
 
     Args:
-        committer: notes what was written; None keeps the notes in the checkpoint directory.
+        committer: marks what was written; None keeps the marker in the checkpoint directory.
     """
 
     kind = SinkKind.WRITE_AHEAD
@@ -150,18 +150,18 @@ class _WriteAheadCommitter(Committer):
         self.target = type(sink).__name__
         self._sink = sink
         self._context: CommitterContext | None = None
-        self._notes: CheckpointCommitter | None = None
+        self._marker: CheckpointCommitter | None = None
 
     def open(self, context: CommitterContext) -> None:
         self._context = context
         self._sink.job_id = context.job_id
         self._sink.operator_id = context.sink_uid
-        notes = self._sink.committer or StoredNotes(context)
-        notes.set_job_id(context.job_id)
-        notes.set_operator_id(context.sink_uid)
-        notes.create_resource()
-        notes.open()
-        self._notes = notes
+        marker = self._sink.committer or StoredMarker(context)
+        marker.set_job_id(context.job_id)
+        marker.set_operator_id(context.sink_uid)
+        marker.create_resource()
+        marker.open()
+        self._marker = marker
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         by_epoch: dict[int, list[StagedPart]] = {}
@@ -171,19 +171,19 @@ class _WriteAheadCommitter(Committer):
             self._commit(epoch, by_epoch[epoch])
 
     def _commit(self, epoch: int, parts: list[StagedPart]) -> None:
-        context, notes = self._context, self._notes
-        if context is None or notes is None:
+        context, marker = self._context, self._marker
+        if context is None or marker is None:
             message = f"{type(self._sink).__name__}: open() comes before commit()"
             raise SinkError(message)
         try:
-            if notes.is_checkpoint_committed(_SUBTASK, epoch):
+            if marker.is_checkpoint_committed(_SUBTASK, epoch):
                 return
             crash_point("wal.send.before")
             self._send(context, epoch, parts)
             crash_point("wal.send.after")
             if not self._sink.atomic:
-                notes.commit_checkpoint(_SUBTASK, epoch)
-            crash_point("wal.note.after")
+                marker.commit_checkpoint(_SUBTASK, epoch)
+            crash_point("wal.marker.after")
         except SinkError:
             raise
         except Exception as error:
@@ -209,12 +209,12 @@ class _WriteAheadCommitter(Committer):
             drop_unnamed(self._context.storage, directory, "values", kept, generation)
 
     def close(self) -> None:
-        if self._notes is not None:
-            self._notes.close()
+        if self._marker is not None:
+            self._marker.close()
         self._sink.close()
 
 
-class StoredNotes(CheckpointCommitter):
+class StoredMarker(CheckpointCommitter):
     """Keeps the number of the last epoch written in the checkpoint directory."""
 
     def __init__(self, context: CommitterContext) -> None:

@@ -3,8 +3,8 @@
 What it is: what ``SqliteSink`` and ``DuckDbSink`` share.  A task writes an epoch's rows to a
 pending Parquet file beside the database (``connectors/files/pending_files.py``) and tries them:
 they are inserted and rolled back, so that a row the table refuses fails the epoch, not the commit.
-The committer inserts the rows of all subtasks and notes them in one transaction
-(``connectors/commit_protocols/commit_notes.py``).  A reader sees an epoch whole or not at all.
+The committer inserts the rows of all subtasks and enters them in one transaction
+(``connectors/commit_protocols/commit_table.py``).  A reader sees an epoch whole or not at all.
 
 What it is not: for many writers at a time: an embedded database has one.  What is tried in the
 tasks waits its turn for up to ``timeout`` seconds.  A driver that is stopped within its transaction
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.parquet as pq
 
-from millstream.connectors.commit_protocols.commit_notes import CommitNotes, NotedCommitter
+from millstream.connectors.commit_protocols.commit_table import CommitTable, CommitTableCommitter
 from millstream.connectors.commit_protocols.table_rows import (
     REFUSED,
     dot_advice,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.connectors.commit_protocols.commit_notes import NotedPart
+    from millstream.connectors.commit_protocols.commit_table import OutputPart
     from millstream.connectors.files.file_writers import BulkWriter
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, Committer, WriterContext
@@ -165,7 +165,7 @@ class EmbeddedSink(Sink):
                 self.matched(session, schema.names)
             elif not session.columns(self.database.parts(self.table)):
                 self.matched(session, [])
-            session.execute(CommitNotes.CREATE)
+            session.execute(CommitTable.CREATE)
             session.execute("COMMIT")
 
     def validate_input(self, type_info: TypeInformation) -> None:
@@ -292,23 +292,23 @@ class _Transaction:
     def __init__(self, sink: EmbeddedSink, session: EmbeddedSession) -> None:
         self._sink = sink
         self._session = session
-        self.notes = CommitNotes(session.execute)
+        self.commits = CommitTable(session.execute)
 
-    def insert(self, part: NotedPart) -> None:
+    def insert(self, part: OutputPart) -> None:
         path = _pending_path(self._sink, part)
         try:
             rows = pq.read_table(path, memory_map=True)
         except FileNotFoundError:
             message = (
                 f"sink {part['sink']}: output of a published epoch is lost: {path} is missing and"
-                f" {self._sink.target} has no note of it; nothing but this sink may delete files"
+                f" {self._sink.target} does not hold it; nothing but this sink may delete files"
                 " there"
             )
             raise PermanentSinkError(message) from None
         self._sink.insert(self._session, rows)
 
 
-class _StagedFileCommitter(NotedCommitter):
+class _StagedFileCommitter(CommitTableCommitter):
     def __init__(self, sink: EmbeddedSink) -> None:
         self.target = sink.target
         self._sink = sink
@@ -317,11 +317,11 @@ class _StagedFileCommitter(NotedCommitter):
     @contextlib.contextmanager
     def transaction(self, sink_uid: str) -> Iterator[_Transaction]:
         with self._sink.session(f"sink {sink_uid}, in the commit") as session:
-            session.execute(CommitNotes.CREATE)
+            session.execute(CommitTable.CREATE)
             yield _Transaction(self._sink, session)
             session.execute("COMMIT")
 
-    def drop(self, parts: Sequence[NotedPart]) -> None:
+    def drop(self, parts: Sequence[OutputPart]) -> None:
         for part in parts:
             _pending_path(self._sink, part).unlink(missing_ok=True)
 
@@ -332,7 +332,7 @@ class _StagedFileCommitter(NotedCommitter):
         self._files.abort_orphans(job_id, sink_uid, keep, generation)
 
 
-def _pending_path(sink: EmbeddedSink, part: NotedPart) -> Path:
+def _pending_path(sink: EmbeddedSink, part: OutputPart) -> Path:
     return sink.database.path.parent / str(cast("dict[str, object]", part)["pending"])
 
 

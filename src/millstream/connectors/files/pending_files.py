@@ -12,7 +12,7 @@ with paths relative to the base.  The committer renames.  For each committable i
 3. Both are there: the checkpoint directory is an older copy, and the job wrote this epoch before,
    maybe with other records.  SinkError: a rename would replace output that readers have seen.  In
    mode AT_LEAST_ONCE it is the output of a run that died before it published: this comes beside.
-4. Neither is there, and the run that committed it has noted so: a reader took the file away.
+4. Neither is there, and the run that committed it has said so: a reader took the file away.
 5. Neither is there otherwise: the pending file was deleted by somebody else, or the disk lost what
    it had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
    deletes only pending files that no manifest names, so this can never happen by its doing.

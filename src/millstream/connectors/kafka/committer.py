@@ -9,7 +9,7 @@ What it is: the exactly-once half of the Kafka sink.  For each committable it fi
    SinkError: going on would repeat output, and what is open is not what the manifest names.
 4. Neither: it was aborted, by its timeout or by somebody else.  The output of a published epoch
    is gone; SinkError says so.  Millstream itself aborts only what no manifest names, and a job
-   whose timeouts could lead here is refused at submit.  But if the run that committed it has noted
+   whose timeouts could lead here is refused at submit.  But if the run that committed it has said
    so, the brokers have only forgotten: markers expire.
 
 Before any of this, the markers of all producers that the job and sink ever had are compared with
@@ -145,7 +145,7 @@ class KafkaCommitter(Committer):
         if outcome is Outcome.LOST and request.confirmed:
             _LOG.info(
                 "the brokers have forgotten the marker of epoch %d (they do, after"
-                " offsets.retention.minutes); the run that committed it noted so",
+                " offsets.retention.minutes); the run that committed it said so",
                 request.epoch,
             )
             return ""

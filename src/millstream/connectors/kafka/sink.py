@@ -3,8 +3,8 @@
 What it is: Flink's ``KafkaSink``.  With EXACTLY_ONCE each subtask writes an epoch in one
 transaction, flushes it, adds the marker and leaves it open; the driver commits it when the
 manifest is published.  Readers see the epoch then, if they read with
-``isolation.level=read_committed``.  With AT_LEAST_ONCE records are visible at once and the vote
-waits for their delivery; with NONE nobody waits.
+``isolation.level=read_committed``.  With AT_LEAST_ONCE records are visible at once and the
+acknowledgement waits for their delivery; with NONE nobody waits.
 
 What it is not: a maker of topics; they must exist.
 

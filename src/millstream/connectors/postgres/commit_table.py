@@ -4,8 +4,8 @@ What it is: for servers with ``max_prepared_transactions = 0``, and for epochs t
 at once, over all subtasks.  A task COPYs its rows into a staging table beside the target, tries to
 insert them (in a subtransaction that is rolled back, so that a refused row fails the epoch and not
 the commit) and commits the staging.  The committer moves the rows of all subtasks into the table
-and notes them, in one transaction (``connectors/commit_protocols/commit_notes.py``).  With a key it
-upserts.
+and enters them, in one transaction (``connectors/commit_protocols/commit_table.py``).  With a key
+it upserts.
 
 Rows are staged in the server rather than in files: they cross the network once, the move is one
 statement there, and workers and driver need to share nothing but the server.  The staging table is
@@ -13,7 +13,7 @@ statement there, and workers and driver need to share nothing but the server.  T
 
 What it is not: as cheap as prepared transactions: each row is written three times.
 
-Read next: ``connectors/commit_protocols/commit_notes.py``, ``connectors/postgres/upsert.py``.
+Read next: ``connectors/commit_protocols/commit_table.py``, ``connectors/postgres/upsert.py``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, cast
 
-from millstream.connectors.commit_protocols.commit_notes import (
-    CommitNotes,
-    NotedCommitter,
-    NotedPart,
+from millstream.connectors.commit_protocols.commit_table import (
+    CommitTable,
+    CommitTableCommitter,
+    OutputPart,
 )
 from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
 from millstream.connectors.output_names import OutputNames
@@ -170,9 +170,9 @@ class _Transaction:
     def __init__(self, sink: PostgresCommitTableSink, session: Session) -> None:
         self._sink = sink
         self._session = session
-        self.notes = CommitNotes(session.execute, numbered=True)
+        self.commits = CommitTable(session.execute, numbered=True)
 
-    def insert(self, part: NotedPart) -> None:
+    def insert(self, part: OutputPart) -> None:
         columns = cast("list[str]", cast("dict[str, object]", part)["columns"])
         name = part["part"]
         self._session.execute(self._sink.move_statement(columns), (name,))
@@ -183,13 +183,13 @@ class _Transaction:
         if not staged:  # a part without rows is never staged
             message = (
                 f"sink {part['sink']}: output of a published epoch is lost: {self._sink.staging}"
-                f" has no rows of {name}, and there is no note of it; nothing but this sink may"
-                " delete rows there"
+                f" has no rows of {name}, nor has the commit table an entry of it; nothing but this"
+                " sink may delete rows there"
             )
             raise PermanentSinkError(message)
 
 
-class _StagingCommitter(TableCommitter, NotedCommitter):
+class _StagingCommitter(TableCommitter, CommitTableCommitter):
     def __init__(self, sink: PostgresCommitTableSink) -> None:
         super().__init__(sink.table)
         self._sink = sink

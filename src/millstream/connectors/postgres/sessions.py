@@ -9,12 +9,12 @@ Why that is safe, mode by mode.  In all of them a generation begins with a versi
 log, so that from then on no older one can publish, and sessions are looked for after that.  What
 a session has not committed when it is ended, it never commits.
 
-- *Commit table*.  A committer's transaction moves rows and notes them together: it is done, then
-  the note is found; or it is undone, and the newer run does it.  A writer's staging either was
-  committed before its vote, or no manifest names it.
+- *Commit table*.  A committer's transaction moves rows and enters them together: it is done, then
+  the entry is found; or it is undone, and the newer run does it.  A writer's staging either was
+  committed before its acknowledgement, or no manifest names it.
 - *Two-phase*.  ``COMMIT PREPARED`` and ``PREPARE TRANSACTION`` are each done or not.  The first is
-  looked up by its note; the second came before the vote, or is an orphan.
-- *Upsert*.  A writer votes after its COMMIT.  One that is ended before has not voted, so its epoch
+  looked up by its entry; the second came before the acknowledgement, or is an orphan.
+- *Upsert*.  A writer acknowledges after its COMMIT.  One that is ended before has not, so its epoch
   is run again and writes the same keys.  Left alone it could replace newer rows by its older ones.
 
 A pooler between client and server has to give each client a session of its own: sessions that are

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from millstream.connectors.commit_protocols.commit_notes import COMMIT_TABLE
+from millstream.connectors.commit_protocols.commit_table import COMMIT_TABLE
 from millstream.connectors.commit_protocols.table_rows import (
     REFUSED,
     dot_advice,

@@ -18,9 +18,9 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from millstream.connectors.commit_protocols.commit_notes import (
+from millstream.connectors.commit_protocols.commit_table import (
     COMMIT_TABLE,
-    CommitNotes,
+    CommitTable,
     as_part,
 )
 from millstream.connectors.commit_protocols.table_rows import columns_of_batch, identifier
@@ -266,7 +266,7 @@ def make_commit_table(session: Session) -> None:
     found = session.execute("SELECT to_regclass($1)", (COMMIT_TABLE,)).fetchone()
     if found is None or found[0] is None:
         with exclusive(session, COMMIT_TABLE):
-            session.execute(CommitNotes.CREATE)
+            session.execute(CommitTable.CREATE)
 
 
 @contextlib.contextmanager

@@ -1,17 +1,17 @@
 """The PostgreSQL sink with prepared transactions: two-phase commit, with the server's own means.
 
-What it is: a task COPYs its epoch's rows into the table within a transaction, adds a note to the
+What it is: a task COPYs its epoch's rows into the table within a transaction, adds its entry to the
 commit table, and says ``PREPARE TRANSACTION``: every constraint is checked, the rows survive a
 crash of the server, and nobody sees them.  The committer says ``COMMIT PREPARED``.  For each
 committable it finds one of:
 
-1. Its note is there: an earlier try committed it and could not say so.
-2. A *later* epoch is noted, or a part of this one that the manifest does not name: this run has
+1. Its entry is there: an earlier try committed it and could not say so.
+2. A *later* epoch is entered, or a part of this one that the manifest does not name: this run has
    been overtaken, or goes by an older copy of the checkpoint directory.  SinkError, also if the
    transaction is there: its rows are in the table already.  (In mode AT_LEAST_ONCE other parts of
    this epoch are of runs that died before they published: case 3.)
-3. The prepared transaction is there: it is committed, and with it the note.
-4. It is gone and no note is there: somebody else rolled it back.  SinkError says so.  Millstream
+3. The prepared transaction is there: it is committed, and with it the entry.
+4. It is gone and no entry is there: somebody else rolled it back.  SinkError says so.  Millstream
    rolls back only what no manifest names, so this can never happen by its doing.
 
 The name of a transaction tells job, sink, generation, epoch, subtask and attempt; at the start and
@@ -25,7 +25,7 @@ A lost attempt that is prepared holds its locks until it is rolled back.  Where 
 unique constraint, the next attempt waits for them up to ``lock_timeout``; then the epoch fails, the
 run starts again and rolls it back.
 
-Read next: ``connectors/postgres/table_sink.py``, ``connectors/commit_protocols/commit_notes.py``.
+Read next: ``connectors/postgres/table_sink.py``, ``connectors/commit_protocols/commit_table.py``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from millstream.connectors.commit_protocols.commit_notes import (
-    CommitNotes,
-    NotedEpoch,
-    NotedPart,
+from millstream.connectors.commit_protocols.commit_table import (
+    CommitTable,
+    CommittedEpoch,
+    OutputPart,
     as_part,
 )
 from millstream.connectors.output_names import OutputNames
@@ -119,9 +119,9 @@ class _TwoPhaseWriter(TableWriter):
     def finish(self, session: Session) -> Sequence[Committable]:
         context = self.context
         name = OutputNames.of(context).of_part(context)
-        part = NotedPart(job=context.job_id, sink=context.sink_uid, part=name)
+        part = OutputPart(job=context.job_id, sink=context.sink_uid, part=name)
         crash_point("prepared.prepare.before")
-        CommitNotes(session.execute, numbered=True).add(part, context.epoch)
+        CommitTable(session.execute, numbered=True).add(part, context.epoch)
         session.execute(f"PREPARE TRANSACTION '{name}'")
         crash_point("prepared.prepare.after")
         return [part]
@@ -142,27 +142,27 @@ class _TwoPhaseCommitter(TableCommitter):
             return
         job, sink = parts[0][0]["job"], parts[0][0]["sink"]
         with self.use(f"sink {sink}, in the commit") as session:
-            notes = CommitNotes(session.execute, numbered=True)
-            noted = NotedEpoch(notes.read(job, sink), requests)
+            commits = CommitTable(session.execute, numbered=True)
+            held = CommittedEpoch(commits.read(job, sink), requests)
             for part, epoch in parts:
-                if not noted.holds(part, epoch):
+                if not held.holds(part, epoch):
                     crash_point("prepared.commit.before")
                     self._commit(session, part, epoch, requests)
                     crash_point("prepared.commit.after")
-            notes.forget(job, sink, max(epoch for _, epoch in parts))
+            commits.forget(job, sink, max(epoch for _, epoch in parts))
 
     def _commit(
-        self, session: Session, part: NotedPart, epoch: int, requests: Sequence[CommitRequest]
+        self, session: Session, part: OutputPart, epoch: int, requests: Sequence[CommitRequest]
     ) -> None:
         try:
             session.execute(f"COMMIT PREPARED '{part['part']}'")
         except driver().errors.UndefinedObject:  # or another run committed it since we looked
-            noted = CommitNotes(session.execute, numbered=True).read(part["job"], part["sink"])
-            if NotedEpoch(noted, requests).holds(part, epoch):
+            held = CommitTable(session.execute, numbered=True).read(part["job"], part["sink"])
+            if CommittedEpoch(held, requests).holds(part, epoch):
                 return
             message = (
                 f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"
-                f" transaction {part['part']} is gone and {self.table.target} has no note of it;"
+                f" transaction {part['part']} is gone and {self.table.target} has no entry of it;"
                 " nobody else may roll back transactions of that name"
             )
             raise PermanentSinkError(message) from None

@@ -4,7 +4,7 @@ What it is: a write-ahead sink for tables that Spark can write.  Tasks stage an 
 pending Parquet files in the checkpoint directory; once the manifest is published the driver reads
 exactly the files that it names and calls the user's writer, with the number of the epoch and an
 application id that is the same in all runs of the job.  A driver that dies between the write and
-its own note of it calls the writer again with the same two, so a writer that knows what it has
+its own marker of it calls the writer again with the same two, so a writer that knows what it has
 written (Delta: ``txnAppId``, ``txnVersion``) is exactly-once, and any other at-least-once.
 
 What it is not: a streaming sink of Spark's; the writer is called within an epoch's commit.
@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millstream.connectors.commit_protocols.staged_values import required_storage
-from millstream.connectors.commit_protocols.write_ahead import StoredNotes
+from millstream.connectors.commit_protocols.write_ahead import StoredMarker
 from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.connectors.files.pending_files import PendingFile, PendingFileCommitter
 from millstream.contracts.sink import (
@@ -187,16 +187,16 @@ class _DataFrameCommitter(Committer):
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         context = self._required_context()
-        notes = StoredNotes(context)
+        marker = StoredMarker(context)
         by_epoch: dict[int, list[str]] = {}
         for request in requests:
             pending = cast("dict[str, str]", request.committable)["pending"]
             by_epoch.setdefault(request.epoch, []).append(pending)
         for epoch in sorted(by_epoch):
-            if not notes.is_checkpoint_committed(0, epoch):
+            if not marker.is_checkpoint_committed(0, epoch):
                 self._write(context, epoch, by_epoch[epoch])
-                notes.commit_checkpoint(0, epoch)
-                crash_point("wal.note.after")
+                marker.commit_checkpoint(0, epoch)
+                crash_point("wal.marker.after")
 
     def _write(self, context: CommitterContext, epoch: int, names: list[str]) -> None:
         paths = [_base(context.storage) / name for name in names]

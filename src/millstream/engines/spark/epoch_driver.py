@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.publish import EpochFacts
+from millstream.checkpoint.publish import EpochMetadata
 from millstream.crash_points import crash_point
 from millstream.engines.spark.errors import original_error
 from millstream.errors import CheckpointError, CheckpointExpiredError, JobError
@@ -156,7 +156,7 @@ class EpochDriver:
         start = initial_offset() if last is None else last.offsets
         plan = self._plan(epoch, start, stop, last)
         self.position = stop
-        facts = EpochFacts(
+        metadata = EpochMetadata(
             epoch=epoch,
             started=started_ms,
             offsets=stop,
@@ -165,10 +165,10 @@ class EpochDriver:
             final=plan.final,
             program=self._program,
         )
-        self._coordinator.begin_epoch(facts)
+        self._coordinator.begin_epoch(metadata)
         with EpochTimeout(epoch, self._settings.timeout, self._give_up):
             acks = self._job.run(rows, plan)
-        manifest = self._coordinator.complete_epoch(facts, acks, self._expected())
+        manifest = self._coordinator.complete_epoch(metadata, acks, self._expected())
         seconds = time.monotonic() - started
         self._planner.epoch_finished(seconds)
         self._planner.wake_at(acks)

@@ -1,8 +1,8 @@
-"""``committed.json``: the last manifest is committed, as the run that did it noted when it ended.
+"""``committed.json``: the last manifest is committed, as the run that did it said when it ended.
 
 What it is: an answer for targets that forget.  A new run commits the last manifest again, and most
 targets recognise what they hold.  But consumers move files away, and Kafka forgets markers after a
-week; without the note that would look like lost output, and the job could not start again.
+week; without the marker that would look like lost output, and the job could not start again.
 
 What it is not: needed.  It is written when a run ends in order, not after each epoch; one that was
 killed leaves none, and a person who knows writes it (``millstream checkpoints DIR confirm``).  It
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = ["confirm_committed", "is_noted_committed", "note_committed"]
+__all__ = ["confirm_committed", "is_marked_committed", "mark_committed"]
 
 _LOG: Final = logging.getLogger("millstream")
 _NAME: Final = "committed.json"
 
 
-def note_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
-    """Note that all output that a manifest names is committed; that it fails hides no error."""
+def mark_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
+    """Mark that all output that a manifest names is committed; that it fails hides no error."""
     if not manifest.committable_counts():
         return
     try:
@@ -43,7 +43,7 @@ def note_committed(storage: CheckpointStorage, version: int, manifest: Manifest)
 
 
 def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
-    """Note it in the place of a run that was killed: somebody has seen the output of an epoch.
+    """Mark it instead of a run that was killed: somebody has seen the output of an epoch.
 
     Args:
         storage: the checkpoint directory, of a job that does not run.
@@ -54,7 +54,7 @@ def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
 
     Raises:
         CheckpointError: it is not the last epoch, or the log cannot be read.
-        OSError: the note could not be written.
+        OSError: the marker could not be written.
     """
     identity = JobIdentity.load(storage)
     kept = [] if identity is None else read_checkpoints(ManifestLog(storage), identity.job_id)
@@ -67,8 +67,8 @@ def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
     return manifest
 
 
-def is_noted_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> bool:
-    """Whether the note is of this very manifest."""
+def is_marked_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> bool:
+    """Whether the marker is of this very manifest."""
     try:
         return bool(json.loads(storage.read(_NAME)) == _identity(version, manifest))
     except (FileNotFoundError, ValueError):  # ValueError: not ours, or damaged

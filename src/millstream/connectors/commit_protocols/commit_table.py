@@ -1,18 +1,18 @@
-"""The commit table: a database notes, with the rows themselves, which output it holds.
+"""The commit table: a database keeps, with the rows themselves, which output it holds.
 
 What it is: the exactly-once mechanism of sinks whose target has transactions but cannot keep one
 open across a crash.  The rows of an epoch are staged where nobody reads them; the committer then
-moves them into the table and notes them in ``millstream_commits``, in *one* transaction.  For
+moves them into the table and enters them in ``millstream_commits``, in *one* transaction.  For
 each committable it finds one of:
 
-1. Its part is noted: an earlier try went through and could not say so.  Nothing is to be done.
+1. Its part is entered: an earlier try went through and could not say so.  Nothing is to be done.
 2. It is not, but a later epoch of the same job and sink is, or a part of this epoch that the
    manifest does not name: this run has been overtaken, or the checkpoint directory was put back
    from an older copy.  SinkError: going on would repeat or lose rows.  (In mode AT_LEAST_ONCE other
    parts of this epoch are of runs that died before they published: case 3.)
-3. Neither: the rows are not in the table.  They are inserted and noted.
+3. Neither: the rows are not in the table.  They are inserted and entered.
 
-What can never happen: rows without their note or the note without them, for one transaction
+What can never happen: rows without their entry or the entry without them, for one transaction
 writes both; two committers at a time, for the transaction locks the commit table first.
 
 What it is not: about where rows are staged: ``connectors/embedded/sink.py`` keeps them in files,
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMIT_TABLE",
-    "CommitNotes",
-    "NotedCommitter",
-    "NotedEpoch",
-    "NotedPart",
-    "NotedTransaction",
+    "CommitTable",
+    "CommitTableCommitter",
+    "CommitTableTransaction",
+    "CommittedEpoch",
+    "OutputPart",
 ]
 
 #: In the same database as the table that is written; made when it is missing.
 COMMIT_TABLE: Final = "millstream_commits"
 
 
-class NotedPart(TypedDict):
-    """The part of a committable that the notes know; sinks add what they need."""
+class OutputPart(TypedDict):
+    """The part of a committable that the commit table knows; sinks add what they need."""
 
     job: str
     sink: str
@@ -60,7 +60,7 @@ class NotedPart(TypedDict):
     part: str
 
 
-class CommitNotes:
+class CommitTable:
     """Reads and writes the commit table within the caller's transaction.
 
     Args:
@@ -79,18 +79,18 @@ class CommitNotes:
         self._numbered = numbered
 
     def read(self, job: str, sink: str) -> dict[str, int]:
-        """Part -> epoch of what is noted."""
+        """Part -> epoch of what is entered."""
         query = f"SELECT part, epoch FROM {COMMIT_TABLE} WHERE job = ? AND sink = ?"  # noqa: S608
         return dict(self._execute(self._marked(query), (job, sink)).fetchall())
 
-    def add(self, part: NotedPart, epoch: int) -> None:
-        """Note that the rows of a part are in the table."""
+    def add(self, part: OutputPart, epoch: int) -> None:
+        """Enter that the rows of a part are in the table."""
         statement = f"INSERT INTO {COMMIT_TABLE} VALUES (?, ?, ?, ?)"  # noqa: S608
         values = (part["job"], part["sink"], part["part"], epoch)
         self._execute(self._marked(statement), values)
 
     def forget(self, job: str, sink: str, epoch: int) -> None:
-        """Drop the notes of epochs before ``epoch``, which no run commits again."""
+        """Drop the entries of epochs before ``epoch``, which no run commits again."""
         statement = f"DELETE FROM {COMMIT_TABLE} WHERE job = ? AND sink = ? AND epoch < ?"  # noqa: S608
         self._execute(self._marked(statement), (job, sink, epoch))
 
@@ -101,14 +101,14 @@ class CommitNotes:
         return re.sub(r"\?", lambda _: f"${next(numbers)}", statement)
 
 
-class NotedTransaction(Protocol):
+class CommitTableTransaction(Protocol):
     """An open transaction of the target that excludes other committers."""
 
     @property
-    def notes(self) -> CommitNotes:
+    def commits(self) -> CommitTable:
         """The commit table."""
 
-    def insert(self, part: NotedPart) -> None:
+    def insert(self, part: OutputPart) -> None:
         """Move the staged rows of a part into the table.
 
         Raises:
@@ -116,11 +116,11 @@ class NotedTransaction(Protocol):
         """
 
 
-class NotedCommitter(Committer):
-    """Inserts staged rows and notes them, in one transaction for all parts of an epoch."""
+class CommitTableCommitter(Committer):
+    """Inserts staged rows and enters them, in one transaction for all parts of an epoch."""
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """Insert what is not noted yet.
+        """Insert what is not entered yet.
 
         Raises:
             SinkError: the target refused the rows or cannot be reached (nothing was inserted), or
@@ -129,52 +129,52 @@ class NotedCommitter(Committer):
         if not requests:
             return
         parts = [(as_part(request.committable), request.epoch) for request in requests]
-        crash_point("notes.transaction.before")
+        crash_point("table.transaction.before")
         with self.transaction(parts[0][0]["sink"]) as transaction:
-            notes = transaction.notes
-            noted = NotedEpoch(notes.read(parts[0][0]["job"], parts[0][0]["sink"]), requests)
+            commits = transaction.commits
+            held = CommittedEpoch(commits.read(parts[0][0]["job"], parts[0][0]["sink"]), requests)
             for part, epoch in parts:
-                if not noted.holds(part, epoch):
+                if not held.holds(part, epoch):
                     transaction.insert(part)
-                    notes.add(part, epoch)
-            notes.forget(parts[0][0]["job"], parts[0][0]["sink"], max(e for _, e in parts))
-            crash_point("notes.commit.before")
-        crash_point("notes.commit.after")
+                    commits.add(part, epoch)
+            commits.forget(parts[0][0]["job"], parts[0][0]["sink"], max(e for _, e in parts))
+            crash_point("table.commit.before")
+        crash_point("table.commit.after")
         self.drop([part for part, _ in parts])
 
     @abstractmethod
-    def transaction(self, sink_uid: str) -> AbstractContextManager[NotedTransaction]:
+    def transaction(self, sink_uid: str) -> AbstractContextManager[CommitTableTransaction]:
         """A transaction: committed at the end of the block, rolled back if that raises.
 
         It turns the target's errors into SinkError.
         """
 
-    def drop(self, parts: Sequence[NotedPart]) -> None:
+    def drop(self, parts: Sequence[OutputPart]) -> None:
         """Drop what is staged outside of the transaction, after the commit."""
 
 
-class NotedEpoch:
+class CommittedEpoch:
     """What the target holds of a job and sink, as one commit of an epoch sees it.
 
     Args:
-        noted: what the target holds, part -> epoch.
+        held: what the target holds, part -> epoch.
         requests: the commit: all parts of an epoch that the manifest names.
     """
 
-    def __init__(self, noted: Mapping[str, int], requests: Sequence[CommitRequest]) -> None:
-        self._noted = noted
+    def __init__(self, held: Mapping[str, int], requests: Sequence[CommitRequest]) -> None:
+        self._held = held
         named = {as_part(request.committable)["part"] for request in requests}
         #: Of what this commit does not name.
-        self._newest = max((at for name, at in noted.items() if name not in named), default=-1)
+        self._newest = max((at for name, at in held.items() if name not in named), default=-1)
         self._repeats = not all(request.published for request in requests)
 
-    def holds(self, part: NotedPart, epoch: int) -> bool:
+    def holds(self, part: OutputPart, epoch: int) -> bool:
         """Whether a part is in the table already.
 
         Raises:
             SinkError: it is not, but output of a later epoch is, or other output of this one.
         """
-        if part["part"] in self._noted:
+        if part["part"] in self._held:
             return True
         if self._newest > epoch or (self._newest == epoch and not self._repeats):
             later = self._newest > epoch
@@ -188,7 +188,7 @@ class NotedEpoch:
         return False
 
 
-def as_part(committable: object) -> NotedPart:
+def as_part(committable: object) -> OutputPart:
     """The committable of a sink with a commit table.
 
     Raises:
@@ -197,4 +197,4 @@ def as_part(committable: object) -> NotedPart:
     if not isinstance(committable, dict) or not {"job", "sink", "part"} <= committable.keys():
         message = f"not a committable of a sink with a commit table: {committable!r:.200}"
         raise PermanentSinkError(message)
-    return cast("NotedPart", committable)
+    return cast("OutputPart", committable)

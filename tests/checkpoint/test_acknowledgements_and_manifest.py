@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint import Manifest, OperatorAck, SplitState, TaskAck
-from millstream.checkpoint.acknowledgements import select_votes
+from millstream.checkpoint.acknowledgements import select_acks
 from millstream.checkpoint.digests import difference, digest_of
 from millstream.checkpoint.manifest_codec import _handle_from_json
-from millstream.checkpoint.publish import EpochFacts, make_manifest
+from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.errors import InconsistentEpochError
 
 if TYPE_CHECKING:
@@ -35,21 +35,21 @@ GOOD = [
 
 
 def attempts(acks: list[TaskAck]) -> list[str]:
-    return [vote.attempt for vote in acks]
+    return [ack.attempt for ack in acks]
 
 
 def test_all_votes_in_any_order() -> None:
-    assert attempts(select_votes(5, GOOD, EXPECTED)) == ["a", "b", "c", "d"]
-    assert attempts(select_votes(5, GOOD[::-1], EXPECTED)) == ["a", "b", "c", "d"]
+    assert attempts(select_acks(5, GOOD, EXPECTED)) == ["a", "b", "c", "d"]
+    assert attempts(select_acks(5, GOOD[::-1], EXPECTED)) == ["a", "b", "c", "d"]
 
 
-def test_the_same_ack_from_several_consumers_is_one_vote() -> None:
-    assert attempts(select_votes(5, GOOD + GOOD[:2], EXPECTED)) == ["a", "b", "c", "d"]
+def test_the_same_ack_from_several_consumers_counts_once() -> None:
+    assert attempts(select_acks(5, GOOD + GOOD[:2], EXPECTED)) == ["a", "b", "c", "d"]
 
 
 def test_consumers_decide_between_attempts() -> None:
     acks = [ack(0, 0, "lost"), *GOOD, ack(0, 1, "lost too")]
-    assert attempts(select_votes(5, acks, EXPECTED)) == ["a", "b", "c", "d"]
+    assert attempts(select_acks(5, acks, EXPECTED)) == ["a", "b", "c", "d"]
 
 
 def test_what_a_lost_attempt_read_does_not_count() -> None:
@@ -60,8 +60,8 @@ def test_what_a_lost_attempt_read_does_not_count() -> None:
         ack(1, 0, "won", (0, 0, "a2")),
         ack(2, 0, "end", (1, 0, "won"), (0, 0, "a2")),
     ]
-    votes = select_votes(5, acks, {(0, 0), (1, 0), (2, 0)})
-    assert attempts(votes) == ["a2", "won", "end"]
+    acks = select_acks(5, acks, {(0, 0), (1, 0), (2, 0)})
+    assert attempts(acks) == ["a2", "won", "end"]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_what_a_lost_attempt_read_does_not_count() -> None:
 )
 def test_refused(acks: list[TaskAck], message: str) -> None:
     with pytest.raises(InconsistentEpochError, match=r"epoch 5 .*" + message):
-        select_votes(5, acks, EXPECTED)
+        select_acks(5, acks, EXPECTED)
 
 
-def facts(epoch: int = 1, stages: dict[int, int] | None = None) -> EpochFacts:
-    return EpochFacts(
+def about(epoch: int = 1, stages: dict[int, int] | None = None) -> EpochMetadata:
+    return EpochMetadata(
         epoch,
         10,
         {"p": (1, 2)},
@@ -117,7 +117,7 @@ def split(key: str, position: int, records: int = 0, *, finished: bool = False) 
 
 def first() -> Manifest:
     return make_manifest(
-        facts(0),
+        about(0),
         [
             task(0, [operator("a", 0, 1, n=3), operator("b", 0, 1)], [split("x", 5, 5)]),
             task(
@@ -141,7 +141,7 @@ def test_first_manifest() -> None:
 
 def test_what_was_not_touched_is_carried_forward() -> None:
     manifest = make_manifest(
-        facts(), [task(1, [operator("a", 1, 8, n=1)], [split("x", 6, 1)])], first()
+        about(), [task(1, [operator("a", 1, 8, n=1)], [split("x", 6, 1)])], first()
     )
     assert [(a.watermark, a.committables) for a in manifest.operators["a"]] == [
         (1, []),
@@ -156,26 +156,26 @@ def test_what_was_not_touched_is_carried_forward() -> None:
 
 
 def test_finished_splits_leave() -> None:
-    manifest = make_manifest(facts(), [task(0, [], [split("x", 9, finished=True)])], first())
+    manifest = make_manifest(about(), [task(0, [], [split("x", 9, finished=True)])], first())
     assert list(manifest.splits["source"]) == ["y"]
 
 
 def test_old_subtasks_do_not_stay_after_a_change_of_parallelism() -> None:
-    manifest = make_manifest(facts(stages={0: 1}), [task(0, [operator("a", 0, 9)])], first())
+    manifest = make_manifest(about(stages={0: 1}), [task(0, [operator("a", 0, 9)])], first())
     assert [a.watermark for a in manifest.operators["a"]] == [9]
     assert [a.watermark for a in manifest.operators["b"]] == [1]
 
 
 def test_a_source_that_counts_its_records_itself_is_not_counted_twice() -> None:
-    votes = [task(0, [operator("source", 0, numRecordsIn=4)], [split("x", 6, 4)])]
-    assert make_manifest(facts(), votes, None).totals == {"source.numRecordsIn": 4}
+    acks = [task(0, [operator("source", 0, numRecordsIn=4)], [split("x", 6, 4)])]
+    assert make_manifest(about(), acks, None).totals == {"source.numRecordsIn": 4}
 
 
 def test_two_votes_for_one_thing() -> None:
     with pytest.raises(InconsistentEpochError, match="operator a subtask 0"):
-        make_manifest(facts(), [task(0, [operator("a", 0)]), task(1, [operator("a", 0)])], None)
+        make_manifest(about(), [task(0, [operator("a", 0)]), task(1, [operator("a", 0)])], None)
     with pytest.raises(InconsistentEpochError, match="split x of source source"):
-        make_manifest(facts(), [task(0, [], [split("x", 1)]), task(1, [], [split("x", 1)])], None)
+        make_manifest(about(), [task(0, [], [split("x", 1)]), task(1, [], [split("x", 1)])], None)
 
 
 def test_state_files_have_digests_and_those_of_older_releases_are_read() -> None:
