@@ -127,3 +127,16 @@ def test_copies_are_independent() -> None:
     row.a.append(2)
     assert shallow == Row(a=[1, 2], b=2)
     assert deep == Row(a=[1], b=2)
+
+
+def test_rows_of_a_kind_and_fields_by_names() -> None:
+    deleted = Row.of_kind(RowKind.DELETE, name="Alice", age=11)
+    assert deleted.get_row_kind() is RowKind.DELETE
+    assert deleted != Row(name="Alice", age=11)
+    assert deleted.get_fields_by_names(["name", "age"]) == ["Alice", 11]
+    assert deleted.get_fields_by_names(["age"]) == [11]
+    with pytest.raises(ValueError, match=r"\['colour'\] not exist in \['age', 'name'\]"):
+        deleted.get_fields_by_names(["age", "colour"])
+    assert Row.of_kind(RowKind.INSERT, 1, 2) == Row(1, 2)
+    assert Row(1, 2).get_fields_by_names(["any"]) == [1, 2]
+    assert pickle.loads(pickle.dumps(deleted)).get_row_kind() is RowKind.DELETE

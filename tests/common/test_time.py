@@ -68,3 +68,9 @@ def test_instants(millis: int) -> None:
 
 def test_instant_repr() -> None:
     assert repr(Instant(1, 2)) == "Instant<1, 2>"
+
+
+def test_time_takes_milliseconds() -> None:
+    assert Time(1500) == Time.milliseconds(1500) == Duration.of_millis(1500)
+    assert str(Time.seconds(5)) == "5000 ms"
+    assert pickle.loads(pickle.dumps(Time.minutes(1))) == Time(60_000)

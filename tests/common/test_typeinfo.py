@@ -23,7 +23,16 @@ from millstream.types.row import Row, RowKind, row_class
 from millstream.types.time import Instant
 from millstream.types.typeinfo import (
     ArrowTypeInfo,
+    BasicType,
+    BasicTypeInfo,
+    DateTypeInfo,
+    MapTypeInfo,
     PickledBytesTypeInfo,
+    RowTypeInfo,
+    SqlTimeTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TupleTypeInfo,
     TypeInformation,
     Types,
     from_arrow_schema,
@@ -374,3 +383,31 @@ def test_pickled_fields_keep_any_value() -> None:
     info = Types.TUPLE([PickledBytesTypeInfo()])
     values = [({1, 2},), (None,), (Colour.RED,)]
     assert round_trip(info, values) == values
+
+
+@pytest.mark.parametrize("basic", BasicType)
+def test_basic_types_by_their_names(basic: BasicType) -> None:
+    expected = getattr(Types, basic.name)()
+    assert getattr(BasicTypeInfo, f"{basic.name}_TYPE_INFO")() == expected
+    if basic in {BasicType.BIG_INT, BasicType.BIG_DEC, BasicType.INSTANT}:
+        with pytest.raises(ProgramError, match=f"write Types.{basic.name}"):
+            BasicTypeInfo(basic)
+    else:
+        assert BasicTypeInfo(basic) == expected
+
+
+def test_times_by_their_names() -> None:
+    assert SqlTimeTypeInfo.DATE() == DateTypeInfo() == Types.SQL_DATE()
+    assert SqlTimeTypeInfo.TIME() == TimeTypeInfo() == Types.SQL_TIME()
+    assert SqlTimeTypeInfo.TIMESTAMP() == TimestampTypeInfo() == Types.SQL_TIMESTAMP()
+    assert isinstance(Types.SQL_DATE(), DateTypeInfo)
+    assert pickle.loads(pickle.dumps(Types.SQL_TIME())) == Types.SQL_TIME()
+
+
+def test_composite_types_take_pyflinks_parameters() -> None:
+    text, number = Types.STRING(), Types.LONG()
+    row = RowTypeInfo(field_types=[text, number], field_names=["a", "b"])
+    assert row == Types.ROW_NAMED(["a", "b"], [text, number])
+    assert TupleTypeInfo(field_types=[text]) == Types.TUPLE([text])
+    made = MapTypeInfo(key_type_info=text, value_type_info=number)
+    assert made == Types.MAP(text, number)

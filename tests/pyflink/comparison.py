@@ -93,6 +93,9 @@ def difference(name: Name) -> str | None:
     for part in name.path.split("."):
         owner, found = found, _member(found, part)
     special = name.path.rpartition(".")[2]
+    if special == "__ne__":
+        # Python's own is the opposite of what the class says of equality.
+        special, found = "__eq__", _member(owner, "__eq__")
     inherited = special.startswith("__") and found is getattr(object, special, None)
     if found is _NOTHING or inherited:
         return "it is not there"

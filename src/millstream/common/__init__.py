@@ -9,6 +9,8 @@ Read next: ``types/types.py``, ``functions/watermark_strategy.py``, ``configurat
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Final
+
 from millstream.configuration.config_options import ConfigOption, ConfigOptions
 from millstream.configuration.configuration import Configuration
 from millstream.configuration.execution_config import ExecutionConfig
@@ -22,6 +24,7 @@ from millstream.contracts.serialization import (
     Encoder,
     SerializationSchema,
     SimpleStringSchema,
+    TypeSerializer,
 )
 from millstream.execution.completable_future import CompletableFuture
 from millstream.execution.job_client import JobClient, JobExecutionResult, JobID, JobStatus
@@ -52,14 +55,28 @@ from millstream.types.row import Row, RowKind
 from millstream.types.time import Duration, Instant, Time
 from millstream.types.typeinfo import BasicTypeInfo, TypeInformation, Types
 
+if TYPE_CHECKING:
+    from millstream.connectors.formats.message_formats import (
+        AvroRowDeserializationSchema,
+        AvroRowSerializationSchema,
+        CsvRowDeserializationSchema,
+        CsvRowSerializationSchema,
+        JsonRowDeserializationSchema,
+        JsonRowSerializationSchema,
+    )
+
 __all__ = [
     "AggregateFunction",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
     "BasicTypeInfo",
     "ByteArraySchema",
     "CompletableFuture",
     "ConfigOption",
     "ConfigOptions",
     "Configuration",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
     "DeserializationSchema",
     "Duration",
     "Encoder",
@@ -72,6 +89,8 @@ __all__ = [
     "JobExecutionResult",
     "JobID",
     "JobStatus",
+    "JsonRowDeserializationSchema",
+    "JsonRowSerializationSchema",
     "KeySelector",
     "KeyedProcessFunction",
     "MapFunction",
@@ -90,6 +109,7 @@ __all__ = [
     "Time",
     "TimestampAssigner",
     "TypeInformation",
+    "TypeSerializer",
     "Types",
     "WatermarkGenerator",
     "WatermarkOutput",
@@ -97,3 +117,18 @@ __all__ = [
     "WindowFunction",
     "field_timestamps",
 ]
+
+#: Imported when they are asked for: most programs need no formats of messages.
+_SCHEMAS: Final = frozenset(name for name in __all__ if "Row" in name and name.endswith("Schema"))
+
+
+if not TYPE_CHECKING:  # a type checker knows them from above
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of any kind
+        """The row schemas, which PyFlink offers here as well."""
+        if name in _SCHEMAS:
+            from millstream.connectors.formats import message_formats
+
+            return getattr(message_formats, name)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from millstream.connectors.files.file_writers import (
+    BulkWriter,
+    BulkWriterFactory,
+)
 from millstream.contracts.serialization import (
     ByteArraySchema,
     DeserializationSchema,
     Encoder,
+    RowFieldExtractorSchema,
     SerializationSchema,
     SimpleStringEncoder,
     SimpleStringSchema,
 )
 
 __all__ = [
+    "BulkWriter",
+    "BulkWriterFactory",
     "ByteArraySchema",
     "DeserializationSchema",
     "Encoder",
+    "RowFieldExtractorSchema",
     "SerializationSchema",
     "SimpleStringEncoder",
     "SimpleStringSchema",

@@ -11,7 +11,7 @@ Read next: ``connectors/files/sink.py``, ``connectors/formats/message_formats.py
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Generic, TypeVar
 
 from millstream.types.types import Types
 
@@ -26,10 +26,14 @@ __all__ = [
     "ByteArraySchema",
     "DeserializationSchema",
     "Encoder",
+    "RowFieldExtractorSchema",
     "SerializationSchema",
     "SimpleStringEncoder",
     "SimpleStringSchema",
+    "TypeSerializer",
 ]
+
+T = TypeVar("T")
 
 
 class Encoder(ABC):
@@ -147,3 +151,63 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     def deserialize(self, message: bytes) -> bytes:
         """The message."""
         return message
+
+
+class RowFieldExtractorSchema(SerializationSchema):
+    """One field of a row, which must be bytes, as the message; for keys of Kafka's records."""
+
+    def __init__(self, field_index: int) -> None:
+        """Take the position of the field.
+
+        Raises:
+            ValueError: it is negative.
+        """
+        if field_index < 0:
+            message = f"Field index must be non-negative, got: {field_index}"
+            raise ValueError(message)
+        self.field_index = field_index
+
+    def serialize(self, element: object) -> bytes | None:
+        """The field of a row; None if it is None.
+
+        Raises:
+            TypeError: the record is no row, or the field is not bytes.
+            ValueError: the row has no such field.
+        """
+        if not isinstance(element, list | tuple):
+            message = f"RowFieldExtractorSchema takes rows, not {type(element).__name__}"
+            raise TypeError(message)
+        if self.field_index >= len(element):
+            message = f"the row has {len(element)} fields and none at position {self.field_index}"
+            raise ValueError(message)
+        value = element[self.field_index]
+        if value is not None and not isinstance(value, bytes | bytearray):
+            message = (
+                f"field {self.field_index} of the row must be bytes, not {type(value).__name__}"
+            )
+            raise TypeError(message)
+        return None if value is None else bytes(value)
+
+
+class TypeSerializer(ABC, Generic[T]):
+    """Writes one value after the other to a stream, such as the windows of an own assigner."""
+
+    @abstractmethod
+    def serialize(self, element: T, stream: IO[bytes]) -> None:
+        """Append a value."""
+
+    @abstractmethod
+    def deserialize(self, stream: IO[bytes]) -> T:
+        """Read the next value."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both write values in the same way: same class, same settings."""
+        return type(other) is type(self) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        """Equal serializers have equal hashes."""
+        return hash(type(self).__name__)
+
+    def __repr__(self) -> str:
+        """``Name()``."""
+        return f"{type(self).__name__}()"

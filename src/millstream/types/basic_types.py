@@ -14,12 +14,14 @@ from __future__ import annotations
 import datetime as dt
 from array import array as typed_array
 from decimal import Decimal
+from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from millstream.errors import ProgramError
 from millstream.types.columns import ColumnMismatchError, temporal_values_of, values_of
 from millstream.types.time import Instant
 from millstream.types.type_information import TypeInformation, as_type, locate_mismatch
@@ -28,14 +30,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
+    "BasicType",
     "BasicTypeInfo",
     "BigDecimalTypeInfo",
+    "DateTypeInfo",
     "DecimalTypeInfo",
     "InstantTypeInfo",
     "SqlTimeTypeInfo",
+    "TimeTypeInfo",
+    "TimestampTypeInfo",
 ]
 
 _NANOS: Final = 1_000_000_000
+_BIG_INT_DIGITS: Final = 38
 _ARROW_REFUSALS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -122,13 +129,101 @@ _BASIC: Final[dict[str, tuple[pa.DataType, type, Callable[[Any], object]]]] = {
 _WIDTHS: Final = {"Byte": "b", "Short": "h", "Integer": "i", "Long": "q"}
 
 
+class BasicType(Enum):
+    """The basic types by PyFlink's names."""
+
+    STRING = "String"
+    BYTE = "Byte"
+    BOOLEAN = "Boolean"
+    SHORT = "Short"
+    INT = "Integer"
+    LONG = "Long"
+    FLOAT = "Float"
+    DOUBLE = "Double"
+    CHAR = "Char"
+    BIG_INT = "BigInteger"
+    BIG_DEC = "BigDecimal"
+    INSTANT = "Instant"
+
+
 class BasicTypeInfo(_ScalarTypeInfo):
     """A string, boolean, integer or floating-point type, by the name that Flink prints."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, basic_type: BasicType | str) -> None:
+        """Take which one it is.
+
+        Raises:
+            ProgramError: it has a class of its own; the message says how it is made.
+        """
+        name = basic_type.name if isinstance(basic_type, BasicType) else basic_type
+        if isinstance(basic_type, BasicType):
+            if basic_type.name in {"BIG_INT", "BIG_DEC", "INSTANT"}:
+                message = f"{name} is no BasicTypeInfo here: write Types.{name}()"
+                raise ProgramError(message)
+            name = "Character" if basic_type is BasicType.CHAR else basic_type.value
         self._name = name
         self._arrow_type, python_type, self._to_exact = _BASIC[name]
         self._exact = frozenset({python_type, _NONE})
+
+    @staticmethod
+    def STRING_TYPE_INFO() -> TypeInformation:  # noqa: N802 - PyFlink's name, as all below
+        """``Types.STRING()``."""
+        return BasicTypeInfo("String")
+
+    @staticmethod
+    def BOOLEAN_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.BOOLEAN()``."""
+        return BasicTypeInfo("Boolean")
+
+    @staticmethod
+    def BYTE_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.BYTE()``."""
+        return BasicTypeInfo("Byte")
+
+    @staticmethod
+    def SHORT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.SHORT()``."""
+        return BasicTypeInfo("Short")
+
+    @staticmethod
+    def INT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.INT()``."""
+        return BasicTypeInfo("Integer")
+
+    @staticmethod
+    def LONG_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.LONG()``."""
+        return BasicTypeInfo("Long")
+
+    @staticmethod
+    def FLOAT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.FLOAT()``."""
+        return BasicTypeInfo("Float")
+
+    @staticmethod
+    def DOUBLE_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.DOUBLE()``."""
+        return BasicTypeInfo("Double")
+
+    @staticmethod
+    def CHAR_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.CHAR()``."""
+        return BasicTypeInfo("Character")
+
+    @staticmethod
+    def BIG_INT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.BIG_INT()``."""
+        return DecimalTypeInfo(_BIG_INT_DIGITS, 0, integers=True)
+
+    @staticmethod
+    def BIG_DEC_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.BIG_DEC()``."""
+        return BigDecimalTypeInfo()
+
+    @staticmethod
+    def INSTANT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+        """``Types.INSTANT()``."""
+        return InstantTypeInfo()
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -248,6 +343,21 @@ class SqlTimeTypeInfo(_ScalarTypeInfo):
     timestamp with local time zone (TimestampLtz) takes zoned values only and gives them in UTC.
     """
 
+    @staticmethod
+    def DATE() -> TypeInformation:  # noqa: N802 - PyFlink's name
+        """``Types.SQL_DATE()``."""
+        return DateTypeInfo()
+
+    @staticmethod
+    def TIME() -> TypeInformation:  # noqa: N802 - PyFlink's name
+        """``Types.SQL_TIME()``."""
+        return TimeTypeInfo()
+
+    @staticmethod
+    def TIMESTAMP() -> TypeInformation:  # noqa: N802 - PyFlink's name
+        """``Types.SQL_TIMESTAMP()``."""
+        return TimestampTypeInfo()
+
     def __init__(self, name: str) -> None:
         self._name = name
         self._arrow_type, python_type = _SQL_TIMES[name]
@@ -297,6 +407,27 @@ class SqlTimeTypeInfo(_ScalarTypeInfo):
     def __str__(self) -> str:
         """``Timestamp``, as Flink prints it."""
         return self._name
+
+
+class DateTypeInfo(SqlTimeTypeInfo):
+    """Dates."""
+
+    def __init__(self) -> None:
+        super().__init__("Date")
+
+
+class TimeTypeInfo(SqlTimeTypeInfo):
+    """Times of a day."""
+
+    def __init__(self) -> None:
+        super().__init__("Time")
+
+
+class TimestampTypeInfo(SqlTimeTypeInfo):
+    """Timestamps without time zone."""
+
+    def __init__(self) -> None:
+        super().__init__("Timestamp")
 
 
 class InstantTypeInfo(_ScalarTypeInfo):

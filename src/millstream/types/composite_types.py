@@ -188,15 +188,15 @@ class RowTypeInfo(CompositeTypeInfo):
     """
 
     def __init__(
-        self, types: Sequence[TypeInformation], field_names: Sequence[str] | None = None
+        self, field_types: Sequence[TypeInformation], field_names: Sequence[str] | None = None
     ) -> None:
         """Take the types of the fields and their names (``f0``, ``f1``, ... by default).
 
         Raises:
             ProgramError: the numbers of types and names differ, or a name occurs twice.
         """
-        names = [f"f{i}" for i in range(len(types))] if field_names is None else field_names
-        super().__init__(names, types)
+        names = [f"f{i}" for i in range(len(field_types))] if field_names is None else field_names
+        super().__init__(names, field_types)
 
     def to_row_class(self) -> type[Row]:
         """The class of the rows that come back; called with one iterable of values."""
@@ -253,13 +253,13 @@ class RowTypeInfo(CompositeTypeInfo):
 class TupleTypeInfo(CompositeTypeInfo):
     """Tuples.  A list or Row is taken as well; what comes back are tuples."""
 
-    def __init__(self, types: Sequence[TypeInformation]) -> None:
+    def __init__(self, field_types: Sequence[TypeInformation]) -> None:
         """Take the types of the fields.
 
         Raises:
             ProgramError: there is none.
         """
-        super().__init__([f"f{i}" for i in range(len(types))], types)
+        super().__init__([f"f{i}" for i in range(len(field_types))], field_types)
 
     def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
         if not set(map(type, values)) <= {tuple, list}:

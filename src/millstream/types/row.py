@@ -115,6 +115,27 @@ class Row(list[Any]):
         """Set the kind of this row."""
         self._become(self._fields, row_kind)
 
+    @staticmethod
+    def of_kind(row_kind: RowKind, *args: object, **kwargs: object) -> Row:
+        """A row of that kind, with values as ``Row(...)`` takes them."""
+        row = Row(*args, **kwargs)
+        row.set_row_kind(row_kind)
+        return row
+
+    def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
+        """The values of these fields, in the order of the names; all values of a nameless row.
+
+        Raises:
+            ValueError: there is no field of one of the names.
+        """
+        if self._fields is None:
+            return list(self)
+        unknown = [name for name in names if name not in self._positions]
+        if unknown:
+            message = f"Field names {unknown} not exist in {list(self._fields)}"
+            raise ValueError(message)
+        return [_get_item(self, self._positions[name]) for name in names]
+
     def get_field_names(self) -> list[str] | None:
         """The names of the fields, None if they have none."""
         return None if self._fields is None else list(self._fields)

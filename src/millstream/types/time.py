@@ -115,10 +115,18 @@ class Time(Duration):
 
     __slots__ = ()
 
+    def __init__(self, milliseconds: int) -> None:
+        """Take a length in milliseconds."""
+        super().__init__(milliseconds * _NANOS_PER_MILLI)
+
+    def __str__(self) -> str:
+        """``5000 ms``, as PyFlink prints it."""
+        return f"{self.to_milliseconds()} ms"
+
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:
         """A length in milliseconds."""
-        return Time(milliseconds * _NANOS_PER_MILLI)
+        return Time(milliseconds)
 
     @staticmethod
     def seconds(seconds: int) -> Time:

@@ -371,11 +371,11 @@ _BYTES: Final = frozenset({bytes, type(None)})
 class MapTypeInfo(TypeInformation):
     """A dict whose keys have one type and whose values have one type.  Keys are never None."""
 
-    def __init__(self, key_type: TypeInformation, value_type: TypeInformation) -> None:
-        check_type_argument(key_type, "the type of the keys of a map")
-        check_type_argument(value_type, "the type of the values of a map")
-        self._key_type = key_type
-        self._value_type = value_type
+    def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
+        check_type_argument(key_type_info, "the type of the keys of a map")
+        check_type_argument(value_type_info, "the type of the values of a map")
+        self._key_type = key_type_info
+        self._value_type = value_type_info
 
     @property
     def arrow_type(self) -> pa.DataType:

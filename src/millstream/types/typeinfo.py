@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.types.basic_types import (
+    BasicType,
     BasicTypeInfo,
     BigDecimalTypeInfo,
+    DateTypeInfo,
     DecimalTypeInfo,
     InstantTypeInfo,
     SqlTimeTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
 )
 from millstream.types.composite_types import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo
 from millstream.types.type_information import (
@@ -41,9 +45,11 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrowTypeInfo",
     "BasicArrayTypeInfo",
+    "BasicType",
     "BasicTypeInfo",
     "BigDecimalTypeInfo",
     "DataclassTypeInfo",
+    "DateTypeInfo",
     "DecimalTypeInfo",
     "InstantTypeInfo",
     "ListTypeInfo",
@@ -53,6 +59,8 @@ __all__ = [
     "PrimitiveArrayTypeInfo",
     "RowTypeInfo",
     "SqlTimeTypeInfo",
+    "TimeTypeInfo",
+    "TimestampTypeInfo",
     "TupleTypeInfo",
     "TypeInformation",
     "Types",

@@ -16,9 +16,12 @@ from millstream.errors import ProgramError
 from millstream.types.basic_types import (
     BasicTypeInfo,
     BigDecimalTypeInfo,
+    DateTypeInfo,
     DecimalTypeInfo,
     InstantTypeInfo,
     SqlTimeTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
 )
 from millstream.types.composite_types import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo
 from millstream.types.row import Row, RowKind
@@ -106,17 +109,17 @@ class Types:
     @staticmethod
     def SQL_DATE() -> TypeInformation:  # noqa: N802
         """``datetime.date``."""
-        return SqlTimeTypeInfo("Date")
+        return DateTypeInfo()
 
     @staticmethod
     def SQL_TIME() -> TypeInformation:  # noqa: N802
         """``datetime.time`` without time zone."""
-        return SqlTimeTypeInfo("Time")
+        return TimeTypeInfo()
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation:  # noqa: N802
         """``datetime.datetime`` without time zone."""
-        return SqlTimeTypeInfo("Timestamp")
+        return TimestampTypeInfo()
 
     @staticmethod
     def TIMESTAMP_LTZ() -> TypeInformation:  # noqa: N802
