@@ -11,7 +11,7 @@ from tests.databases.targets import RESULT, TARGETS, PostgresTarget
 from millstream.common import Configuration, Row
 from millstream.contracts.sink import Sink, SinkWriter, WriterContext
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.engines.spark import driver
+from millstream.engines.spark import engine
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_a_server_that_is_too_small(
     def no_session(_: object) -> None:
         pytest.fail("the job was not refused")
 
-    monkeypatch.setattr(driver, "get_session", no_session)
+    monkeypatch.setattr(engine, "get_session", no_session)
     target = TARGETS[kind](small.new_schema())
     assert isinstance(target, PostgresTarget)
     target.create()

@@ -133,11 +133,11 @@ def test_processing_time_timers_come_in_time_and_nothing_else(
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "in")
     collect(stream.key_by(lambda record: record[0]).process(Alarm(5000)), tmp_path)
     job = Job(env, tmp_path, Clock())
-    job.running._state_backend = backend
+    job.running.job.state_backend = backend
     job.settle()
     if restart:
         job.start()
-        job.running._state_backend = backend
+        job.running.job.state_backend = backend
         # What no task has told this run is found out by one epoch.
         assert job.epochs_until(START + 4000) == [START + TICK]
     due = [START + 5000, START + 5000 + HOUR, START + 5000 + 2 * HOUR]

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from millstream.engines.spark.epoch_driver import EpochTimeout
 from millstream.errors import CheckpointError
+from millstream.execution.epoch_loop import EpochTimeout
 
 
 def test_epoch_that_takes_too_long_is_given_up_and_says_which_option_to_raise() -> None:

@@ -23,7 +23,6 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.signature import seal_of
 from millstream.common import Types
 from millstream.datastream import MapFunction, RestartStrategies
-from millstream.engines.spark import driver
 from millstream.errors import (
     DirectoryError,
     FencedError,
@@ -32,6 +31,7 @@ from millstream.errors import (
     SignatureError,
     UserFunctionError,
 )
+from millstream.execution import driver
 from millstream.metrics.progress import SilentProgressReporter
 
 if TYPE_CHECKING:

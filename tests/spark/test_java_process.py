@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -13,11 +12,12 @@ from py4j.protocol import Py4JNetworkError
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Types
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.engines.spark.driver import _Job, _Run
+from millstream.engines.spark.engine import SparkEngine
 from millstream.engines.spark.java_process import JavaProcess
 from millstream.errors import EngineError
-from millstream.execution.restart import FixedDelay, GiveUpOnRepeats
-from millstream.metrics.progress import SilentProgressReporter
+from millstream.execution.driver import JobDriver
+from millstream.execution.job import Job
+from millstream.execution.restart import FixedDelay, GiveUpOnRepeats, NoRestart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,11 +94,11 @@ def test_no_generation_is_claimed_without_it(start: Callable[..., Any]) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1], Types.LONG()).map(lambda n: n, Types.LONG()).print()
     java = start()
-    job = _Job(env.get_job_graph("no engine"), java, [], JavaProcess(java))
+    job = Job(env.get_job_graph("no engine"))
+    driver = JobDriver(job, SparkEngine(cast("Any", java), [], JavaProcess(cast("Any", java))))
     java.proc.kill()
     java.proc.wait()
-    run = _Run(job, SilentProgressReporter(), {}, lambda: None)
     with pytest.raises(EngineError):
-        run.execute(threading.Event())
+        driver.execute_once(NoRestart())
     assert list(ManifestLog(job.storage).entries()) == []
     job.clean_up(finished=False)

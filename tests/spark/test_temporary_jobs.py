@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +13,7 @@ from millstream.connectors.files.sink import FileSink
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import WriterContext
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.engines.spark.driver import _Job
+from millstream.execution.job import Job
 
 if TYPE_CHECKING:
     from millstream.contracts.sink import Committable
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
 
 
-def job_of(directory: Path) -> _Job:
+def job_of(directory: Path) -> Job:
     env = StreamExecutionEnvironment.get_execution_environment()
     rows = env.from_collection([(1,)], ROW).uid("rows")
     rows.sink_to(FileSink.csv(str(directory))).uid("out")
-    return _Job(env.get_job_graph("temporary"), cast("Any", None), [], cast("Any", None))
+    return Job(env.get_job_graph("temporary"))
 
 
-def prepare(job: _Job, epoch: int, generation: int) -> list[Committable]:
+def prepare(job: Job, epoch: int, generation: int) -> list[Committable]:
     (sink,) = [node.sink for node in job.graph.nodes.values() if node.sink is not None]
     where = WriterContext(job.job_id, "out", 0, 1, epoch, "a", generation)
     writer = sink.create_writer(where)

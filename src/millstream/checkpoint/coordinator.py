@@ -19,7 +19,7 @@ That is the order for exactly-once.  The other modes (``CheckpointingMode``) are
                                     that fails is passed over, and state is kept in memory only
 
 What it is not: a scheduler.  It neither starts epochs nor runs tasks, and it knows nothing of
-Spark; ``engines/spark/driver.py`` calls it.
+Spark; ``execution/driver.py`` calls it.
 
 Read next: ``checkpoint/manifest_log.py``, then the steps in order.
 """

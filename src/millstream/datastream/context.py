@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Submitter(Protocol):
-    """Starts a job; ``millstream.engines.spark.driver.submit`` is one."""
+    """Starts a job; ``millstream.engines.registry.submit`` is one."""
 
     def __call__(self, job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
         """Check and start the job."""
@@ -53,7 +53,7 @@ class ExecutionContext:
 
     #: Configuration keys and values that programs may override.
     defaults: dict[str, str] = field(default_factory=dict)
-    #: Starts jobs; None: Spark does.
+    #: Starts jobs; None: the engine that the job names.
     submitter: Submitter | None = None
 
 
@@ -73,7 +73,7 @@ def execution_context(
 
     Args:
         defaults: configuration keys and values that programs may override.
-        submitter: starts jobs; by default Spark does.
+        submitter: starts jobs; by default the engine that the job names.
     """
     global _current  # noqa: PLW0603 - one per process, as the environment needs to find it
     before = _current

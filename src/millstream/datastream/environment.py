@@ -2,8 +2,8 @@
 
 What it is: the sources of a program, and ``execute``; ``datastream/job_settings.py`` has what can
 be set.
-What it is not: the running; ``millstream.engines.spark.driver`` does that, and is imported only
-then.
+What it is not: the running; an engine does that, and is imported only then
+(``engines/registry.py``).
 
 Read next: ``datastream/data_stream.py``, ``graph/translate.py``.
 """
@@ -27,6 +27,7 @@ from millstream.datastream.running_jobs import (
     wait_for,
 )
 from millstream.datastream.type_choice import check_strategy
+from millstream.engines import registry
 from millstream.errors import ProgramError
 from millstream.execution.job_client import JobClient
 from millstream.graph.execution_plan import execution_plan
@@ -37,7 +38,7 @@ from millstream.types.type_information import check_type_argument
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.execution.job_client import JobExecutionResult, JobHandle
+    from millstream.execution.job_client import JobExecutionResult
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.graph.model import JobGraph
     from millstream.graph.transformation import PhysicalTransformation
@@ -259,7 +260,7 @@ class StreamExecutionEnvironment(JobSettings):
         dataframes = self._spark_dataframes
         # As in Flink, the next execute() runs what is added from here on.
         self._transformations, self._spark_dataframes = [], []
-        submit = current_context().submitter or _submit_to_spark
+        submit = current_context().submitter or registry.submit
         client = JobClient(submit(job_graph, spark_dataframes=dataframes))
         self._jobs.add(job_graph.job_name, client)
         note_job(job_graph.job_name, client)
@@ -301,9 +302,3 @@ class StreamExecutionEnvironment(JobSettings):
         """Make an operator part of the job."""
         note_operator(transformation.location)
         self._transformations.append(transformation)
-
-
-def _submit_to_spark(job_graph: JobGraph, *, spark_dataframes: list[Any]) -> JobHandle:
-    from millstream.engines.spark.driver import submit
-
-    return submit(job_graph, spark_dataframes=spark_dataframes)

@@ -1,4 +1,4 @@
 """What runs the tasks of a job: one package per engine.
 
-Read next: ``engines/spark/driver.py``.
+Read next: ``engines/registry.py``, ``execution/engine.py``.
 """

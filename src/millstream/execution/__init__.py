@@ -1,6 +1,6 @@
-"""The life of a job, whatever the engine: what each epoch reads, restarts, the job client.
+"""The life of a job, whatever the engine: driver, run, epoch loop, planner, restarts, job client.
 
 What it is not: how a plan is run; see ``engines/``.
 
-Read next: ``execution/planner.py``, ``execution/restart.py``.
+Read next: ``execution/driver.py``, ``execution/run.py``, ``execution/epoch_loop.py``.
 """

@@ -1,10 +1,10 @@
 """JobClient: a handle on a submitted job, its status and its result.
 
-What it is: ``JobHandle``, the contract that an engine meets, whose calls wait, and ``JobClient``,
-what programs are given: the same with PyFlink's futures.
+What it is: ``JobHandle``, the contract that the driver (``execution/driver.py``) meets, whose calls
+wait, and ``JobClient``, what programs are given: the same with PyFlink's futures.
 What it is not: the job.
 
-Read next: ``engines/spark/driver.py``.
+Read next: ``execution/driver.py``.
 """
 
 from __future__ import annotations

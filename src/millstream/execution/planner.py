@@ -11,7 +11,7 @@ look for data costs what the unfinished splits cost.  An epoch is planned only i
 change: there is data, a split became idle or active, the input is over, or the time has come that
 the tasks of the last epoch have named (a timer, a watermark that is due).
 
-Read next: ``execution/offsets.py``, ``engines/spark/epoch_driver.py``.
+Read next: ``execution/offsets.py``, ``execution/epoch_loop.py``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ What it is: Flink's strategies ``none``, ``fixed-delay``, ``failure-rate`` and
 
 What it is not: the restarting, nor the clock; the driver gives the time and sleeps.
 
-Read next: ``engines/spark/driver.py``.
+Read next: ``execution/driver.py``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ operator and split.
 What it is not: kept anywhere.  ``millstream checkpoints inspect`` shows what the manifest says by
 itself.
 
-Read next: ``metrics/progress.py``, ``engines/spark/driver.py``.
+Read next: ``metrics/progress.py``, ``execution/driver.py``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ about every ten seconds anywhere else.  The epoch driver calls ``update`` once p
 
 What it is not: metrics.  Nothing is kept but the last figures.
 
-Read next: ``millstream/engines/spark/driver.py``, which calls it.
+Read next: ``execution/monitor.py``, which calls it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ resumed, at another parallelism too.
 
 What it is not: fast or parallel, and it has no restart strategy: an error is the test's to see.
 
-Read next: ``runtime/task.py``, ``engines/spark/epoch_driver.py`` (the same on Spark),
+Read next: ``runtime/task.py``, ``execution/epoch_loop.py`` (the same on Spark),
 ``testing/process_cluster.py`` (tasks in processes that can be killed).
 """
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -24,19 +23,14 @@ import cloudpickle
 import pyarrow as pa
 
 from millstream.checkpoint.commit import CommitRetry
-from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.program import labels
-from millstream.checkpoint.publish import EpochMetadata
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
-from millstream.configuration.checkpointing_mode import CheckpointingMode
-from millstream.crash_points import crash_point
-from millstream.execution.epoch import make_plan
-from millstream.execution.offsets import initial_offset
+from millstream.execution.epoch_loop import EpochLoop
+from millstream.execution.job import Job
 from millstream.execution.planner import SourcePlanner, plan_sources
-from millstream.execution.restored_program import claim_directory, fit, program_of
-from millstream.execution.ship_files import ship_files
+from millstream.execution.run import Run
 from millstream.execution.split_log import SplitLog
 from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 from millstream.runtime.job_files import bring_files, working_directory
@@ -48,13 +42,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.checkpoint.model import Manifest, TaskAck
-    from millstream.execution.offsets import Offset
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["MiniCluster"]
 
 _SORT_KEYS = [(name, "ascending") for name in ("watermark", "edge", "channel", "sequence")]
+
+
+class _ScriptedPlanner(SourcePlanner):
+    """Cuts epochs where the test says, however long they take."""
+
+    def epoch_finished(self, seconds: float) -> None:
+        """Learn nothing of it."""
 
 
 class MiniCluster:
@@ -86,51 +86,47 @@ class MiniCluster:
         self._graph = graph
         self._limits = iter(limits)
         self._random = random.Random(seed)  # noqa: S311 - a seeded test
-        self._state_backend = state_backend
         self._instances: dict[tuple[int, int], StageInstance] = {}
         seal = seal_of(graph.configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
         self.storage = LocalStorage(self.directory, fsync=False, seal=seal)
-        self.job_id = claim_directory(self.storage, graph)
-        committers = {}
-        for node in graph.nodes.values():
-            committer = None if node.sink is None else node.sink.create_committer()
-            if committer is not None:
-                committers[node.uid] = committer
-        mode = CheckpointingMode[graph.configuration.get(options.CHECKPOINTING_MODE)]
-        self._program = program_of(graph)
-        self.coordinator = Coordinator(
-            self.storage,
-            self.job_id,
-            committers,
-            mode=mode,
+        local = self.directory.absolute() / "local"
+        job = Job(
+            graph,
+            JobDirectories(self.storage, temporary=False, local=local),
+            local_root=local,
+            fsync=False,
+            state_backend=state_backend,
             retry=CommitRetry((0.0, 0.0)),
-            labels=labels(self._program),
         )
-        self.coordinator.open()
-        fit(graph, self.storage, self.coordinator.recover())
-        self._local_root = self.directory.absolute() / "local"
-        graph.files = ship_files(graph.configuration, self.storage, self._local_root)
+        self.job_id = job.job_id
+
+        def make_planner(job: Job) -> SourcePlanner:
+            return _ScriptedPlanner(
+                plan_sources(job.graph),
+                SplitLog(job.storage),
+                target_seconds=1.0,
+                tick_interval=tick_interval,
+                clock=clock or (lambda: time.time_ns() // 1_000_000),
+                # Waiting brings nothing where the test moves the clock.
+                wait_seconds=0.25 if clock is None else 0.0,
+            )
+
+        self.job = job
+        self._run = Run(job, make_planner=make_planner)
+        self.coordinator = self._run.coordinator
+        self._run.open()
         self._graph_bytes = cloudpickle.dumps(graph)
-        self.planner = SourcePlanner(
-            plan_sources(graph),
-            SplitLog(self.storage),
-            target_seconds=1.0,
-            tick_interval=tick_interval,
-            clock=clock or (lambda: time.time_ns() // 1_000_000),
-            # Waiting brings nothing where the test moves the clock.
-            wait_seconds=0.25 if clock is None else 0.0,
-        )
-        if self.coordinator.last is not None:
-            self.planner.observe(self.coordinator.last.splits)
-            self.planner.committed(self.coordinator.last.splits)
+        self.loop = EpochLoop(self._run, self._run_tasks)
+
+    @property
+    def planner(self) -> SourcePlanner:
+        """Plans what epochs read."""
+        return self._run.planner
 
     def run(self, max_epochs: int = 10_000) -> Manifest | None:
         """Run epochs until the bounded job is over, or ``max_epochs`` more are done."""
         try:
             for _ in range(max_epochs):
-                last = self.coordinator.last
-                if last is not None and last.final:
-                    break
                 if not self.run_epoch():
                     break
         finally:
@@ -139,50 +135,12 @@ class MiniCluster:
 
     def run_epoch(self) -> bool:
         """Plan and run one epoch; False if the sources have nothing."""
-        last = self.coordinator.last
-        start: Offset = initial_offset() if last is None else last.offsets
+        if self._run.position["final"]:
+            return False
         limit = next(self._limits, None)
         if limit is not None:
             self.planner.set_limit(limit)
-        stop = self.planner.latest_offset(start)
-        if stop == start:
-            return False
-        epoch = cast("int", stop["epoch"])
-        crash_point("epoch.start.before")
-        plan = make_plan(
-            epoch=epoch,
-            assignments=self.planner.assignments(start, stop),
-            stop=stop,
-            last=last,
-            job_id=self.job_id,
-            run_id=uuid.uuid4().hex,
-            generation=self.coordinator.generation,
-            storage=self.storage,
-            local_root=str(self._local_root),
-            state_backend=self._state_backend,
-            fsync=False,
-        )
-        metadata = EpochMetadata(
-            epoch=epoch,
-            started=0,
-            offsets=stop,
-            stages={stage.level: stage.parallelism for stage in self._graph.stages},
-            max_parallelism=max(node.max_parallelism for node in self._graph.nodes.values()),
-            final=plan.final,
-            program=self._program,
-        )
-        self.coordinator.begin_epoch(metadata)
-        acks = self._run_tasks(plan)
-        expected = {
-            (stage.level, subtask)
-            for stage in self._graph.stages
-            for subtask in range(stage.parallelism)
-        }
-        manifest = self.coordinator.complete_epoch(metadata, acks, expected)
-        self.planner.wake_at(acks)
-        self.planner.observe(manifest.splits)
-        self.planner.committed(manifest.splits)
-        return True
+        return self.loop.run_next()
 
     def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:
         frames = pa.Table.from_batches([], schema=FRAME_SCHEMA)

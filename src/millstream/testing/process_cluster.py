@@ -148,14 +148,16 @@ class ProcessCluster(MiniCluster):
 
     def __init__(self, pool: WorkerPool, graph: JobGraph, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
         self._pool = pool
-        self._run = uuid.uuid4().hex
+        self._run_name = uuid.uuid4().hex
         super().__init__(graph, *arguments, **named)
 
     def _run_task(
         self, plan: EpochPlan, level: int, subtask: int, frames: pa.Table
     ) -> list[pa.RecordBatch]:
         moved = self._flips_coin()
-        request = _TaskRequest(self._run, self._graph_bytes, plan, level, subtask, frames, moved)
+        request = _TaskRequest(
+            self._run_name, self._graph_bytes, plan, level, subtask, frames, moved
+        )
         again = self._flips_coin()
         try:
             return self._pool.call(request)

@@ -7,7 +7,7 @@ before it takes the job over from anybody.
 
 What it is not: the start of a session, which is in ``engines/spark/session.py``.
 
-Read next: ``engines/spark/driver.py``.
+Read next: ``engines/spark/engine.py``.
 """
 
 from __future__ import annotations

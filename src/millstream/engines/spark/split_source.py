@@ -5,7 +5,7 @@ private directory.  Spark runs the reader in a process of its own beside the dri
 offset before the epoch that reads up to it.
 What it is not: a reader of records.  It has no rows: tasks read the splits themselves.
 
-Read next: ``execution/planner.py``, ``engines/spark/epoch_driver.py``.
+Read next: ``execution/planner.py``, ``engines/spark/query.py``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""The engines by name, each imported only when a job is to run on it.
+
+What it is: the one place that knows them all.
+What it is not: an import of any engine.
+
+Read next: ``execution/engine.py``, ``engines/spark/engine.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+if TYPE_CHECKING:
+    from millstream.execution.job_client import JobHandle
+    from millstream.graph.model import JobGraph
+
+__all__ = ["ENGINES", "submit"]
+
+#: Name -> the module whose ``submit`` starts jobs there.
+ENGINES: Final = {
+    "spark": "millstream.engines.spark.engine",
+}
+
+
+class _Engine(Protocol):
+    def submit(self, job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle: ...
+
+
+def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
+    """Check a job and start it on its engine.
+
+    Args:
+        job_graph: the job.
+        spark_dataframes: the DataFrames of ``env.from_spark``, by their ``spark_index``.
+    """
+    name = ENGINES["spark"]
+    engine = cast("_Engine", importlib.import_module(name))
+    return engine.submit(job_graph, spark_dataframes=spark_dataframes)

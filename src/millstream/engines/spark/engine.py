@@ -1,0 +1,173 @@
+"""The engine on Spark: a run is a Structured Streaming query, an epoch one of its micro-batches.
+
+What it is: Spark's part of a job: the session, the JVM's health, the start and the end of a query.
+What it is not: the life of the job around it, which is ``execution/driver.py``, nor what a
+micro-batch does (``engines/spark/query.py``).
+
+Read next: ``engines/spark/query.py``, ``engines/spark/epoch_job.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import cloudpickle
+
+from millstream.engines.spark.epoch_job import EpochJob, spark_source_frame
+from millstream.engines.spark.errors import in_a_line, original_error
+from millstream.engines.spark.java_process import JavaProcess
+from millstream.engines.spark.query import QueryEpochs
+from millstream.engines.spark.session import get_session, streaming_options
+from millstream.engines.spark.split_source import OffsetServer, SplitSource
+from millstream.errors import JobError
+from millstream.execution.driver import check_job, start_job
+from millstream.execution.engine import Engine
+from millstream.execution.offsets import initial_offset
+
+if TYPE_CHECKING:
+    import threading
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from millstream.errors import EngineError
+    from millstream.execution.driver import JobDriver
+    from millstream.execution.run import Run
+    from millstream.graph.model import JobGraph
+
+__all__ = ["SparkEngine", "submit"]
+
+_LOG: Final = logging.getLogger("millstream")
+_POLL_SECONDS: Final = 0.02
+#: As long as Spark waits for a query to stop (``spark.sql.streaming.stopTimeout``).
+_STOP_SECONDS: Final = 30.0
+#: How often a query is started whose Python process has not connected in time.
+_STARTS: Final = 4
+#: What Spark says then.  It waits 10 s for the process, which cannot be changed.
+_NOT_CONNECTED: Final = "failed to connect back"
+
+
+def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
+    """Check a job and start it on Spark.
+
+    Args:
+        job_graph: the job.
+        spark_dataframes: the DataFrames of ``env.from_spark``, by their ``spark_index``.
+
+    Returns:
+        A handle; the job runs in a thread of this process.
+
+    Raises:
+        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
+        UnpicklableFunctionError:
+            the job cannot run as it is; nothing was written.
+    """
+    check_job(job_graph)  # before Spark starts, which takes seconds
+    session = get_session(job_graph.configuration)
+    # Before anything is written: a session whose JVM is gone can run nothing.
+    engine = SparkEngine(session, spark_dataframes or [], JavaProcess(session))
+    return start_job(job_graph, engine)
+
+
+class SparkEngine(Engine):
+    """Runs a job on a Spark session.
+
+    Args:
+        session: the session.
+        frames: the DataFrames of ``env.from_spark``, by their ``spark_index``.
+        java: the session's JVM.
+    """
+
+    def __init__(self, session: SparkSession, frames: list[DataFrame], java: JavaProcess) -> None:
+        self._session = session
+        self._frames = frames
+        self._java = java
+
+    def lost(self) -> EngineError | None:
+        """The error to end with if the JVM is gone."""
+        return self._java.lost()
+
+    def original_error(self, error: BaseException) -> BaseException:
+        """What a task raised, out of Spark's text."""
+        return original_error(error)
+
+    def in_a_line(self, error: BaseException) -> str:
+        """The first line of Spark's hundreds."""
+        return in_a_line(error)
+
+    def execute(self, run: Run, cancelled: threading.Event) -> bool:
+        """Run queries until one ends that has asked for data."""
+        for start in range(1, _STARTS + 1):
+            try:
+                return self._run_query(run, cancelled)
+            except _UntouchedQueryError as error:
+                if start == _STARTS:
+                    raise error.__cause__ or error from None
+                _LOG.warning(
+                    "starting the query again (%d of %d): %s",
+                    *(start, _STARTS - 1, in_a_line(error.__cause__ or error)),
+                )
+        return False
+
+    def _run_query(self, run: Run, cancelled: threading.Event) -> bool:
+        context = self._session.sparkContext
+        graph = run.job.graph
+        broadcast = context.broadcast(cloudpickle.dumps(graph))
+        epochs = QueryEpochs(run, EpochJob(graph, broadcast))
+        with contextlib.ExitStack() as closing:
+            closing.callback(broadcast.unpersist)
+            # A commit that is under way when the JVM ends goes on in its thread, and uses what the
+            # end of the run closes.
+            closing.callback(epochs.wait_until_idle, _STOP_SECONDS)
+            server = OffsetServer(initial_offset(), epochs.latest_offset)
+            closing.callback(server.close)
+            query = self._start_query(run, epochs, server)
+            closing.callback(query.stop)
+            closing.callback(epochs.loop.ending.set)
+            # Spark runs the jobs of a query in the group of this name.
+            run_id = str(query.runId)
+            epochs.cancel_jobs = lambda: context.cancelJobGroup(run_id)
+            while query.isActive and not cancelled.is_set() and not epochs.drained.is_set():
+                epochs.drained.wait(_POLL_SECONDS)
+            if epochs.drained.is_set():
+                return True
+            if cancelled.is_set():
+                return False
+            error = epochs.error or server.error
+            if error is not None:
+                raise error
+            failure = query.exception() or JobError("query ended")
+            if not epochs.touched and _NOT_CONNECTED in str(failure):
+                raise _UntouchedQueryError from failure
+            raise failure
+
+    def _start_query(self, run: Run, epochs: QueryEpochs, server: OffsetServer) -> StreamingQuery:
+        job, session = run.job, self._session
+        # Spark would make it for everybody to read.
+        job.storage.make_directory("spark")
+        with streaming_options(session):
+            session.dataSource.register(SplitSource)
+            rows = (
+                session.readStream.format(SplitSource.name())
+                .option("socket", server.address)
+                .load()
+            )
+            parallelism = job.graph.stages[0].parallelism
+            for node in job.graph.nodes.values():
+                if node.spark_index is not None:
+                    frame = self._frames[node.spark_index]
+                    packed = spark_source_frame(frame, node.id, parallelism)
+                    rows = rows.unionByName(packed, allowMissingColumns=True)
+            return (
+                rows.writeStream.foreachBatch(epochs)
+                .trigger(processingTime=f"{job.interval} milliseconds")
+                .option("checkpointLocation", str(Path(job.storage.location) / "spark"))
+                .start()
+            )
+
+
+class _UntouchedQueryError(Exception):
+    """A query ended before it had asked for an offset: nothing was planned, nothing was read."""

@@ -1,0 +1,274 @@
+"""The driver: the life of a job, whatever the engine: submit, run, restart, finish.
+
+What it is: checks the job before anything is written, then runs it in a thread: each run takes the
+job over (fencing), recovers and has the engine run its tasks; the restart strategy decides what
+follows a failure.
+
+What it is not: how tasks are run (``execution/engine.py``), nor an epoch's work
+(``execution/epoch_loop.py``).
+
+Read next: ``execution/run.py``, ``execution/engine.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from millstream import crash_points
+from millstream.checkpoint.commit import PendingCommits
+from millstream.checkpoint.job_directories import check_directories
+from millstream.configuration import options
+from millstream.errors import (
+    DirectoryError,
+    EngineError,
+    FencedError,
+    JobError,
+    MillstreamError,
+    ProgramError,
+    SinkError,
+    SourceError,
+    UserFunctionError,
+)
+from millstream.execution.job import Job
+from millstream.execution.job_client import JobExecutionResult, JobStatus
+from millstream.execution.monitor import JobMonitor
+from millstream.execution.restart import restart_strategy
+from millstream.execution.run import Run
+from millstream.graph.explain import guarantee_words
+from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.job_files import job_files_of
+from millstream.graph.validation import validate_connectors
+from millstream.metrics.progress import create_progress_reporter
+
+if TYPE_CHECKING:
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.execution.engine import Engine
+    from millstream.execution.restart import RestartStrategy
+    from millstream.graph.model import JobGraph
+    from millstream.metrics.event_time import OperatorTime
+
+__all__ = ["JobDriver", "check_job", "start_job"]
+
+_LOG: Final = logging.getLogger("millstream")
+#: Errors whose message names what is wrong and where.
+_PLAIN_ERRORS: Final = (
+    *(DirectoryError, EngineError, UserFunctionError, ProgramError, SourceError, SinkError),
+)
+
+
+def check_job(graph: JobGraph) -> None:
+    """Check a job as far as it can be done before an engine starts, which may take seconds.
+
+    Raises:
+        SourceError, SinkError, ConfigurationError, DirectoryError: the job cannot run as it is;
+            nothing was written.
+    """
+    validate_connectors(graph)
+    for each in sink_guarantees(graph):
+        _LOG.info("%s: %s", graph.nodes[each.node].name, guarantee_words(each))
+    if crash_points.ENVIRONMENT_VARIABLE in os.environ:
+        # Workers inherit it from what starts them, so it is set before that is.
+        os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
+    check_directories(graph.configuration)
+    job_files_of(graph.configuration)
+
+
+def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
+    """Start a job that ``check_job`` has passed.
+
+    Args:
+        graph: the job.
+        engine: runs its tasks; closed at the end of the job.
+
+    Returns:
+        A handle; the job runs in a thread of this process.
+
+    Raises:
+        CheckpointError, UnpicklableFunctionError: the job cannot run as it is; nothing was written.
+    """
+    driver = JobDriver(Job(graph), engine)
+    driver.start()
+    return driver
+
+
+class JobDriver:
+    """Runs a job in a thread of this process; its JobHandle."""
+
+    def __init__(self, job: Job, engine: Engine) -> None:
+        self._job = job
+        self._engine = engine
+        configuration = job.graph.configuration
+        mode = configuration.get(options.PROGRESS)
+        progress = create_progress_reporter(job.graph.job_name, mode)
+        self._monitor = JobMonitor(job.graph, job.labels, progress)
+        self._run: Run | None = None
+        self._status = JobStatus.CREATED
+        self._error: BaseException | None = None
+        self._cancelled = threading.Event()
+        self._ended = threading.Event()
+        self._started = time.monotonic()
+        self._seconds = 0.0
+        self._thread = threading.Thread(target=self._main, name="millstream-job", daemon=True)
+
+    def start(self) -> None:
+        """Begin to run, in a thread."""
+        self._thread.start()
+
+    # -- the job handle ------------------------------------------------------------------------
+
+    def get_job_id(self) -> str:
+        """The id of the job, the same after every restart on the same checkpoint directory."""
+        return self._job.job_id
+
+    def get_job_status(self) -> JobStatus:
+        """Where the job is."""
+        return self._status
+
+    def get_accumulators(self) -> dict[str, object]:
+        """Totals so far, by "operator.metric": the uid that the program gives, else the name."""
+        return dict(self._monitor.totals)
+
+    def get_watermarks(self) -> dict[str, OperatorTime]:
+        """The event time of each operator at the last checkpoint, by uid; empty before it."""
+        return self._monitor.watermarks()
+
+    def get_pending_commits(self) -> PendingCommits:
+        """What is published and not committed yet by the current run."""
+        run = self._run
+        return PendingCommits() if run is None else run.coordinator.pending_commits
+
+    def cancel(self) -> None:
+        """Stop the job; the epoch that runs is given up and its output aborted by the next run."""
+        self._cancelled.set()
+        if not self._status.is_terminal_state():
+            self._status = JobStatus.CANCELLING
+        self._ended.wait()
+
+    def get_job_execution_result(self) -> JobExecutionResult:
+        """Wait for the end.
+
+        Raises:
+            JobError: the job failed; the cause is chained.
+        """
+        # Waking up now and then lets the main thread take a keyboard interrupt.
+        while not self._ended.wait(0.2):
+            pass
+        if self._error is not None:
+            if isinstance(self._error, MillstreamError):
+                raise self._error
+            message = f"job {self._job.graph.job_name!r} failed: {self._error}"
+            raise JobError(message) from self._error
+        return JobExecutionResult(
+            job_id=self._job.job_id,
+            job_name=self._job.graph.job_name,
+            net_runtime=int(self._seconds * 1000),
+            accumulators=self.get_accumulators(),
+        )
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        finished = False
+        try:
+            finished = self._run_until_over()
+            status = JobStatus.FINISHED if finished else JobStatus.CANCELED
+        except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
+            self._error = error
+            status = JobStatus.FAILED
+        self._seconds = time.monotonic() - self._started
+        try:
+            self._engine.close()
+            self._job.clean_up(finished=finished)
+        finally:
+            self._status = status
+            self._ended.set()
+
+    def _run_until_over(self) -> bool:
+        """Run, and run again as the restart strategy allows; True when the job has finished."""
+        configuration = self._job.graph.configuration
+        checkpointing = (configuration.get(options.CHECKPOINTING_INTERVAL) or 0) > 0
+        strategy = restart_strategy(configuration, checkpointing=checkpointing)
+        try:
+            while not self._cancelled.is_set():
+                self._status = JobStatus.RUNNING
+                try:
+                    return self.execute_once(strategy)
+                except FencedError:
+                    raise  # a newer run has the job: starting again would fence it in turn
+                except Exception as error:  # noqa: BLE001 - raised again if there is no restart
+                    if self._cancelled.is_set():
+                        _LOG.debug("the cancelled job ended with an error", exc_info=error)
+                        return False
+                    self._wait_to_restart(error, strategy)
+            return False
+        finally:
+            # Who has interrupted it has a prompt in that line.
+            self._monitor.progress.close(clear=self._cancelled.is_set())
+
+    def _wait_to_restart(self, error: Exception, strategy: RestartStrategy) -> None:
+        """Wait as long as the strategy says; raises what the job failed of if there is no restart.
+
+        Raises:
+            Exception: the job has failed for good.
+        """
+        cause = self._engine.original_error(error)
+        cause = self._job.directories.failure(cause) or cause
+        _LOG.debug("what the engine says of it", exc_info=error)
+        delay = strategy.next_delay(time.monotonic(), cause)
+        if delay is None:
+            # Errors of the user's say all there is; an engine's hundreds of lines about them would
+            # hide that.
+            if isinstance(cause, _PLAIN_ERRORS):
+                raise cause from None
+            if cause is error:
+                raise error
+            raise cause from error
+        self._status = JobStatus.RESTARTING
+        line = self._engine.in_a_line(cause)
+        _LOG.warning("restarting in %.1f s after: %s", delay, line)
+        self._monitor.progress.update_failure(line)
+        self._cancelled.wait(delay)
+
+    def execute_once(self, strategy: RestartStrategy) -> bool:
+        """One run: True when the job is over, False when it was cancelled; raises if it failed.
+
+        Args:
+            strategy: told of each epoch.
+        """
+        # Before the generation: a run that cannot do anything must not stop one that can.
+        self._engine.require()
+        monitor = self._monitor
+
+        def on_epoch(manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
+            strategy.on_progress()
+            monitor.epoch_done(manifest, acks, seconds)
+
+        run = self._run = Run(
+            self._job,
+            on_recovered=monitor.recovered,
+            on_epoch=on_epoch,
+            on_pending=monitor.on_pending,
+        )
+        name = self._job.graph.job_name
+        try:
+            if not run.open():
+                _LOG.info("job %r has finished before", name)
+                return True
+            return self._engine.execute(run, self._cancelled)
+        except Exception as error:
+            lost = self._engine.lost()
+            if lost is not None:
+                raise lost from error
+            if not isinstance(error, FencedError) and run.coordinator.is_fenced():
+                message = (
+                    f"a newer run has taken job {name!r} over, so this one does not start again"
+                    f" after: {self._engine.original_error(error)}"
+                )
+                raise FencedError(message) from error
+            raise
+        finally:
+            run.close()

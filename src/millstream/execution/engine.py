@@ -1,0 +1,71 @@
+"""The contract of engines: what runs the tasks of a job.
+
+What it is: all that is asked of an engine.  The life of a job around it (checks, fencing, recovery,
+restarts, progress, cancelling) is ``execution/driver.py``.
+
+What it is not: the choice of one (``engines/registry.py``).
+
+Read next: ``execution/run.py``, ``execution/epoch_loop.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+
+    from millstream.errors import EngineError
+    from millstream.execution.run import Run
+
+__all__ = ["Engine"]
+
+
+class Engine(ABC):
+    """Runs the tasks of one job, run after run.
+
+    Contract:
+      1. ``require`` is called before each run takes the job over.  (driver)
+      2. ``execute`` returns, or raises, only when no task of the run is at work any more, or none
+         can acknowledge anything that is still read.  (engine)
+      3. It looks at ``cancelled`` often, and gives up what runs when it is set.  (engine)
+      4. ``close`` is called once, at the end of the job.  (driver)
+    """
+
+    @abstractmethod
+    def execute(self, run: Run, cancelled: threading.Event) -> bool:
+        """Run until the job is over (True) or cancelled (False).
+
+        Args:
+            run: the run, opened; the driver closes it.
+            cancelled: set when the job is to stop.
+
+        Raises:
+            Exception: the run failed; the restart strategy decides what follows.
+        """
+
+    def require(self) -> None:
+        """Make sure that tasks can be run.
+
+        Raises:
+            EngineError: nothing will be able to run any more.
+        """
+        error = self.lost()
+        if error is not None:
+            raise error
+
+    def lost(self) -> EngineError | None:
+        """The error to end with if nothing can run any more; None if all is well."""
+        return None
+
+    def original_error(self, error: BaseException) -> BaseException:
+        """What a task raised, if ``error`` is the engine's way to tell of it; else ``error``."""
+        return error
+
+    def in_a_line(self, error: BaseException) -> str:
+        """What an error says, for a line in a log."""
+        return str(error) or type(error).__name__
+
+    def close(self) -> None:
+        """Let go of what only this job needs."""

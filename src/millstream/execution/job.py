@@ -1,0 +1,138 @@
+"""A job: what is fixed when it is submitted, and stays so over all its runs.
+
+What it is: the graph, its directories, its id, and how a run is to write checkpoints.  Making one
+claims the checkpoint directory, and compares the program with what lies there.
+
+What it is not: a run (``execution/run.py``), nor what restarts runs (``execution/driver.py``).
+
+Read next: ``execution/run.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from millstream.checkpoint.commit import CommitRetry, PendingCommits
+from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.job_directories import JobDirectories
+from millstream.checkpoint.program import labels
+from millstream.configuration import options
+from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.errors import MillstreamError
+from millstream.execution.restored_program import claim_directory, program_of
+from millstream.execution.ship_files import ship_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from millstream.graph.model import JobGraph
+
+__all__ = ["Job"]
+
+_LOG: Final = logging.getLogger("millstream")
+
+
+class Job:
+    """What is fixed when a job is submitted.
+
+    Args:
+        graph: the job; takes over from the checkpoint what the program leaves open.
+        directories: where it keeps things, if not where its options say.
+        local_root: where its tasks keep local copies of state; a directory of its own among the
+            local ones unless given.
+        fsync: whether what is published is flushed to disk; as the options say unless given.
+        state_backend: where state lives while a task runs; as the options say unless given.
+        retry: how a failed commit is tried again; as the options say unless given.
+
+    Raises:
+        ForeignCheckpointError: the checkpoint directory belongs to another job.
+        IncompatibleProgramError: the program does not fit the newest checkpoint.
+        UnknownFormatError, CorruptCheckpointError: the directory cannot be read.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        directories: JobDirectories | None = None,
+        *,
+        local_root: Path | None = None,
+        fsync: bool | None = None,
+        state_backend: str | None = None,
+        retry: CommitRetry | None = None,
+    ) -> None:
+        configuration = graph.configuration
+        self.graph = graph
+        self.directories = directories or JobDirectories.of(configuration)
+        #: Without a checkpoint directory the job is exactly-once for as long as this process
+        #: lives; the temporary one is deleted at the end.
+        self.temporary = self.directories.temporary
+        wanted = configuration.get(options.CHECKPOINT_FSYNC) if fsync is None else fsync
+        self.fsync = wanted and not self.temporary
+        self.state_backend = state_backend or configuration.get(options.STATE_BACKEND)
+        self.storage = self.directories.storage
+        self.job_id = claim_directory(self.storage, graph)
+        #: What people are shown of operators, by uid.
+        self.labels = labels(program_of(graph))
+        self.local_root = local_root or self.directories.local / self.job_id
+        graph.files = ship_files(configuration, self.storage, self.local_root)
+        self._retry = retry or CommitRetry.exponential(
+            configuration.get(options.COMMIT_RETRY_INITIAL),
+            configuration.get(options.COMMIT_RETRY_MAXIMUM),
+            configuration.get(options.COMMIT_RETRY_ATTEMPTS),
+        )
+
+    @property
+    def interval(self) -> int:
+        """The shortest time between the starts of two epochs, in milliseconds."""
+        return self.graph.configuration.get(options.CHECKPOINTING_INTERVAL) or 0
+
+    def new_coordinator(
+        self, on_pending: Callable[[PendingCommits], None] = lambda _: None
+    ) -> Coordinator:
+        """A coordinator for one run; ``on_pending`` as for ManifestCommit."""
+        configuration = self.graph.configuration
+        committers = {}
+        for node in self.graph.nodes.values():
+            committer = None if node.sink is None else node.sink.create_committer()
+            if committer is not None:
+                committers[node.uid] = committer
+        return Coordinator(
+            self.storage,
+            self.job_id,
+            committers,
+            configuration.get(options.NUM_RETAINED),
+            mode=CheckpointingMode[configuration.get(options.CHECKPOINTING_MODE)],
+            retry=self._retry,
+            commit_timeout=configuration.get(options.COMMIT_TIMEOUT) / 1000,
+            labels=self.labels,
+            on_pending=on_pending,
+        )
+
+    def clean_up(self, *, finished: bool) -> None:
+        """Delete what nobody needs after the end."""
+        if finished or self.temporary:
+            shutil.rmtree(self.local_root, ignore_errors=True)
+        if self.temporary:
+            if not finished:
+                self._settle()
+            shutil.rmtree(self.storage.location, ignore_errors=True)
+
+    def _settle(self) -> None:
+        """Commit what is published, drop the rest: no run can follow that would do so.
+
+        A transaction that is left prepared holds its locks for ever.  What fails here must not
+        hide what the job failed of.
+        """
+        coordinator = self.new_coordinator()
+        try:
+            coordinator.open()
+            coordinator.recover()
+        except (MillstreamError, OSError):
+            _LOG.warning(
+                "job %r may leave output pre-committed", self.graph.job_name, exc_info=True
+            )
+        finally:
+            coordinator.close()

@@ -1,0 +1,112 @@
+"""What a job tells of itself while it runs: totals, event time, progress.
+
+What it is: fed with each manifest by the run, read by the job client in other threads.
+What it is not: the line on the terminal, which is ``metrics/progress.py``.
+
+Read next: ``execution/run.py``, ``metrics/event_time.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.program import labelled
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.metrics.event_time import EventTimeReader, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.checkpoint.commit import PendingCommits
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.contracts.key_value_store import StateHandle
+    from millstream.graph.model import JobGraph
+    from millstream.metrics.event_time import OperatorTime
+    from millstream.metrics.progress import ProgressReporter
+
+__all__ = ["JobMonitor"]
+
+
+class JobMonitor:
+    """Figures of a job at its last checkpoint.
+
+    Args:
+        graph: the job.
+        labels: what people are shown of operators, by uid.
+        progress: told of each epoch.
+    """
+
+    def __init__(
+        self, graph: JobGraph, labels: Mapping[str, str], progress: ProgressReporter
+    ) -> None:
+        self.progress = progress
+        self._graph = graph
+        self._labels = labels
+        self._event_time = EventTimeReader(graph)
+        self._last: Manifest | None = None
+        self._totals: dict[str, object] = {}
+        self._records = 0
+
+    @property
+    def totals(self) -> dict[str, object]:
+        """Totals so far, by "operator.metric"."""
+        return self._totals
+
+    def watermarks(self) -> dict[str, OperatorTime]:
+        """The event time of each operator, by uid; empty before the first checkpoint."""
+        last = self._last
+        return {} if last is None else {time.uid: time for time in self._event_time.read(last)}
+
+    def recovered(self, manifest: Manifest) -> None:
+        """A run goes on from this manifest."""
+        # Made whole before others see it: they read in other threads.
+        self._totals = dict(labelled(manifest.totals, self._labels))
+        self._records = sum(
+            manifest.totals.get(f"{node.uid}.numRecordsIn", 0)
+            for node in self._graph.nodes.values()
+            if node.kind == "source"
+        )
+        self._last = manifest
+
+    def epoch_done(self, manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
+        """An epoch is committed.
+
+        Args:
+            manifest: its manifest.
+            acks: what its tasks acknowledged.
+            seconds: how long it took.
+        """
+        self.recovered(manifest)
+        records = sum(split.records for ack in acks for split in ack.splits)
+        self.progress.update(
+            manifest.epoch,
+            self._records,
+            records / seconds if seconds else 0.0,
+            self._watermark(manifest),
+            sum(_uploaded(ack.state) for task in acks for ack in task.operators),
+            seconds,
+            describe(self._event_time.read(manifest), self._labels),
+        )
+
+    def on_pending(self, pending: PendingCommits) -> None:
+        """A commit fails, or takes its time."""
+        seconds = pending.age(time.time_ns() // 1_000_000) / 1000
+        self.progress.update_pending(pending.committables, seconds)
+
+    def _watermark(self, manifest: Manifest) -> int:
+        """The smallest watermark behind the first exchange, or of the splits if there is none."""
+        graph = self._graph
+        later = [graph.nodes[node].uid for stage in graph.stages[1:] for node in stage.nodes]
+        found = [ack.watermark for uid in later for ack in manifest.operators.get(uid, [])]
+        if not found:
+            splits = [state for many in manifest.splits.values() for state in many.values()]
+            found = [state.watermark for state in splits if not state.finished]
+        return min(found, default=MAX_TIMESTAMP if manifest.final else MIN_TIMESTAMP)
+
+
+def _uploaded(handle: StateHandle | None) -> int:
+    """Bytes of a snapshot that its epoch uploaded; the other files are those of older ones."""
+    if handle is None:
+        return 0
+    return sum(file["size"] for file in handle["files"] if handle["id"] in file["remote"])

@@ -1,0 +1,188 @@
+"""A run: from taking the job over, which fences older runs, to letting go of it.
+
+What it is: recovery, the sources' monitoring, the planner, and the plan of an epoch; what every
+engine needs, whether it runs epochs or keeps its tasks.
+
+What it is not: a way to run plans (``engines/``), nor a decision when (``execution/epoch_loop.py``
+has one for engines whose tasks end with each epoch).
+
+Read next: ``execution/epoch_loop.py``, ``checkpoint/coordinator.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from typing import TYPE_CHECKING, cast
+
+from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.publish import EpochMetadata
+from millstream.configuration import options
+from millstream.execution.epoch import make_plan
+from millstream.execution.offsets import initial_offset
+from millstream.execution.planner import SourcePlanner, plan_sources
+from millstream.execution.restored_program import fit, program_of
+from millstream.execution.split_log import SplitLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.checkpoint.commit import PendingCommits
+    from millstream.checkpoint.model import Manifest, OperatorRecord, TaskAck
+    from millstream.execution.job import Job
+    from millstream.execution.offsets import Offset
+    from millstream.runtime.plan import EpochPlan
+
+__all__ = ["Run", "planner_of"]
+
+
+class Run:
+    """One run of a job.
+
+    Contract:
+      1. ``open``, then all else, then ``close``, also after a failure; from one thread.  (caller)
+      2. No task of the run is at work when it is closed.  (engine)
+
+    Args:
+        job: the job.
+        on_recovered: told the manifest that the run goes on from, if there is one.
+        on_epoch: told of each epoch that is committed: its manifest, the acknowledgements of its
+            tasks, and the seconds it took.
+        on_pending: told what is pending while a commit fails or takes long.
+        make_planner: makes the planner.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        on_recovered: Callable[[Manifest], None] = lambda _: None,
+        on_epoch: Callable[[Manifest, list[TaskAck], float], None] = lambda *_: None,
+        on_pending: Callable[[PendingCommits], None] = lambda _: None,
+        make_planner: Callable[[Job], SourcePlanner] | None = None,
+    ) -> None:
+        self.job = job
+        #: Changes with every run, so that workers drop what an older one left.
+        self.run_id = uuid.uuid4().hex
+        self.coordinator = job.new_coordinator(on_pending)
+        self.on_epoch = on_epoch
+        self._on_recovered = on_recovered
+        self._make_planner = make_planner or planner_of
+        self._planner: SourcePlanner | None = None
+        #: The operators as manifests record them.
+        self._program: dict[str, OperatorRecord] = {}
+        #: The planner knows a position by its identity.
+        self._beginning = initial_offset()
+        self._closing = contextlib.ExitStack()
+        self._closing.callback(self.coordinator.close)
+
+    @property
+    def planner(self) -> SourcePlanner:
+        """Plans what epochs read."""
+        if self._planner is None:
+            message = "a run is opened before anything is planned"
+            raise RuntimeError(message)
+        return self._planner
+
+    @property
+    def last(self) -> Manifest | None:
+        """The manifest to go on from; None before the first epoch."""
+        return self.coordinator.last
+
+    @property
+    def position(self) -> Offset:
+        """How far the last manifest has read."""
+        last = self.last
+        return self._beginning if last is None else last.offsets
+
+    def open(self) -> bool:
+        """Take the job over, and finish what the run before left.
+
+        Returns:
+            Whether there is anything to do: False if the job has finished before.
+
+        Raises:
+            CheckpointError: the checkpoints cannot be used, or a newer run has taken over.
+            SinkError: what is published could not be committed.
+        """
+        job = self.job
+        JobIdentity.require(job.storage, job.job_id)
+        self.coordinator.open()
+        last = self.coordinator.recover()
+        fit(job.graph, job.storage, last)
+        self._program = program_of(job.graph)
+        if last is not None:
+            self._on_recovered(last)
+            if last.final:
+                return False
+        for node in job.graph.nodes.values():
+            if node.source is not None:
+                node.source.start()
+                self._closing.callback(node.source.stop)
+        self._planner = self._make_planner(job)
+        if last is not None:
+            self._planner.observe(last.splits)
+            self._planner.committed(last.splits)
+        return True
+
+    def close(self) -> None:
+        """Stop the sources' monitoring, and let go of the log and the sinks."""
+        self._closing.close()
+
+    def metadata(self, stop: Offset, started: int) -> EpochMetadata:
+        """What is known of the epoch that reads up to ``stop`` before it runs.
+
+        Args:
+            stop: the offset.
+            started: milliseconds since 1970.
+        """
+        graph = self.job.graph
+        return EpochMetadata(
+            epoch=cast("int", stop["epoch"]),
+            started=started,
+            offsets=stop,
+            stages={stage.level: stage.parallelism for stage in graph.stages},
+            max_parallelism=max(node.max_parallelism for node in graph.nodes.values()),
+            final=bool(stop["final"]),
+            program=self._program,
+        )
+
+    def plan(self, stop: Offset) -> EpochPlan:
+        """The plan of the epoch that reads up to ``stop``."""
+        job = self.job
+        return make_plan(
+            epoch=cast("int", stop["epoch"]),
+            assignments=self.planner.assignments(self.position, stop),
+            stop=stop,
+            last=self.last,
+            job_id=job.job_id,
+            run_id=self.run_id,
+            generation=self.coordinator.generation,
+            storage=job.storage,
+            local_root=str(job.local_root),
+            state_backend=job.state_backend,
+            fsync=job.fsync,
+        )
+
+    def tasks(self) -> set[tuple[int, int]]:
+        """(stage, subtask) of every task."""
+        return {
+            (stage.level, subtask)
+            for stage in self.job.graph.stages
+            for subtask in range(stage.parallelism)
+        }
+
+
+def planner_of(job: Job) -> SourcePlanner:
+    """The planner that a job's options ask for."""
+    configuration = job.graph.configuration
+    target = configuration.get(options.TARGET_EPOCH_DURATION) / 1000
+    return SourcePlanner(
+        plan_sources(job.graph),
+        SplitLog(job.storage),
+        target_seconds=max(target, job.interval / 1000),
+        tick_interval=configuration.get(options.TICK_INTERVAL),
+        wakes=any(node.needs_processing_time for node in job.graph.nodes.values()),
+        retained=configuration.get(options.NUM_RETAINED),
+        min_pause=configuration.get(options.CHECKPOINTING_MIN_PAUSE),
+    )

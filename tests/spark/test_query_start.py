@@ -1,0 +1,94 @@
+"""A query that fails before it has asked for anything is started again; any other is not."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from millstream.engines.spark import engine as spark_engine
+from millstream.engines.spark.engine import SparkEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LATE = "Python worker failed to connect back."
+
+
+class Query:
+    """A query that has ended."""
+
+    isActive = False  # noqa: N815 - Spark's
+    runId = "query"  # noqa: N815 - Spark's
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def exception(self) -> Exception:
+        return self.error
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class Session:
+    """As much of a session as starting a query takes."""
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+
+    def broadcast(self, _: bytes) -> Session:
+        return self
+
+    def unpersist(self) -> None:
+        """Nothing was sent."""
+
+
+class Epochs:
+    """The epochs of a query: whether Spark has asked for one."""
+
+    def __init__(self, *, touched: bool) -> None:
+        self.touched = touched
+        self.error = None
+        self.drained = threading.Event()
+        self.ending = threading.Event()
+        self.loop = self
+        self.cancel_jobs: Callable[[], None] = lambda: None
+
+    def latest_offset(self) -> dict[str, object]:
+        return {}
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Nothing runs."""
+
+
+@pytest.mark.parametrize(
+    ("message", "touched", "starts"),
+    [(LATE, False, 4), (LATE, True, 1), ("no such table", False, 1)],
+)
+def test_a_query_whose_process_has_not_connected_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    message: str,
+    touched: bool,
+    starts: int,
+) -> None:
+    started: list[str] = []
+
+    def start_query(*_: object) -> Query:
+        started.append("query")
+        return Query(RuntimeError(message))
+
+    run = type("Run", (), {"job": type("Job", (), {"graph": "graph"})})
+    monkeypatch.setattr(spark_engine, "EpochJob", lambda *_: None)
+    monkeypatch.setattr(spark_engine, "QueryEpochs", lambda *_: Epochs(touched=touched))
+    monkeypatch.setattr(SparkEngine, "_start_query", start_query)
+    engine = SparkEngine(cast("Any", Session()), [], cast("Any", None))
+    caplog.set_level(logging.WARNING, "millstream")
+    with pytest.raises(RuntimeError, match=message):
+        engine.execute(cast("Any", run), threading.Event())
+    assert len(started) == starts
+    assert len(caplog.messages) == starts - 1
+    assert all(LATE in said for said in caplog.messages)
