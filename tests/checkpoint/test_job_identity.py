@@ -59,8 +59,8 @@ def test_a_directory_of_format_1_is_read(storage: LocalStorage) -> None:
 
 
 def test_unknown_format(storage: LocalStorage) -> None:
-    storage.write("job.json", json.dumps({"format_version": 3}).encode())
-    with pytest.raises(UnknownFormatError, match="version 3"):
+    storage.write("job.json", json.dumps({"format_version": 4}).encode())
+    with pytest.raises(UnknownFormatError, match="version 4"):
         JobIdentity.claim(storage, "job", PROGRAM)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
 from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to_json
+from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind
 from millstream.errors import CorruptCheckpointError, FencedError, UnknownFormatError
 
 if TYPE_CHECKING:
@@ -99,6 +102,13 @@ state_handles = st.fixed_dictionaries(
         "files": st.lists(files, max_size=2),
     }
 )
+operator_states = st.builds(
+    OperatorStateHandle,
+    st.sampled_from(OperatorStateKind),
+    integers,
+    st.lists(st.binary(max_size=9), max_size=2).map(tuple),
+    type=texts,
+) | st.builds(OperatorStateHandle, st.sampled_from(OperatorStateKind), integers, file=files)
 operator_acks = st.builds(
     OperatorAck,
     texts,
@@ -106,7 +116,7 @@ operator_acks = st.builds(
     integers,
     st.booleans(),
     st.none() | state_handles,
-    st.none() | st.binary(max_size=9),
+    st.dictionaries(texts, operator_states, max_size=2),
     st.lists(st.binary(max_size=9), max_size=2),
     st.dictionaries(texts, integers, max_size=2),
 )
@@ -144,6 +154,19 @@ manifests = st.builds(
     final=st.booleans(),
     totals=st.dictionaries(texts, integers, max_size=2),
 )
+
+
+def test_the_nameless_operator_state_of_older_formats_is_that_of_generators() -> None:
+    value = manifest_to_json(replace(manifest(0), operators={"u": [OperatorAck("u", 0, 5)] * 2}))
+    for ack, stored in zip(
+        value["operators"]["u"], (b64encode(b"pickled").decode(), None), strict=True
+    ):
+        del ack["operator_states"]
+        ack["operator_state"] = stored
+    first, second = manifest_from_json(value).operators["u"]
+    state = OperatorStateHandle(OperatorStateKind.UNION, 1, (b"pickled",))
+    assert first.operator_states == {"generator": state}
+    assert second.operator_states == {}
 
 
 @settings(max_examples=50)
@@ -324,9 +347,9 @@ def test_unknown_format_version_is_refused_before_anything_is_written(
 ) -> None:
     log = opened(storage)
     log.publish(manifest(0))
-    damage(storage, 1, b'{"format_version":2', b'{"format_version":7')
+    damage(storage, 1, b'{"format_version":3', b'{"format_version":7')
     before = dict(storage.blobs)
-    with pytest.raises(UnknownFormatError, match=r"format version 7.*reads versions up to 2"):
+    with pytest.raises(UnknownFormatError, match=r"format version 7.*reads versions up to 3"):
         opened(storage)
     with pytest.raises(UnknownFormatError):
         log.latest()

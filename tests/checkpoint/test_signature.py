@@ -193,7 +193,9 @@ def forge_operator_state(job: Job) -> None:
         evil = base64.b64encode(pickled(job)).decode()
         for acks in value["manifest"]["operators"].values():
             for ack in acks:
-                ack["operator_state"] = evil
+                ack["operator_states"] = {
+                    "generator": {"kind": "union", "count": 1, "elements": [evil]}
+                }
         for splits in value["manifest"]["splits"].values():
             for split in splits.values():
                 split["generator"] = evil

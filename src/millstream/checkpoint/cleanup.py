@@ -48,8 +48,7 @@ def state_names(manifest: Manifest) -> set[str]:
         file["remote"]
         for acks in manifest.operators.values()
         for ack in acks
-        if ack.state is not None
-        for file in ack.state["files"]
+        for file in ack.files()
     }
 
 

@@ -19,10 +19,13 @@ from millstream.checkpoint.digests import difference
 from millstream.checkpoint.job_identity import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.checkpoint.model import OperatorRecord
+from millstream.contracts.operator_state import OperatorStateKind
 from millstream.errors import CheckpointError, DirectoryError
 from millstream.types.time import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.checkpoint.model import Manifest, OperatorAck
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateFile
@@ -282,8 +285,7 @@ def _files(manifest: Manifest) -> list[StateFile]:
     found: dict[str, StateFile] = {}
     for acks in manifest.operators.values():
         for ack in acks:
-            if ack.state is not None:
-                found.update({file["remote"]: file for file in ack.state["files"]})
+            found.update({file["remote"]: file for file in ack.files()})
     return list(found.values())
 
 
@@ -326,7 +328,7 @@ def _operator(
         if split.watermark == watermark != MIN_TIMESTAMP and not split.idle
     )
     handles = [ack.state for ack in acks if ack.state is not None]
-    sizes = {file["remote"]: file["size"] for handle in handles for file in handle["files"]}
+    sizes = {file["remote"]: file["size"] for ack in acks for file in ack.files()}
     return OperatorDetails(
         uid=uid,
         kind=record.kind,
@@ -337,12 +339,31 @@ def _operator(
         backends=sorted({handle["backend"] for handle in handles}),
         state_files=len(sizes),
         state_size=sum(sizes.values()),
-        operator_state_size=sum(len(ack.operator_state or b"") for ack in acks),
+        operator_state_size=sum(
+            len(element)
+            for ack in acks
+            for handle in ack.operator_states.values()
+            for element in handle.inline
+        ),
         committables=sum(len(ack.committables) for ack in acks),
         held_back_by=holding[0] if holding else "",
         late_records_dropped=manifest.totals.get(f"{uid}.numLateRecordsDropped", 0),
         keeps=[
             *(f"{section.name}: {section}" for section in record.sections),
             *(f"{name!r}: {state}" for name, state in record.states.items()),
+            *_operator_states(acks),
         ],
     )
+
+
+def _operator_states(acks: list[OperatorAck]) -> Iterator[str]:
+    """A line for each operator state, with the number of its elements in all subtasks."""
+    for name in sorted({name for ack in acks for name in ack.operator_states}):
+        handles = [ack.operator_states[name] for ack in acks if name in ack.operator_states]
+        kind = handles[0].kind
+        of_type = f" of {handles[0].type}" if handles[0].type else ""
+        if kind is OperatorStateKind.BROADCAST:
+            yield f"{name!r}: {kind.label}{of_type}, {handles[0].count} entries"
+        else:
+            count = sum(handle.count for handle in handles)
+            yield f"{name!r}: operator {kind.label}{of_type}, {count} elements"

@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
 from millstream.checkpoint.program import record_from_json, record_to_json
+from millstream.contracts.operator_state import (
+    GENERATOR_STATE,
+    OperatorStateHandle,
+    OperatorStateKind,
+)
 
 if TYPE_CHECKING:
-    from millstream.contracts.key_value_store import StateHandle
+    from millstream.contracts.key_value_store import StateFile, StateHandle
 
 __all__ = ["manifest_from_json", "manifest_to_json"]
 
@@ -93,7 +98,9 @@ def _operator_to_json(ack: OperatorAck) -> JsonObject:
         "watermark": ack.watermark,
         "idle": ack.idle,
         "state": _handle_to_json(ack.state),
-        "operator_state": _to_base64(ack.operator_state),
+        "operator_states": {
+            name: _operator_state_to_json(handle) for name, handle in ack.operator_states.items()
+        },
         "committables": [_to_base64(committable) for committable in ack.committables],
         "metrics": ack.metrics,
     }
@@ -106,9 +113,43 @@ def _operator_from_json(value: JsonObject) -> OperatorAck:
         watermark=int(value["watermark"]),
         idle=bool(value["idle"]),
         state=_handle_from_json(value["state"]),
-        operator_state=_from_base64(value["operator_state"]),
+        operator_states=_operator_states(value),
         committables=[b64decode(text, validate=True) for text in value["committables"]],
         metrics={name: int(metric) for name, metric in value["metrics"].items()},
+    )
+
+
+def _operator_state_to_json(handle: OperatorStateHandle) -> JsonObject:
+    value: JsonObject = {"kind": handle.kind.value, "count": handle.count}
+    if handle.type:
+        value["type"] = handle.type
+    if handle.file is None:
+        value["elements"] = [_to_base64(element) for element in handle.inline]
+    else:
+        value["file"] = dict(handle.file)
+    return value
+
+
+def _operator_states(value: JsonObject) -> dict[str, OperatorStateHandle]:
+    if "operator_states" in value:
+        states = value["operator_states"].items()
+        return {str(name): _operator_state_from_json(state) for name, state in states}
+    # Formats 1 and 2 have one without a name, which was that of watermark generators: at another
+    # parallelism every subtask was given those of all.
+    old = _from_base64(value["operator_state"])
+    if old is None:
+        return {}
+    return {GENERATOR_STATE: OperatorStateHandle(OperatorStateKind.UNION, 1, (old,))}
+
+
+def _operator_state_from_json(value: JsonObject) -> OperatorStateHandle:
+    file = value.get("file")
+    return OperatorStateHandle(
+        kind=OperatorStateKind(value["kind"]),
+        count=int(value["count"]),
+        inline=tuple(b64decode(text, validate=True) for text in value.get("elements", ())),
+        file=None if file is None else _file_from_json(file),
+        type=str(value.get("type", "")),
     )
 
 
@@ -137,15 +178,16 @@ def _handle_from_json(value: JsonObject | None) -> StateHandle | None:
         "backend": str(value["backend"]),
         "id": str(value["id"]),
         "key_groups": (int(first), int(stop)),
-        "files": [
-            {
-                "local": str(file["local"]),
-                "remote": str(file["remote"]),
-                "size": int(file["size"]),
-                "digest": _digest(file),
-            }
-            for file in _files(value["files"])
-        ],
+        "files": [_file_from_json(file) for file in _files(value["files"])],
+    }
+
+
+def _file_from_json(file: JsonObject) -> StateFile:
+    return {
+        "local": str(file["local"]),
+        "remote": str(file["remote"]),
+        "size": int(file["size"]),
+        "digest": _digest(file),
     }
 
 

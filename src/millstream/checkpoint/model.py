@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.contracts.key_value_store import StateHandle
+    from collections.abc import Iterator
+
+    from millstream.contracts.key_value_store import StateFile, StateHandle
+    from millstream.contracts.operator_state import OperatorStateHandle
     from millstream.contracts.state_sections import StateSection
 
 __all__ = [
@@ -26,9 +29,10 @@ __all__ = [
 ]
 
 #: Version of the checkpoint format, as it is written.
-FORMAT_VERSION = 2
-#: Readers refuse any other.  1 says of the program only the kind of each operator.
-READABLE_VERSIONS = frozenset({1, 2})
+FORMAT_VERSION = 3
+#: Readers refuse any other.  1 says of the program only the kind of each operator; 1 and 2 have one
+#: nameless operator state.
+READABLE_VERSIONS = frozenset({1, 2, 3})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,21 @@ class OperatorAck:
     #: Whether its outputs are idle.
     idle: bool = False
     state: StateHandle | None = None
-    #: Pickled; None if there is none.
-    operator_state: bytes | None = None
+    #: By name.
+    operator_states: dict[str, OperatorStateHandle] = field(default_factory=dict)
     #: Each pickled.
     committables: list[bytes] = field(default_factory=list)
     metrics: dict[str, int] = field(default_factory=dict)
     #: The user's keyed states: name -> kind and type; the manifest has them once per operator.
     states: dict[str, str] = field(default_factory=dict)
+
+    def files(self) -> Iterator[StateFile]:
+        """The files of the checkpoint that it needs."""
+        if self.state is not None:
+            yield from self.state["files"]
+        for handle in self.operator_states.values():
+            if handle.file is not None:
+                yield handle.file
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ def holdings(manifest: Manifest, stored: Mapping[str, OperatorRecord]) -> dict[s
     for uid, acks in manifest.operators.items():
         if any(ack.state is not None for ack in acks):
             found.setdefault(uid, []).append("keyed state")
-        if any(ack.operator_state is not None for ack in acks):
+        if any(ack.operator_states for ack in acks):
             found.setdefault(uid, []).append("state of its own")
     for uid, splits in manifest.splits.items():
         if splits:

@@ -73,8 +73,8 @@ def _require_digests(storage: LocalStorage) -> None:
     """Refuse checksums that somebody could make another file for."""
     for manifest in ManifestLog(storage).manifests():
         for acks in manifest.operators.values():
-            for handle in (ack.state for ack in acks if ack.state is not None):
-                for file in handle["files"]:
+            for ack in acks:
+                for file in ack.files():
                     if not file["digest"].startswith("sha256:"):
                         message = (
                             f"{storage.location} cannot be signed: {file['remote']} was written by"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.operator_state import OperatorStateStore
     from millstream.contracts.state_sections import StateSection
     from millstream.types.typeinfo import TypeInformation
 
@@ -95,12 +96,8 @@ class RestoreContext:
     store: KeyValueStore | None
     #: The operator's watermark at the previous checkpoint.
     watermark: int
-    #: What the operator returned as ``OperatorSnapshot.operator_state`` at the previous epoch's
-    #: end in this subtask (None at first).  A value of any picklable type.
-    operator_state: object | None
-    #: The same of all subtasks of the previous epoch, if there was another number of them; it is
-    #: up to the operator what it takes of them.
-    rescaled_states: list[object] = field(default_factory=list)
+    #: What belongs to the subtask, by name.
+    operator_states: OperatorStateStore
     #: What the planner knows of a source split: whether it is idle.  None where it does not know
     #: (a Spark DataFrame, an operator that is no source).
     source_idle: bool | None = None
@@ -126,10 +123,8 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class OperatorSnapshot:
-    """What an operator acknowledges a checkpoint with, beside what is in its store."""
+    """What an operator acknowledges a checkpoint with, beside what its state stores hold."""
 
-    #: Small state kept in the manifest itself, given back by subtask.
-    operator_state: object | None = None
     #: What the sink committer gets, pickled into the manifest.
     committables: list[object] = field(default_factory=list)
     #: Counters since the snapshot before, or since it was restored, by their metric name
@@ -163,7 +158,7 @@ class Operator(ABC):
          (runtime)
       5. ``snapshot`` may come at any moment between two of these calls, and again and again.  It
          may emit: that belongs to the checkpoint.  When it returns, everything that later results
-         depend on is in the store, in the snapshot, or was emitted.  (test kit, which goes on in
+         depend on is in the store, in operator states, or was emitted.  (test kit, which goes on in
          another instance, in the same one restored, or in the same one as it is)
       6. A snapshot counts from the one before it: committables and metrics of neither are in the
          other.  (test kit)

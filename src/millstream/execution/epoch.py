@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from millstream.runtime.plan import EpochPlan, OperatorRestore
+from millstream.state.redistribution import own_states, redistribute
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
-    from millstream.checkpoint.model import Manifest, OperatorAck
+    from collections.abc import Mapping
+
+    from millstream.checkpoint.model import Manifest, OperatorAck, OperatorRecord
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.execution.offsets import Offset
-    from millstream.runtime.plan import SplitAssignment
+    from millstream.runtime.plan import ChannelStates, SplitAssignment
 
 __all__ = ["make_plan"]
 
@@ -25,6 +28,7 @@ def make_plan(
     assignments: list[SplitAssignment],
     stop: Offset,
     last: Manifest | None,
+    program: Mapping[str, OperatorRecord],
     job_id: str,
     run_id: str,
     generation: int,
@@ -33,12 +37,18 @@ def make_plan(
     state_backend: str,
     fsync: bool,
 ) -> EpochPlan:
-    """The plan of the epoch that reads up to ``stop``, restored from manifest ``last``."""
+    """The plan of the epoch of ``program`` that reads to ``stop``, restored from ``last``."""
     operators: dict[str, OperatorRestore] = {}
     if last is not None:
         for assignment in assignments:
             _restore_split(assignment, last)
-        operators = {uid: _restore(acks) for uid, acks in last.operators.items()}
+        # Within a run each subtask goes on with its own states; only a run that begins is restored.
+        is_restored = last.generation != generation
+        operators = {
+            uid: _restore(acks, program[uid].parallelism, is_restored=is_restored)
+            for uid, acks in last.operators.items()
+            if uid in program
+        }
     return EpochPlan(
         job_id=job_id,
         run_id=run_id,
@@ -60,13 +70,18 @@ def _restore_split(assignment: SplitAssignment, last: Manifest) -> None:
     if state is not None:
         assignment.was_idle = state.idle
     if state is not None and state.generator is not None:
-        assignment.operators = cast("dict[str, tuple[int, bytes | None]]", loads(state.generator))
+        assignment.operators = cast("dict[str, tuple[int, ChannelStates]]", loads(state.generator))
 
 
-def _restore(acks: list[OperatorAck]) -> OperatorRestore:
+def _restore(acks: list[OperatorAck], parallelism: int, *, is_restored: bool) -> OperatorRestore:
+    states = [ack.operator_states for ack in acks]
+    if is_restored or len(acks) != parallelism:
+        parts = redistribute(states, parallelism)
+    else:
+        parts = list(map(own_states, states))
     return OperatorRestore(
         handles=[ack.state for ack in acks],
         watermarks=[ack.watermark for ack in acks],
         idle=[ack.idle for ack in acks],
-        operator_states=[ack.operator_state for ack in acks],
+        operator_states=parts,
     )

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateHandle
+    from millstream.contracts.operator_state import StatePart
     from millstream.contracts.source import Split
 
-__all__ = ["END_OF_INPUT", "EpochPlan", "OperatorRestore", "SplitAssignment"]
+__all__ = ["END_OF_INPUT", "ChannelStates", "EpochPlan", "OperatorRestore", "SplitAssignment"]
 
+#: The operator states of a per-channel operator for one split, which are small and lie with it:
+#: name -> kind and pickled elements.  Checkpoints of formats 1 and 2 have the one element of
+#: GENERATOR_STATE by itself.
+ChannelStates = dict[str, tuple[str, list[bytes]]] | bytes | None
 #: Id of the pseudo-splits that carry the maximum watermark when a source is over.
 END_OF_INPUT: Final = "end-of-input"
 
@@ -44,8 +49,8 @@ class SplitAssignment:
     idle: bool | None = False
     #: Whether its channels were idle at the end of the previous epoch.
     was_idle: bool = False
-    #: Operator uid -> (watermark, pickled state) of the per-channel operators of stage 0.
-    operators: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)
+    #: Operator uid -> watermark and states of the per-channel operators of stage 0.
+    operators: dict[str, tuple[int, ChannelStates]] = field(default_factory=dict)
 
     @property
     def starts_idle(self) -> bool:
@@ -73,8 +78,8 @@ class OperatorRestore:
     handles: list[StateHandle | None]
     watermarks: list[int]
     idle: list[bool]
-    #: Pickled.
-    operator_states: list[bytes | None]
+    #: Per subtask of this job: name -> the parts that it is given.
+    operator_states: list[dict[str, list[StatePart]]]
 
 
 @dataclass(slots=True)
@@ -118,19 +123,10 @@ class EpochPlan:
             return False
         return restore.idle[subtask]
 
-    def operator_state(self, uid: str, subtask: int, parallelism: int) -> bytes | None:
-        """The small state that an operator's subtask left in the manifest."""
+    def operator_states(self, uid: str, subtask: int) -> dict[str, list[StatePart]]:
+        """What an operator's subtask is given of operator state."""
         restore = self.operators.get(uid)
-        if restore is None or len(restore.operator_states) != parallelism:
-            return None
-        return restore.operator_states[subtask]
-
-    def rescaled_states(self, uid: str, parallelism: int) -> list[bytes]:
-        """What all old subtasks left in the manifest, after a change of parallelism."""
-        restore = self.operators.get(uid)
-        if restore is None or len(restore.operator_states) == parallelism:
-            return []
-        return [state for state in restore.operator_states if state is not None]
+        return restore.operator_states[subtask] if restore is not None else {}
 
     def handles(self, uid: str) -> list[StateHandle]:
         """Where the keyed state of an operator lies."""

@@ -17,6 +17,11 @@ from millstream.checkpoint.model import SplitState
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Checkpoint, RestoreContext
+from millstream.contracts.operator_state import (
+    GENERATOR_STATE,
+    OperatorStateHandle,
+    OperatorStateKind,
+)
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
@@ -24,17 +29,21 @@ from millstream.graph.validation import connector_place, naming
 from millstream.runtime.restored_time import restore_split_time
 from millstream.runtime.time_origin import is_per_channel
 from millstream.runtime.user_code import cause_of
-from millstream.types.pickling import dumps, loads
+from millstream.state.operator_state import StateContent
+from millstream.state.redistribution import own_states
+from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
+    from millstream.contracts.operator_state import StatePart
     from millstream.contracts.source import SourceBatch
     from millstream.graph.model import StreamNode
-    from millstream.runtime.plan import EpochPlan, SplitAssignment
+    from millstream.runtime.plan import ChannelStates, EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
+    from millstream.state.operator_state import OperatorStates
 
 __all__ = ["SplitReader"]
 
@@ -111,14 +120,16 @@ class SplitReader:
                 writer.flush()
 
     def _restore_context(self, node: StreamNode, assignment: SplitAssignment) -> RestoreContext:
-        watermark, pickled = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
+        watermark, kept = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
+        states = self._instance.operator_states[node.id]
+        states.restore(_parts(kept))
         return RestoreContext(
             epoch=self._plan.epoch,
             attempt=self._attempt,
             processing_time=self._plan.processing_time,
             store=None,
             watermark=watermark,
-            operator_state=None if pickled is None else loads(pickled),
+            operator_states=states,
             source_idle=assignment.idle if node.kind == "source" else None,
             job_id=self._plan.job_id,
             generation=self._plan.generation,
@@ -184,15 +195,14 @@ class SplitReader:
     ) -> None:
         instance = self._instance
         checkpoint = Checkpoint(self._plan.epoch)
-        states: dict[str, tuple[int, bytes | None]] = {}
+        states: dict[str, tuple[int, ChannelStates]] = {}
         for node in here:  # in the order of the chain: the last watermark of one is for the next
             if is_per_channel(node):
                 snapshot = instance.operators[node.id].snapshot(checkpoint)
                 if snapshot.next_due is not None and not assignment.finished:
                     self.due.append(snapshot.next_due)
-                state = snapshot.operator_state
-                pickled = None if state is None else dumps(state)
-                states[node.uid] = (instance.outputs[node.id].watermark, pickled)
+                kept = _kept(instance.operator_states[node.id])
+                states[node.uid] = (instance.outputs[node.id].watermark, kept)
             self.reached[assignment.channel, node.id] = instance.outputs[node.id].watermark
         if assignment.is_end_of_input:
             return  # no split of the source, so nothing of it is to be kept
@@ -208,6 +218,27 @@ class SplitReader:
                 records=records,
             )
         )
+
+
+def _parts(kept: ChannelStates) -> dict[str, list[StatePart]]:
+    if kept is None:
+        return {}
+    if isinstance(kept, bytes):
+        kept = {GENERATOR_STATE: (OperatorStateKind.UNION, [kept])}
+    return own_states(
+        {
+            name: OperatorStateHandle(OperatorStateKind(kind), len(elements), tuple(elements))
+            for name, (kind, elements) in kept.items()
+        }
+    )
+
+
+def _kept(states: OperatorStates) -> ChannelStates:
+    found: dict[str, tuple[str, list[bytes]]] = {}
+    for name, state in states.snapshot().items():
+        elements = state.elements if isinstance(state, StateContent) else state.inline
+        found[name] = (state.kind.value, list(elements))
+    return found or None
 
 
 def _preserves_time(node: StreamNode) -> bool:

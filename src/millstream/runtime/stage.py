@@ -21,6 +21,7 @@ from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.partitioners import create_partitioner
 from millstream.runtime.time_origin import time_origins
 from millstream.runtime.user_code import check_output
+from millstream.state.operator_state import OperatorStates
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
@@ -128,6 +129,8 @@ class StageInstance:
             graph.nodes[node] for node in stage.nodes if subtask < graph.nodes[node].parallelism
         ]
         self.operators: dict[int, Operator] = {}
+        #: Kept from epoch to epoch, for what they hold need not be read again then.
+        self.operator_states: dict[int, OperatorStates] = {}
         self.outputs: dict[int, NodeOutput] = {}
         self.writers: list[ExchangeWriter] = []
         #: Set anew at the start of each epoch; in stage 0 at the start of each split, and only for
@@ -136,6 +139,7 @@ class StageInstance:
         self.watermarks: dict[int, int] = {}
         for node in self.nodes:
             self.operators[node.id] = self._create(node)
+            self.operator_states[node.id] = OperatorStates(f"operator {node.name!r}")
             self.outputs[node.id] = NodeOutput(self._context(node))
         for node in self.nodes:
             self._wire(node)

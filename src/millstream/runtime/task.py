@@ -36,7 +36,8 @@ from millstream.runtime.split_reader import SplitReader
 from millstream.runtime.time_origin import is_per_channel
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
-from millstream.types.pickling import dumps, loads
+from millstream.state.operator_state_files import StateReader, write_states
+from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.operator_state import OperatorStateHandle
     from millstream.contracts.source import SourceBatch
     from millstream.graph.model import StreamNode
     from millstream.runtime.plan import EpochPlan
@@ -142,15 +144,15 @@ class Task:
 
     def _restore_context(self, node: StreamNode) -> RestoreContext:
         plan, subtask = self._plan, self._instance.subtask
-        pickled = plan.operator_state(node.uid, subtask, node.parallelism)
+        states = self._instance.operator_states[node.id]
+        states.restore(plan.operator_states(node.uid, subtask), StateReader(plan.storage))
         return RestoreContext(
             epoch=plan.epoch,
             attempt=self._attempt,
             processing_time=plan.processing_time,
             store=self._open_store(node) if self._instance.operators[node.id].keyed else None,
             watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
-            operator_state=None if pickled is None else loads(pickled),
-            rescaled_states=[loads(s) for s in plan.rescaled_states(node.uid, node.parallelism)],
+            operator_states=states,
             job_id=plan.job_id,
             generation=plan.generation,
             scratch_directory=plan.local_root,
@@ -209,18 +211,25 @@ class Task:
     def _operator_ack(self, node: StreamNode, snapshot: OperatorSnapshot) -> OperatorAck:
         instance = self._instance
         store = self._stores.get(node.id)
-        state = snapshot.operator_state
         return OperatorAck(
             uid=node.uid,
             subtask=instance.subtask,
             watermark=acknowledged_watermark(instance, self._plan, node, self._splits.reached),
             idle=instance.outputs[node.id].idle,
             state=None if store is None else store.snapshot(),
-            operator_state=None if state is None else dumps(state),
+            operator_states=self._write_states(node),
             committables=[dumps(item) for item in snapshot.committables],
             metrics=self._metrics(node, snapshot),
             states=snapshot.states,
         )
+
+    def _write_states(self, node: StreamNode) -> dict[str, OperatorStateHandle]:
+        if self._is_restored_by_split(node):
+            return {}  # they lie with the splits
+        states = self._instance.operator_states[node.id]
+        handles = write_states(states.snapshot(), self._plan.storage, node.uid)
+        states.written(handles)
+        return handles
 
     def _metrics(self, node: StreamNode, snapshot: OperatorSnapshot) -> dict[str, int]:
         metrics = dict(snapshot.metrics)

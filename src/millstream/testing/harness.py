@@ -26,6 +26,9 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Checkpoint, OperatorContext, RestoreContext
 from millstream.errors import StateError
 from millstream.runtime.user_code import check_output
+from millstream.state.operator_state import OperatorStates, StateContent
+from millstream.state.operator_state_files import inline_handle
+from millstream.state.redistribution import own_states
 from millstream.testing.memory_store import MemoryStore
 from millstream.types.types import Types
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.contracts.operator import Operator, OperatorFactory, OperatorSnapshot
+    from millstream.contracts.operator_state import OperatorStateHandle
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["OperatorHarness"]
@@ -145,7 +149,8 @@ class OperatorHarness:
         self.current_watermark = MIN_TIMESTAMP
         self.current_processing_time = 0
         self._store = MemoryStore()
-        self._operator_state: object | None = None
+        self._states = OperatorStates(f"operator {name!r}")
+        self.operator_states: dict[str, OperatorStateHandle] = {}
         self.operator: Operator = self._begin()
 
     @property
@@ -202,7 +207,8 @@ class OperatorHarness:
         goes_on = self.long_lived and not final
         following = f"attempt-{self.epoch + 1}" if goes_on else None
         snapshot = self.operator.snapshot(Checkpoint(self.epoch, following))
-        self._operator_state = snapshot.operator_state
+        #: As a checkpoint has them.
+        self.operator_states = _handles(self._states)
         self.committables.extend(snapshot.committables)
         for name, count in snapshot.metrics.items():
             self.metrics[name] = self.metrics.get(name, 0) + count
@@ -283,11 +289,22 @@ class OperatorHarness:
             self._store = self._store.copy()
 
     def _restore_context(self) -> RestoreContext:
+        self._states = OperatorStates(f"operator {self.context.name!r}")
+        self._states.restore(own_states(self.operator_states))
         return RestoreContext(
             epoch=self.epoch,
             attempt=f"attempt-{self.epoch}",
             processing_time=self.current_processing_time,
             store=self._store if self.factory.keyed else None,
             watermark=self.current_watermark,
-            operator_state=self._operator_state,
+            operator_states=self._states,
         )
+
+
+def _handles(states: OperatorStates) -> dict[str, OperatorStateHandle]:
+    handles = {
+        name: inline_handle(state) if isinstance(state, StateContent) else state
+        for name, state in states.snapshot().items()
+    }
+    states.written(handles)
+    return handles

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from millstream.common import Configuration, Types, WatermarkStrategy
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.operator import RestoreContext
+from millstream.contracts.operator_state import GENERATOR_STATE, OperatorStateHandle
 from millstream.errors import UserFunctionError
 from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from millstream.runtime.operators import TimestampsWatermarksFactory
+from millstream.state.operator_state import OperatorStates
+from millstream.state.redistribution import redistribute
 from millstream.testing.harness import OperatorHarness
 
 
@@ -213,8 +216,10 @@ def test_preserve_passes_time_through() -> None:
     ]
 
 
-def rescaled(states: list[object]) -> OperatorHarness:
+def rescaled(states: list[OperatorStateHandle]) -> OperatorHarness:
     """A new subtask that gets the states of all old ones."""
+    kept = OperatorStates()
+    kept.restore(redistribute([{GENERATOR_STATE: state} for state in states], 7)[4])
     test = harness(by_value(WatermarkStrategy.for_bounded_out_of_orderness(10)))
     test.operator.restore(
         RestoreContext(
@@ -223,8 +228,7 @@ def rescaled(states: list[object]) -> OperatorHarness:
             processing_time=50,
             store=None,
             watermark=MIN_TIMESTAMP,
-            operator_state=None,
-            rescaled_states=states,
+            operator_states=kept,
         )
     )
     return test
@@ -235,7 +239,8 @@ def test_rescaled_generators_go_on_from_the_slowest() -> None:
     for value in (1000, 500, 2000):
         test = harness(by_value(WatermarkStrategy.for_bounded_out_of_orderness(10)))
         test.process(value)
-        states.append(test.end_epoch().operator_state)
+        test.end_epoch()
+        states.append(test.operator_states[GENERATOR_STATE])
     test = rescaled(states)
     test.process(300)
     assert test.watermarks == [], "489 was said already: it is neither said again nor taken back"
@@ -249,12 +254,12 @@ def test_rescaled_generators_leave_idle_ones_out() -> None:
     for value, idle in ((1000, False), (500, True)):
         test = harness(strategy)
         test.process(value)
-        snapshot = test.end_epoch(swap=False)
+        test.end_epoch(swap=False)
         if idle:
             test.processing_time(30)
-            snapshot = test.end_epoch()
+            test.end_epoch()
             assert test.events[-1] == ("idle", True)
-        states.append(snapshot.operator_state)
+        states.append(test.operator_states[GENERATOR_STATE])
     test = rescaled(states)
     test.process(1001)
     assert test.watermarks == [990]

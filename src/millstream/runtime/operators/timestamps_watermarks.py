@@ -27,6 +27,7 @@ import numpy as np
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
+from millstream.contracts.operator_state import GENERATOR_STATE
 from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.runtime.user_code import NO_RECORD, user_error
 
@@ -123,7 +124,9 @@ class TimestampsWatermarksOperator(Operator):
         self._now = restored.processing_time
         self._source_idle = restored.source_idle
         self._records = 0
-        state = self._kept(restored)
+        # A union, for a subtask of another parallelism takes the slowest generator of all.
+        self._kept = restored.operator_states.union_list_state(GENERATOR_STATE)
+        state = self._restored_state(self._kept.get())
         self._generator.__dict__.update(state["attributes"])
         self._emitted = state["emitted"]
         self._idle = state["idle"]
@@ -141,10 +144,10 @@ class TimestampsWatermarksOperator(Operator):
             self._watermarks.emit_watermark(now - 1)
             self._advance()
 
-    def _kept(self, restored: RestoreContext) -> _GeneratorState:
-        if restored.operator_state is not None:
-            return cast("_GeneratorState", restored.operator_state)
-        old = [cast("_GeneratorState", state) for state in restored.rescaled_states]
+    def _restored_state(self, old: list[_GeneratorState]) -> _GeneratorState:
+        """Choose among those of all subtasks, each of which has left one."""
+        if len(old) == self.context.parallelism:
+            return old[self.context.subtask]
         if not old:
             return _GeneratorState(
                 attributes={},
@@ -246,7 +249,8 @@ class TimestampsWatermarksOperator(Operator):
         )
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
         self._records = 0
-        return OperatorSnapshot(operator_state=state, metrics=metrics, next_due=self._next_due())
+        self._kept.update([state])
+        return OperatorSnapshot(metrics=metrics, next_due=self._next_due())
 
     def _next_due(self) -> int | None:
         """When time alone changes something: the clock's or generator's watermark, or idleness.

@@ -1,0 +1,264 @@
+"""The operator states of one subtask: lists and maps in memory, between two checkpoints.
+
+What it is: what ``contracts/operator_state.py`` promises to operators, and for the runtime what is
+to be written at a checkpoint.  A state that did not change since it was read or written is not
+written again: the checkpoint names what the one before it named.
+
+What it is not: larger than memory; that is what keyed state is for.
+
+Read next: ``state/operator_state_files.py``, ``state/redistribution.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind, StatePart
+from millstream.contracts.state_sections import describe_type
+from millstream.errors import StateError
+from millstream.types.pickling import dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["OperatorStates", "StateContent"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateContent:
+    """What is to be written of one state."""
+
+    kind: OperatorStateKind
+    type: str
+    #: Each pickled.
+    elements: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class _Named:
+    """What all states have; the content is a list, or a dict of broadcast state."""
+
+    name: str
+    kind: OperatorStateKind
+    type: str
+    #: Where the checkpoint has exactly this; None once it was changed.
+    handle: OperatorStateHandle | None = None
+
+    def elements(self) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def load(self, elements: Iterable[bytes]) -> None:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class _List(_Named):
+    _elements: list[Any] = field(default_factory=list)
+
+    def elements(self) -> Iterator[bytes]:
+        return map(dumps, self._elements)
+
+    def load(self, elements: Iterable[bytes]) -> None:
+        self._elements = list(map(loads, elements))
+
+    def get(self) -> list[Any]:
+        return list(self._elements)
+
+    def add(self, element: object) -> None:
+        self.handle = None
+        self._elements.append(element)
+
+    def update(self, elements: Iterable[object]) -> None:
+        self.handle = None
+        self._elements = list(elements)
+
+    def clear(self) -> None:
+        self.update(())
+
+
+@dataclass(slots=True)
+class _Broadcast(_Named):
+    _entries: dict[Any, Any] = field(default_factory=dict)
+
+    def elements(self) -> Iterator[bytes]:
+        return map(dumps, self._entries.items())
+
+    def load(self, elements: Iterable[bytes]) -> None:
+        self._entries = dict(cast("Iterable[tuple[Any, Any]]", map(loads, elements)))
+
+    def get(self, key: Any) -> Any:  # noqa: ANN401 - the user's
+        return self._entries.get(key)
+
+    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401 - the user's
+        self.handle = None
+        self._entries[key] = value
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        self.handle = None
+        self._entries.update(entries)
+
+    def remove(self, key: Any) -> None:  # noqa: ANN401 - the user's
+        if key in self._entries:
+            self.handle = None
+            del self._entries[key]
+
+    def contains(self, key: Any) -> bool:  # noqa: ANN401 - the user's
+        return key in self._entries
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        return iter(list(self._entries.items()))
+
+    def clear(self) -> None:
+        if self._entries:
+            self.handle = None
+            self._entries = {}
+
+
+_S = TypeVar("_S", bound=_Named)
+
+
+class OperatorStates:
+    """The operator states of one subtask."""
+
+    def __init__(self, owner: str = "the operator") -> None:
+        """Hold no state yet.
+
+        Args:
+            owner: whose they are, for messages.
+        """
+        self._owner = owner
+        self._states: dict[str, _Named] = {}
+        #: What the checkpoint has for this subtask, of the names that nobody asked for yet.
+        self._unclaimed: dict[str, list[StatePart]] = {}
+        self._read: Callable[[StatePart], Sequence[bytes]] = read_inline
+        #: Whether nothing came behind the last snapshot: what is in memory is what it has.
+        self._is_written = False
+
+    # For operators.
+
+    def list_state(self, name: str, type_info: TypeInformation | None = None) -> _List:
+        """Return the list whose elements are dealt out at another parallelism.
+
+        Raises:
+            StateError: the name is taken by another kind or type of state; as for all of them.
+        """
+        return self._claim(_List, name, OperatorStateKind.LIST, describe_type(type_info))
+
+    def union_list_state(self, name: str, type_info: TypeInformation | None = None) -> _List:
+        """Return the list of which every subtask gets the elements of all."""
+        return self._claim(_List, name, OperatorStateKind.UNION, describe_type(type_info))
+
+    def broadcast_state(
+        self,
+        name: str,
+        key_type: TypeInformation | None = None,
+        value_type: TypeInformation | None = None,
+    ) -> _Broadcast:
+        """Return the map that is the same in all subtasks."""
+        told = [each for each in map(describe_type, (key_type, value_type)) if each is not None]
+        return self._claim(_Broadcast, name, OperatorStateKind.BROADCAST, " -> ".join(told))
+
+    def _claim(
+        self, form: type[_S], name: str, kind: OperatorStateKind, declared: str | None
+    ) -> _S:
+        known = self._states.get(name)
+        if known is None:
+            known = self._states[name] = self._made(form, name, kind)
+        self._check(known, kind, declared or "")
+        known.type = declared or known.type
+        return cast("_S", known)
+
+    def _made(self, form: type[_Named], name: str, kind: OperatorStateKind) -> _Named:
+        """A state with what the checkpoint has of it."""
+        parts = self._unclaimed.pop(name, [])
+        if not parts:
+            return form(name, kind, "")
+        handle = parts[0].handle
+        made = form(name, handle.kind, handle.type)
+        self._check(made, kind, "")  # before its elements are taken for what they are not
+        made.load(element for part in parts for element in self._read(part))
+        made.handle = _only(parts)
+        return made
+
+    def _check(self, known: _Named, kind: OperatorStateKind, declared: str) -> None:
+        if known.kind is not kind:
+            message = (
+                f"{self._owner}: state {known.name!r} is kept as {known.kind.label} and is now"
+                f" asked for as {kind.label}; give the new state another name"
+            )
+            raise StateError(message)
+        if declared and known.type and declared != known.type:
+            message = (
+                f"{self._owner}: state {known.name!r} was kept with values of type {known.type} and"
+                f" is now declared with {declared}; declare the old type, or give the new state"
+                " another name"
+            )
+            raise StateError(message)
+
+    # For the runtime.
+
+    def restore(
+        self,
+        parts: Mapping[str, Sequence[StatePart]],
+        read: Callable[[StatePart], Sequence[bytes]] | None = None,
+    ) -> None:
+        """Go on from what a checkpoint has for this subtask.
+
+        What is in memory stays there if it was written to this very checkpoint and not used since.
+        An epoch that failed in another task has used it: values may have been changed in place, so
+        they are read again.
+
+        Args:
+            parts: by name.
+            read: reads the elements of a part; left out, none of them is in a file.
+        """
+        self._read = read or read_inline
+        self._states = {
+            name: state
+            for name, state in self._states.items()
+            if self._is_written and state.handle == (_only(parts.get(name, ())) or _NOWHERE)
+        }
+        self._is_written = False
+        self._unclaimed = {
+            name: list(some) for name, some in parts.items() if name not in self._states
+        }
+
+    def snapshot(self) -> dict[str, StateContent | OperatorStateHandle]:
+        """What a checkpoint is to have, by name: content to be written, or where it is already."""
+        found: dict[str, StateContent | OperatorStateHandle] = {}
+        for name, parts in self._unclaimed.items():
+            handle = parts[0].handle
+            elements = () if _only(parts) else tuple(e for part in parts for e in self._read(part))
+            content = StateContent(handle.kind, handle.type, elements)
+            found[name] = _only(parts) or content
+        for name, state in self._states.items():
+            found[name] = state.handle or StateContent(
+                state.kind, state.type, tuple(state.elements())
+            )
+        return found
+
+    def written(self, handles: Mapping[str, OperatorStateHandle]) -> None:
+        """Remember where the last snapshot lies; nothing was changed since it was taken."""
+        self._is_written = True
+        for name, handle in handles.items():
+            if name in self._states:
+                self._states[name].handle = handle
+            else:
+                self._unclaimed[name] = [StatePart(handle, 0, handle.count)]
+
+
+#: Equal to no handle, nor to the lack of one.
+_NOWHERE: Final = object()
+
+
+def read_inline(part: StatePart) -> Sequence[bytes]:
+    """The elements of a part that is in no file."""
+    return part.handle.inline[part.first : part.stop]
+
+
+def _only(parts: Sequence[StatePart]) -> OperatorStateHandle | None:
+    """The handle of which this is all, if there is one."""
+    return parts[0].handle if len(parts) == 1 and parts[0].is_whole else None

@@ -1,0 +1,159 @@
+"""The operator states of one subtask, in memory and in a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.checkpoint import LocalStorage
+from millstream.errors import CorruptCheckpointError, StateError
+from millstream.state.operator_state import OperatorStates
+from millstream.state.operator_state_files import StateReader, write_states
+from millstream.state.redistribution import own_states, redistribute
+from millstream.types.types import Types
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.contracts.operator_state import OperatorStateHandle
+
+LARGE = ["x" * 1000] * 20
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path), fsync=False)
+
+
+def written(states: OperatorStates, storage: LocalStorage) -> dict[str, OperatorStateHandle]:
+    handles = write_states(states.snapshot(), storage, "u/1")
+    states.written(handles)
+    return handles
+
+
+def restored(
+    handles: dict[str, OperatorStateHandle],
+    storage: LocalStorage,
+    states: OperatorStates | None = None,
+) -> OperatorStates:
+    states = states or OperatorStates("operator 'o'")
+    states.restore(own_states(handles), StateReader(storage))
+    return states
+
+
+@pytest.mark.parametrize("elements", [[], [1, None, ("a", [2])], LARGE])
+def test_what_is_kept_comes_back(storage: LocalStorage, elements: list[object]) -> None:
+    states = OperatorStates()
+    states.list_state("l").update(elements)
+    states.union_list_state("u").update(elements)
+    states.broadcast_state("b").put_all(dict(enumerate(elements)))
+    handles = written(states, storage)
+    assert {name: handle.count for name, handle in handles.items()} == dict.fromkeys(
+        "lub", len(elements)
+    )
+    again = restored(handles, storage)
+    assert again.list_state("l").get() == elements
+    assert again.union_list_state("u").get() == elements
+    assert dict(again.broadcast_state("b").items()) == dict(enumerate(elements))
+
+
+def test_large_states_are_files_and_small_ones_are_not(storage: LocalStorage) -> None:
+    states = OperatorStates()
+    states.list_state("small").update(["x"] * 20)
+    states.list_state("large").update(LARGE)
+    handles = written(states, storage)
+    assert handles["small"].file is None
+    file = handles["large"].file
+    assert file is not None
+    assert handles["large"].inline == ()
+    assert list(storage.list_names("state")) == [file["remote"]]
+
+
+def test_what_did_not_change_is_not_written_again(storage: LocalStorage) -> None:
+    states = OperatorStates()
+    broadcast = states.broadcast_state("b")
+    broadcast.put_all(dict(enumerate(LARGE)))
+    first = written(states, storage)
+    assert written(states, storage) == first
+    assert written(restored(first, storage), storage) == first, "nobody has asked for it"
+    again = restored(first, storage)
+    assert again.broadcast_state("b").get(3) == LARGE[3]
+    again.broadcast_state("b").remove("not there")
+    assert written(again, storage) == first, "it was only read"
+    again.broadcast_state("b").remove(3)
+    second = written(again, storage)
+    assert second["b"].count == 19
+    assert second["b"].file != first["b"].file
+
+
+def test_memory_counts_only_right_behind_the_snapshot(storage: LocalStorage) -> None:
+    states = OperatorStates()
+    value = ["in place"]
+    states.broadcast_state("b").put("k", value)
+    handles = written(states, storage)
+    restored(handles, storage, states)
+    assert states.broadcast_state("b").get("k") is value, "not read again"
+    # The epoch that begins here fails in another task, and begins again.
+    value.append("of the epoch that failed")
+    restored(handles, storage, states)
+    assert states.broadcast_state("b").get("k") == ["in place"]
+
+
+def test_another_attempt_counts_more_than_memory(storage: LocalStorage) -> None:
+    states, other = OperatorStates(), OperatorStates()
+    states.list_state("l").add("here")
+    other.list_state("l").add("there")
+    written(states, storage)
+    restored(written(other, storage), storage, states)
+    assert states.list_state("l").get() == ["there"]
+
+
+def test_names_that_nobody_asks_for_are_kept(storage: LocalStorage) -> None:
+    states = OperatorStates()
+    states.list_state("l").update(LARGE)
+    states.list_state("s").update([1, 2, 3])
+    handles = written(states, storage)
+    parts = redistribute([handles], 3)
+    kept = []
+    for subtask in range(3):
+        part = OperatorStates()
+        part.restore(parts[subtask], StateReader(storage))
+        kept.append(written(part, storage))
+    back = OperatorStates()
+    back.restore(redistribute(kept, 1)[0], StateReader(storage))
+    assert back.list_state("l").get() == LARGE
+    assert sorted(back.list_state("s").get()) == [1, 2, 3]
+
+
+def test_another_kind_or_type_of_a_name_is_refused(storage: LocalStorage) -> None:
+    states = OperatorStates()
+    states.list_state("l", Types.LONG()).add(1)
+    states.broadcast_state("b", Types.STRING(), Types.LONG()).put("k", 1)
+    handles = written(states, storage)
+    again = restored(handles, storage)
+    message = "operator 'o': state 'l' is kept as list state and is now asked for as union list"
+    with pytest.raises(StateError, match=message):
+        again.union_list_state("l")
+    again = restored(handles, storage)
+    with pytest.raises(StateError, match=r"state 'b' was kept with values of type .* -> "):
+        again.broadcast_state("b", Types.STRING(), Types.STRING())
+    assert restored(handles, storage).list_state("l", Types.LONG()).get() == [1]
+
+
+def test_damage_is_found(storage: LocalStorage, tmp_path: Path) -> None:
+    states = OperatorStates()
+    states.list_state("l").update(LARGE)
+    handles = written(states, storage)
+    file = handles["l"].file
+    assert file is not None
+    path = tmp_path / file["remote"]
+    content = bytearray(path.read_bytes())
+    content[500] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptCheckpointError, match=re.escape(file["remote"])):
+        restored(handles, storage).list_state("l")
+    path.unlink()
+    with pytest.raises(CorruptCheckpointError, match="is missing"):
+        restored(handles, storage).list_state("l")
