@@ -15,7 +15,7 @@ from millstream.common.serialization import BulkWriterFactory, RowFieldExtractor
 from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.datastream.formats.json import JsonRowSerializationSchema
 from millstream.functions.window import Window
-from millstream.runtime.operators.windows.codec import WindowCodec
+from millstream.state.window_codec import WindowCodec
 
 
 def test_a_field_of_a_row_is_the_message() -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.model import OperatorRecord
-from millstream.contracts.state_sections import StateSection
+from millstream.contracts.state_sections import section_from_json, section_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +114,7 @@ def record_to_json(record: OperatorRecord) -> dict[str, object]:
     if record.inputs:
         value["inputs"] = list(record.inputs)
     if record.sections:
-        value["sections"] = [_section_to_json(section) for section in record.sections]
+        value["sections"] = [section_to_json(section) for section in record.sections]
     if record.states:
         value["states"] = record.states
     return value
@@ -135,24 +135,6 @@ def record_from_json(uid: str, value: Mapping[str, Any]) -> OperatorRecord:
         connector=str(value.get("connector", "")),
         commits=bool(value.get("commits", False)),
         inputs=tuple(map(str, value.get("inputs", ()))),
-        sections=tuple(map(_section_from_json, value.get("sections", ()))),
+        sections=tuple(map(section_from_json, value.get("sections", ()))),
         states={str(name): str(kind) for name, kind in value.get("states", {}).items()},
-    )
-
-
-def _section_to_json(section: StateSection) -> dict[str, object]:
-    return {
-        "name": section.name,
-        "layout": section.layout,
-        "version": section.version,
-        "details": section.details,
-    }
-
-
-def _section_from_json(value: Mapping[str, Any]) -> StateSection:
-    return StateSection(
-        name=str(value["name"]),
-        layout=str(value["layout"]),
-        version=int(value["version"]),
-        details={str(key): str(text) for key, text in value["details"].items()},
     )

@@ -1,4 +1,4 @@
-"""``millstream checkpoints DIR``: list, inspect, verify, confirm and sign.
+"""``millstream checkpoints DIR``: list, inspect, state, verify, confirm and sign.
 
 What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
 runs; but for "confirm" and "sign", which are for a job that does not.
@@ -23,6 +23,8 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.program import labelled, labels
 from millstream.checkpoint.signature import seal_of
 from millstream.checkpoint.signing import sign_directory
+from millstream.cli.state_command import Selection, show_state
+from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
 from millstream.metrics.progress import format_bytes, format_watermark
 
@@ -40,15 +42,22 @@ _SPLITS_SHOWN: Final = 20
 
 
 def show_checkpoints(
-    directory: str, action: str, epoch: int | None = None, *, key_file: str = ""
+    directory: str,
+    action: str,
+    epoch: int | None = None,
+    *,
+    key_file: str = "",
+    selection: Selection | None = None,
 ) -> int:
     """Print what is in a checkpoint directory, or confirm that output of it has been seen.
 
     Args:
         directory: the checkpoint directory.
-        action: "list", "inspect", "verify", "confirm" or "sign".
-        epoch: for "inspect": which checkpoint, None for the newest; for "confirm": the newest.
+        action: "list", "inspect", "state", "verify", "confirm" or "sign".
+        epoch: for "inspect" and "state": which checkpoint, None for the newest; for "confirm": the
+            newest.
         key_file: the key with which the directory is signed, or is to be.
+        selection: for "state": what of it.
 
     Returns:
         The exit code: 1 if "verify" found damage.
@@ -71,6 +80,8 @@ def show_checkpoints(
         _confirm(storage, epoch)
     elif action == "inspect":
         _inspect(storage, epoch)
+    elif action == "state":
+        show_state(storage, epoch, selection or Selection())
     else:
         _list(storage)
     return 0
@@ -85,7 +96,7 @@ def _list(storage: CheckpointStorage) -> None:
     print(f"Job '{identity.job_name}' ({identity.job_id}) in {content.location}")
     print(f"Runs so far: {content.runs}; the newest is {content.owner or 'unknown'}")
     _pending(content.pending)
-    table = _Table(
+    table = Table(
         ("epoch", True),
         ("run", True),
         ("published", False),
@@ -137,7 +148,7 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
         f"published {_moment(summary.published)}, {format_bytes(summary.state_size)} of state"
         + (", the end of the job" if summary.final else "")
     )
-    table = _Table(
+    table = Table(
         ("operator", False),
         ("made at", False),
         ("uid", False),
@@ -194,7 +205,7 @@ def _print_state(operators: list[OperatorDetails]) -> None:
 def _print_splits(splits: Mapping[str, Mapping[str, SplitState]], names: dict[str, str]) -> None:
     if not any(splits.values()):
         return
-    table = _Table(
+    table = Table(
         ("source", False),
         ("split", False),
         ("position", True),
@@ -229,31 +240,6 @@ def _verify(storage: CheckpointStorage) -> int:
         f"{format_bytes(result.size)} read: {'all well' if result.ok else 'DAMAGED'}"
     )
     return 0 if result.ok else 1
-
-
-class _Table:
-    """Columns as wide as their longest cell, whatever the width of the terminal: nothing is cut."""
-
-    def __init__(self, *columns: tuple[str, bool]) -> None:
-        """Each column is (heading, right-aligned)."""
-        self._right = [right for _, right in columns]
-        self._rows = [tuple(heading for heading, _ in columns)]
-
-    def add(self, *cells: str) -> None:
-        """Add a row."""
-        self._rows.append(cells)
-
-    def print(self) -> None:
-        """Print heading, rule and rows."""
-        widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(row, widths, self._right, strict=True)
-            ).rstrip()
-            for row in self._rows
-        ]
-        print("", lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:], "", sep="\n")
 
 
 def _moment(milliseconds: int) -> str:

@@ -22,6 +22,8 @@ from millstream.errors import MillstreamError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.cli.state_command import Selection
+
 __all__ = ["build_parser", "main"]
 
 _INTERRUPTED: Final = 130
@@ -144,6 +146,7 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
     actions.add_parser("list", help="the kept checkpoints (the default)")
     inspect = actions.add_parser("inspect", help="operators, state and splits of one checkpoint")
     inspect.add_argument("epoch", nargs="?", type=int, help="its number (default: the newest)")
+    _add_state(actions)
     actions.add_parser("verify", help="read every state file and compare its digest")
     confirm = actions.add_parser(
         "confirm",
@@ -162,6 +165,27 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
         "is there; the job must not run meanwhile.",
     )
     _add_key_file(sign, required=True)
+
+
+def _add_state(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    state = actions.add_parser(
+        "state",
+        help="the keyed state of one checkpoint: sections, and the entries of an operator",
+        description="List the sections of keyed state of every operator; with --operator their "
+        "entries too. Nothing of the program is needed or run: objects of its classes are shown "
+        "by name.",
+    )
+    state.add_argument("epoch", nargs="?", type=int, help="its number (default: the newest)")
+    state.add_argument("--operator", default="", metavar="UID", help="its uid or its name")
+    state.add_argument("--section", default="", metavar="NAME", help="as it is listed")
+    state.add_argument("--key", metavar="KEY", help="entries of this key only")
+    state.add_argument(
+        "--limit",
+        type=_positive,
+        default=20,
+        metavar="N",
+        help="entries per section (default: %(default)s)",
+    )
 
 
 def _add_key_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -233,6 +257,7 @@ def _dispatch(options: argparse.Namespace) -> int:
             options.action or "list",
             _epoch(options),
             key_file=getattr(options, "hmac_key_file", ""),
+            selection=_selection(options),
         )
     if options.command == "transactions":
         from millstream.cli.transactions_command import show_transactions
@@ -273,6 +298,14 @@ def _dispatch(options: argparse.Namespace) -> int:
 def _epoch(options: argparse.Namespace) -> int | None:
     epoch: int | None = getattr(options, "epoch", None)
     return epoch
+
+
+def _selection(options: argparse.Namespace) -> Selection | None:
+    if options.action != "state":
+        return None
+    from millstream.cli.state_command import Selection
+
+    return Selection(options.operator, options.section, options.key, options.limit)
 
 
 def _positive(text: str) -> int:

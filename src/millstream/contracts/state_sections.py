@@ -12,9 +12,18 @@ Read next: ``checkpoint/program.py``, ``runtime/operators/windows/sections.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["FUNCTION_STATES", "StateSection", "describe_type"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "FUNCTION_STATES",
+    "StateSection",
+    "describe_type",
+    "section_from_json",
+    "section_to_json",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,30 @@ class StateSection:
 
 #: What functions keep by name; found by name, whatever the function is.
 FUNCTION_STATES: Final = StateSection("states of the function", "by key and name")
+
+
+def section_to_json(section: StateSection) -> dict[str, object]:
+    """What a manifest, or a store, says of a section."""
+    return {
+        "name": section.name,
+        "layout": section.layout,
+        "version": section.version,
+        "details": section.details,
+    }
+
+
+def section_from_json(value: Mapping[str, Any]) -> StateSection:
+    """The section that ``value`` says.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it does not have the form of one.
+    """
+    return StateSection(
+        name=str(value["name"]),
+        layout=str(value["layout"]),
+        version=int(value["version"]),
+        details={str(key): str(text) for key, text in value["details"].items()},
+    )
 
 
 #: The type of values that are pickled, whatever they are.

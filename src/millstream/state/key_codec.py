@@ -32,7 +32,7 @@ from millstream.types.row import Row, row_class
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["CacheKey", "cache_key", "decode_key", "encode_key", "uncache_key"]
+__all__ = ["CacheKey", "cache_key", "decode_key", "encode_key", "uncache_key", "unpack"]
 
 #: What a key is looked up by in memory: int and str as they are, all else by its encoded bytes.
 CacheKey: TypeAlias = int | str | bytes
@@ -110,7 +110,8 @@ def _pack(parts: Iterable[bytes]) -> bytes:
     return b"".join([_LENGTH.pack(len(part)) + part for part in parts])
 
 
-def _unpack(packed: bytes) -> Iterator[bytes]:
+def unpack(packed: bytes) -> Iterator[bytes]:
+    """The parts of a key that holds others, each as it is encoded."""
     position = 0
     while position < len(packed):
         (length,) = _LENGTH.unpack_from(packed, position)
@@ -125,7 +126,7 @@ def _encode_mapping(key: dict[object, object]) -> bytes:
 
 
 def _decode_mapping(packed: bytes) -> dict[object, object]:
-    parts = [decode_key(part) for part in _unpack(packed)]
+    parts = [decode_key(part) for part in unpack(packed)]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -148,7 +149,7 @@ def _encode_row(key: Row) -> bytes:
 
 
 def _decode_row(packed: bytes) -> Row:
-    names, *values = (decode_key(part) for part in _unpack(packed))
+    names, *values = (decode_key(part) for part in unpack(packed))
     if names is None:
         return Row(*values)
     return row_class(cast("tuple[str, ...]", names))(values)
@@ -161,7 +162,7 @@ def _encode_dataclass(key: object) -> bytes:
 
 
 def _decode_dataclass(packed: bytes) -> object:
-    first, *rest = _unpack(packed)
+    first, *rest = unpack(packed)
     cls: Any = _decode_class(first)
     made: object = cls.__new__(cls)
     for each, part in zip(dataclasses.fields(cls), rest, strict=True):
@@ -170,12 +171,12 @@ def _decode_dataclass(packed: bytes) -> object:
 
 
 def _decode_named_tuple(packed: bytes) -> object:
-    first, *rest = _unpack(packed)
+    first, *rest = unpack(packed)
     return _decode_class(first)(*map(decode_key, rest))
 
 
 def _decode_enum(packed: bytes) -> object:
-    cls, name = _unpack(packed)
+    cls, name = unpack(packed)
     return _decode_class(cls)[name.decode()]  # type: ignore[index]
 
 
@@ -240,11 +241,11 @@ _DECODERS: Final[dict[bytes, Callable[[bytes], object]]] = {
     b"F": lambda _: False,
     b"f": lambda rest: struct.unpack(">d", rest)[0],
     b"n": lambda _: None,
-    b"t": lambda rest: tuple(map(decode_key, _unpack(rest))),
-    b"L": lambda rest: list(map(decode_key, _unpack(rest))),
+    b"t": lambda rest: tuple(map(decode_key, unpack(rest))),
+    b"L": lambda rest: list(map(decode_key, unpack(rest))),
     b"d": _decode_mapping,
-    b"S": lambda rest: set(map(decode_key, _unpack(rest))),
-    b"Z": lambda rest: frozenset(map(decode_key, _unpack(rest))),
+    b"S": lambda rest: set(map(decode_key, unpack(rest))),
+    b"Z": lambda rest: frozenset(map(decode_key, unpack(rest))),
     b"m": lambda rest: Decimal(rest.decode()),
     b"w": lambda rest: datetime.fromisoformat(rest.decode()),
     b"y": lambda rest: date.fromisoformat(rest.decode()),

@@ -8,10 +8,10 @@ find if it goes on from the very snapshot that this one made.
 
 What it is not: a store (``contracts/key_value_store.py``), nor thread-safe.
 
-Facts about the store itself, under ``M``: each state's number, kind and time to live under its
-name; ``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks.
+Facts about the store itself, under ``M``: what it says of each section (``state/registry.py``);
+``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks.
 
-Read next: ``state/value_state.py``, ``state/timers.py``, ``state/backend.py``.
+Read next: ``state/value_state.py``, ``state/timers.py``, ``state/registry.py``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ from millstream.state.key_codec import cache_key
 from millstream.state.key_context import KeyContext
 from millstream.state.list_state import KeyedListState
 from millstream.state.map_state import KeyedMapState
+from millstream.state.registry import (
+    CHUNK_COUNTER,
+    FIRST_FIXED,
+    META,
+    SECTION_RECORD,
+    STORE_FORMAT,
+    new_fact,
+    section_record,
+)
 from millstream.state.timers import InternalTimers
 from millstream.state.ttl import (
     TtlAggregatingState,
@@ -43,6 +52,7 @@ from millstream.state.value_state import (
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.state_sections import StateSection
     from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -68,9 +78,6 @@ STATE_FORMAT: Final = 1
 #: With more objects than this in memory, ``prefetch`` flushes first.
 MOST_CACHED: Final = 1_000_000
 
-_META: Final = b"M"
-_FORMAT: Final = b"M\0format"
-_CHUNK: Final = b"M\0chunk"
 #: What the names of states begin with that operators keep for themselves.
 _OWN: Final = "\0"
 
@@ -117,8 +124,10 @@ class KeyedState(KeyContext):
     __slots__ = (
         "_facts",
         "_handles",
+        "_is_recorded",
         "_new_facts",
         "_next_index",
+        "_record",
         "_states",
         "key_groups",
         "timers",
@@ -134,6 +143,9 @@ class KeyedState(KeyContext):
         self._facts: dict[str, dict[str, object]] = {}
         self._new_facts: dict[str, dict[str, object]] = {}
         self._next_index = 0
+        #: What the operator says of what it keeps, and whether the store says so.
+        self._record: tuple[bytes, bytes] | None = None
+        self._is_recorded = True
         self.timers = InternalTimers(self)
 
     # The life of an epoch.
@@ -174,11 +186,14 @@ class KeyedState(KeyContext):
         self._new_facts = {}
         self._flushes = 0
         version = None
-        for name, content in store.scan(_META, b"N"):
-            if name == _FORMAT:
+        self._is_recorded = self._record is None
+        for name, content in store.scan(META, b"N"):
+            if name == STORE_FORMAT:
                 version = int(content)
-            elif name == _CHUNK:
+            elif name == CHUNK_COUNTER:
                 self._flushes = int.from_bytes(content, "big")
+            elif name.startswith(SECTION_RECORD):
+                self._is_recorded = self._is_recorded or (name, content) == self._record
             else:
                 self._facts[name[1:].decode()] = json.loads(content)
         if version not in (None, STATE_FORMAT):
@@ -188,7 +203,7 @@ class KeyedState(KeyContext):
             )
             raise UnknownFormatError(message)
         taken = [cast("int", fact["index"]) for fact in self._facts.values()]
-        self._next_index = max(taken, default=-1) + 1
+        self._next_index = max((each for each in taken if each < FIRST_FIXED), default=-1) + 1
 
     def flush(self) -> None:
         """Write what changed to the store and drop what is held in memory, but for plain values."""
@@ -205,12 +220,19 @@ class KeyedState(KeyContext):
         if not puts and not deletes:
             return
         for name, fact in self._new_facts.items():
-            puts.append((_META + name.encode(), json.dumps(fact).encode()))
+            puts.append((META + name.encode(), json.dumps(fact).encode()))
         self._new_facts.clear()
+        if not self._is_recorded and self._record is not None:
+            puts.append(self._record)
+            self._is_recorded = True
         self._flushes += 1
-        puts.append((_CHUNK, self._flushes.to_bytes(8, "big")))
-        puts.append((_FORMAT, str(STATE_FORMAT).encode()))
+        puts.append((CHUNK_COUNTER, self._flushes.to_bytes(8, "big")))
+        puts.append((STORE_FORMAT, str(STATE_FORMAT).encode()))
         self.store.write(puts, deletes)
+
+    def record(self, section: StateSection) -> None:
+        """Let the store say, from the next flush on, what the operator keeps in it."""
+        self._record = section_record(section)
 
     @property
     def has_states(self) -> bool:
@@ -256,7 +278,7 @@ class KeyedState(KeyContext):
         """
         fact = self._facts.get(name)
         if fact is None:
-            fact = {"index": self._next_index, "kind": kind, "ttl": ttl, "type": declared}
+            fact = new_fact(self._next_index, kind, ttl=ttl, declared=declared)
             self._next_index += 1
             self._facts[name] = self._new_facts[name] = fact
         elif (fact["kind"], fact["ttl"]) != (kind, ttl):
@@ -278,6 +300,20 @@ class KeyedState(KeyContext):
             fact["type"] = declared  # the first declaration counts from now on
             self._new_facts[name] = fact
         return cast("int", fact["index"])
+
+    def stored_names(self) -> list[str]:
+        """Of every state that the store has, those of the operator too."""
+        return sorted(self._facts)
+
+    def stored_index(self, name: str) -> int | None:
+        """The number of a state in the store, None if it has none of this name."""
+        fact = self._facts.get(name)
+        return None if fact is None else cast("int", fact["index"])
+
+    def forget_state(self, name: str) -> None:
+        """Let the store know nothing of a state whose entries are gone; while restoring only."""
+        if self._facts.pop(name, None) is not None:
+            self.store.write([], [META + name.encode()])
 
     def described(self) -> dict[str, str]:
         """Kind and type of each state of the user that the store has, by name, for people."""

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import StateError
+from millstream.state.registry import FIRST_FIXED, is_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,10 +105,11 @@ def _merge_facts(source: KeyValueStore, target: KeyValueStore) -> dict[bytes, by
         State number in the source -> in the target, where they differ.
     """
     known, puts, numbers = _facts(target), [], {}
-    states = {name: json.loads(fact) for name, fact in known.items() if _is_state(name)}
-    free = max((state["index"] for state in states.values()), default=-1) + 1
+    states = {name: json.loads(fact) for name, fact in known.items() if is_section(name)}
+    counted = [state["index"] for state in states.values() if state["index"] < FIRST_FIXED]
+    free = max(counted, default=-1) + 1
     for name, fact in _facts(source).items():
-        if not _is_state(name):  # the version, or the counter, of which the highest counts
+        if not is_section(name):  # the version, a record, or the counter: the highest counts
             if fact > known.get(name, b""):
                 puts.append((name, fact))
             continue
@@ -125,16 +127,13 @@ def _merge_facts(source: KeyValueStore, target: KeyValueStore) -> dict[bytes, by
             taken = {each["index"] for each in states.values()}
             new = free if old in taken else old
             states[name] = state = {**state, "index": new}
-            free = max(free, new + 1)
+            if new < FIRST_FIXED:
+                free = max(free, new + 1)
             puts.append((name, json.dumps(state).encode()))
         if new != old:
             numbers[_TWO.pack(old)] = _TWO.pack(new)
     target.write(puts)
     return numbers
-
-
-def _is_state(name: bytes) -> bool:
-    return name not in (b"M\0format", b"M\0chunk")
 
 
 def drop_other_key_groups(

@@ -29,6 +29,7 @@ from millstream.runtime.user_code import check_output
 from millstream.state.operator_state import OperatorStates, StateContent
 from millstream.state.operator_state_files import inline_handle
 from millstream.state.redistribution import own_states
+from millstream.state.registry import META
 from millstream.testing.memory_store import MemoryStore
 from millstream.types.types import Types
 
@@ -241,8 +242,12 @@ class OperatorHarness:
         self.end_epoch(final=True)
 
     def state_entries(self) -> Iterable[tuple[bytes, bytes]]:
-        """Return what the store holds, in order: to see that nothing is left behind."""
-        return sorted(self._store.entries.items())
+        """Return what the store holds, in order: to see that nothing is left behind.
+
+        What it says of itself (``state/registry.py``) is left out.
+        """
+        entries = self._store.entries.items()
+        return sorted(entry for entry in entries if not entry[0].startswith(META))
 
     def close(self) -> None:
         """Close the operator."""

@@ -11,34 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
+from millstream.state.chunks import KEY, key_groups_of_column
 from millstream.state.key_codec import cache_key, decode_key, encode_key
-from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_array
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
     from millstream.runtime.operators.keyed import KeyExtractor
 
 __all__ = ["KEY", "key_columns", "key_groups_of_column", "keys_from_column"]
 
-#: Name of the key column in tables.
-KEY: Final = "key"
-
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**63 - 1
-
-
-def key_groups_of_column(keys: pa.Array, max_parallelism: int) -> NDArray[np.int32]:
-    """Return the key group of each row, from a key column."""
-    if pa.types.is_binary(keys.type):
-        groups = [key_group_of_cache_key(key, max_parallelism) for key in keys.to_pylist()]
-        return np.array(groups, dtype=np.int32)
-    return key_groups_of_array(keys, max_parallelism)
 
 
 def keys_from_column(keys: pa.Array) -> list[Any]:

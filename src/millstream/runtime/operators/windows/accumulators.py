@@ -31,12 +31,14 @@ from millstream.state.key_codec import (
     uncache_key,
 )
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
+from millstream.state.registry import WINDOW_ACCUMULATORS, WINDOW_LISTS, StoreNotes
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.state_sections import StateSection
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["MISSING", "WindowAccumulators"]
@@ -52,11 +54,12 @@ _KEY_AT: Final = 11 + _REST.size
 class WindowAccumulators:
     """Accumulators (or lists) by window and key."""
 
-    __slots__ = ("_lists", "_max_parallelism", "_section", "_sequence", "_store", "_stored",
-                 "_windows")  # fmt: skip
+    __slots__ = ("_lists", "_max_parallelism", "_notes", "_section", "_sequence", "_store",
+                 "_stored", "_windows")  # fmt: skip
 
-    def __init__(self, max_parallelism: int, *, lists: bool) -> None:
+    def __init__(self, max_parallelism: int, record: StateSection, *, lists: bool) -> None:
         """Keep lists of elements if ``lists``, else one accumulator per key and window."""
+        self._notes = StoreNotes(WINDOW_LISTS if lists else WINDOW_ACCUMULATORS, record)
         self._max_parallelism = max_parallelism
         self._lists = lists
         self._section = TimeSection(b"T", ACCUMULATOR_INDEX)
@@ -66,6 +69,7 @@ class WindowAccumulators:
     def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> set[int]:
         """Take the restored store; return the windows that have state in it."""
         self._store = store
+        self._notes.begin_epoch(store)
         self._sequence = _SEQUENCE.pack(epoch, zlib.crc32(attempt.encode()))
         self._windows = {}
         self._stored = set(self._section.times(store))
@@ -131,6 +135,7 @@ class WindowAccumulators:
         """Write what this epoch has in memory."""
         for window, cached in self._windows.items():
             if cached:
+                self._notes.write()
                 suffix = self._sequence if self._lists else b""
                 names = self._names(window, list(cached), suffix)
                 self._store.write(zip(names, map(dumps, cached.values()), strict=True))

@@ -27,10 +27,13 @@ from millstream.runtime.operators.windows.accumulators import MISSING, WindowAcc
 from millstream.runtime.operators.windows.clock import WindowClock
 from millstream.runtime.operators.windows.late import check_timestamps, drop_late
 from millstream.runtime.operators.windows.logic import make_logic
-from millstream.runtime.operators.windows.window_state import WindowStateStore
+from millstream.runtime.operators.windows.older_layouts import adopt_window_maps
+from millstream.runtime.operators.windows.sections import aligned_section
 from millstream.runtime.user_code import user_error
 from millstream.state.key_codec import cache_key, uncache_key
+from millstream.state.namespaced_state import NamespacedStates
 from millstream.state.serializers import dumps, loads
+from millstream.state.window_codec import WindowCodec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,6 +68,7 @@ class WindowOperator(KeyedOperator):
     ) -> None:
         """Take what the API collected; the lateness is in milliseconds."""
         super().__init__(spec, key_selector)  # copies the functions within the spec
+        self.section = aligned_section(assigner, spec)
         self._assigner = assigner
         self._lateness = allowed_lateness
         self._late_tag = late_tag
@@ -80,14 +84,17 @@ class WindowOperator(KeyedOperator):
     def open(self) -> None:
         """Make the state, then open the functions."""
         self._accumulators = WindowAccumulators(
-            self.context.max_parallelism, lists=self._logic.lists
+            self.context.max_parallelism, self.section, lists=self._logic.lists
         )
+        self._window_states = NamespacedStates(self.keyed_state, "windows.function")
+        self._codec = WindowCodec()
         super().open()
 
     def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""
         super().restore(restored)
         self._store = store_of(restored)
+        adopt_window_maps(self.keyed_state)
         windows = self._accumulators.begin_epoch(self._store, restored.epoch, restored.attempt)
         self._clock.restore(restored.watermark, windows)
         self.processing_time = restored.processing_time
@@ -102,9 +109,10 @@ class WindowOperator(KeyedOperator):
         """The operator's event time, in milliseconds."""
         return self._clock.watermark
 
-    def window_state(self, window: TimeWindow) -> WindowStateStore:
+    def window_state(self, window: TimeWindow) -> NamespacedStates:
         """Return state of the current key and ``window``."""
-        return WindowStateStore(self.keyed_state, window)
+        self._window_states.slot = (self.keyed_state.cache_key, self._codec.encode(window))
+        return self._window_states
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Add all records to their windows."""

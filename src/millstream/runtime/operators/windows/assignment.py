@@ -25,9 +25,9 @@ from millstream.functions.window_assigners import (
 )
 from millstream.functions.windows import FixedEventTimeWindows, WindowAssigner
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES
-from millstream.runtime.operators.windows.codec import WindowCodec
 from millstream.runtime.user_code import NO_RECORD, user_error
 from millstream.state.key_codec import cache_key
+from millstream.state.window_codec import WindowCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,33 +19,40 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.errors import StateError
-from millstream.runtime.columnar.key_columns import KEY, key_groups_of_column
+from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.operators.windows.clock import CHUNK_INDEX, TimeSection
-from millstream.state.rescale import chunk_key_groups
+from millstream.state.chunks import decoded_chunk, encoded_chunk
+from millstream.state.registry import PANES, StoreNotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.state_sections import StateSection
     from millstream.runtime.operators.windows.panes import Panes
     from millstream.runtime.operators.windows.partials import Partials
 
-__all__ = ["WindowChunks", "decoded", "encoded", "form_of"]
+__all__ = ["WindowChunks", "form_of"]
 
 _REST: Final = struct.Struct(">cQI")
 _MOST_TABLES: Final = 64
 _MERGE_EPOCHS: Final = 16
 _FORMS: Final = {pa.int64(): b"i", pa.string(): b"s", pa.binary(): b"b"}
-_GROUPS: Final = b"key_groups"
 
 
 class WindowChunks:
     """Partial tables by pane and form of key."""
 
     def __init__(
-        self, partials: Partials, panes: Panes, max_parallelism: int, key_groups: tuple[int, int]
+        self,
+        partials: Partials,
+        panes: Panes,
+        max_parallelism: int,
+        key_groups: tuple[int, int],
+        record: StateSection,
     ) -> None:
-        """Take how to merge, and which key groups this subtask has."""
+        """Take how to merge, which key groups this subtask has, and what the store is to say."""
+        self._notes = StoreNotes(PANES, record)
         self._partials = partials
         self._panes = panes
         self._max_parallelism = max_parallelism
@@ -61,6 +68,7 @@ class WindowChunks:
         self._epoch = epoch
         self._attempt = zlib.crc32(attempt.encode())
         self._added, self._loaded = {}, {}
+        self._notes.begin_epoch(store)
         self._stored = {self._panes.of_timestamp(time) for time in self._section.times(store)}
         return self._stored
 
@@ -100,6 +108,8 @@ class WindowChunks:
     def flush(self) -> None:
         """Write what this epoch has in memory, as one chunk per pane and form of key."""
         forms: dict[bytes, dict[int, list[pa.Table]]] = {}
+        if self._added:
+            self._notes.write()
         for pane, added in self._added.items():
             tables = added
             if self._epoch % _MERGE_EPOCHS == 0 and pane in self._stored:
@@ -119,7 +129,7 @@ class WindowChunks:
         self._added, self._loaded = {}, {}
 
     def _encoded(self, table: pa.Table) -> bytes:
-        return encoded(table, self._max_parallelism, self._key_groups)
+        return encoded_chunk(table, self._max_parallelism, self._key_groups)
 
     def _range(self, pane: int) -> tuple[bytes, bytes]:
         time = self._panes.last_timestamp(pane)
@@ -134,12 +144,9 @@ class WindowChunks:
         length = len(begin) + _REST.size
         forms: dict[bytes, list[pa.Table]] = {}
         for name, stored in self._store.scan(begin, end):
-            table, written_by = decoded(stored)
-            if written_by != ours or len(name) > length:
-                first, stop = chunk_key_groups(name, length, self._key_groups)
-                keys = table.column(KEY).combine_chunks()
-                groups = key_groups_of_column(keys, self._max_parallelism)
-                table = table.filter(pa.array((groups >= first) & (groups < stop), pa.bool_()))
+            table, counts = decoded_chunk(name, length, stored, ours)
+            if counts is not None:
+                table = table.filter(pa.array(counts, pa.bool_()))
             if table.num_rows:
                 forms.setdefault(name[len(begin) :][:1], []).append(table)
         self._loaded[pane] = forms
@@ -157,21 +164,3 @@ def form_of(table: pa.Table) -> bytes:
         message = f"partial aggregates have keys of type {table.schema.field(KEY).type}"
         raise StateError(message)
     return form
-
-
-def encoded(table: pa.Table, max_parallelism: int, key_groups: tuple[int, int]) -> bytes:
-    """Return an Arrow IPC stream that says which key groups its writer had."""
-    groups = f"{max_parallelism}:{key_groups[0]}:{key_groups[1]}".encode()
-    table = table.combine_chunks().replace_schema_metadata({_GROUPS: groups})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
-
-
-def decoded(stored: bytes) -> tuple[pa.Table, tuple[int, tuple[int, int]]]:
-    """Return the table, and the number of key groups and those that its writer had."""
-    table = pa.ipc.open_stream(stored).read_all()
-    groups, first, stop = map(int, table.schema.metadata[_GROUPS].split(b":"))
-    return table.replace_schema_metadata(None), (groups, (first, stop))

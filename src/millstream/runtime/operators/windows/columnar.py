@@ -36,6 +36,7 @@ from millstream.runtime.operators.windows.pane_clock import PaneClock
 from millstream.runtime.operators.windows.pane_windows import MOST_ROWS, PaneWindows
 from millstream.runtime.operators.windows.panes import Panes
 from millstream.runtime.operators.windows.partials import FLUSH, START, Partials
+from millstream.runtime.operators.windows.sections import panes_section
 from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
 from millstream.state.key_groups import key_group_range
 
@@ -68,6 +69,7 @@ class BuiltInWindowOperator(BuiltInOperator):
         late_tag: str | None = None,
     ) -> None:
         """Take what the API collected; the lateness is in milliseconds."""
+        self.section = panes_section(assigner, spec)
         self._panes = Panes(assigner)
         extractor = KeyExtractor(key_selector)
         super().__init__(
@@ -85,6 +87,7 @@ class BuiltInWindowOperator(BuiltInOperator):
             self._panes,
             context.max_parallelism,
             key_group_range(context.subtask, context.max_parallelism, context.parallelism),
+            self.section,
         )
 
     def restore(self, restored: RestoreContext) -> None:

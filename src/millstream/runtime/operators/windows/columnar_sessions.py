@@ -35,6 +35,7 @@ from millstream.runtime.operators.windows.chunks import form_of
 from millstream.runtime.operators.windows.columnar_results import BuiltInOperator
 from millstream.runtime.operators.windows.late import check_timestamps
 from millstream.runtime.operators.windows.partials import POSITION, Partials
+from millstream.runtime.operators.windows.sections import fragments_section
 from millstream.runtime.operators.windows.session_cut import Sessions, cut, late_records
 from millstream.runtime.operators.windows.session_state import END, START, SessionState
 from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
@@ -69,6 +70,7 @@ class BuiltInSessionOperator(BuiltInOperator):
         super().__init__(
             Partials(None, named_aggregates(spec.aggregates, LEADING_COLUMNS), extractor)
         )
+        self.section = fragments_section(spec)
         self._gap = assigner.gap
         self._lateness = allowed_lateness
         self._late_tag = late_tag
@@ -78,7 +80,7 @@ class BuiltInSessionOperator(BuiltInOperator):
         """Make the state."""
         context = self.context
         groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
-        self._state = SessionState(context.max_parallelism, groups)
+        self._state = SessionState(context.max_parallelism, groups, self.section)
 
     def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""

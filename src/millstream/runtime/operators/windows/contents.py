@@ -23,16 +23,16 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.functions.descriptors import StateDescriptor
-from millstream.runtime.operators.namespaced_state import ABSENT, NamespacedValues
+from millstream.state.namespaced_state import ABSENT, NamespacedValues
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.runtime.operators.namespaced_state import Slot
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
+    from millstream.state.namespaced_state import Slot
 
 __all__ = ["Accumulators", "Contents", "Elements"]
 

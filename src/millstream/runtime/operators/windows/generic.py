@@ -32,7 +32,6 @@ from millstream.functions.windows import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
-from millstream.runtime.operators.namespaced_state import ABSENT, NamespacedStates
 from millstream.runtime.operators.windows.assignment import Assignment, Place
 from millstream.runtime.operators.windows.contents import Accumulators, Elements
 from millstream.runtime.operators.windows.logic import make_logic
@@ -40,6 +39,7 @@ from millstream.runtime.operators.windows.merging import MergingSets
 from millstream.runtime.operators.windows.specs import LEADING_COLUMNS, AggregateSpec, BuiltInSpec
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
 from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.state.namespaced_state import ABSENT, NamespacedStates
 from millstream.types.row import row_class
 from millstream.types.types import Types
 
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
-    from millstream.runtime.operators.namespaced_state import Slot
     from millstream.runtime.operators.windows.contents import Contents
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.runtime.operators.windows.specs import WindowSpec
     from millstream.state.key_codec import CacheKey
+    from millstream.state.namespaced_state import Slot
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["GeneralWindowOperator"]

@@ -4,7 +4,7 @@ What it is: adding elements to accumulators in a tight loop, and evaluating a wi
 
 What it is not: time or storage (``window.py``).
 
-Read next: ``runtime/operators/windows/window_state.py``.
+Read next: ``state/namespaced_state.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from millstream.errors import ProgramError
 from millstream.functions.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
 from millstream.runtime.function_context import StateAccess
-from millstream.runtime.operators.namespaced_state import ABSENT
 from millstream.runtime.operators.windows.accumulators import MISSING
 from millstream.runtime.operators.windows.specs import (
     AggregateSpec,
@@ -24,6 +23,7 @@ from millstream.runtime.operators.windows.specs import (
     ReduceSpec,
 )
 from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
+from millstream.state.namespaced_state import ABSENT
 from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.functions.window import TimeWindow, Window
-    from millstream.runtime.operators.windows.codec import WindowCodec
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
+    from millstream.state.window_codec import WindowCodec
 
 __all__ = ["MergingSets", "MergingSetsDescriptor", "MergingWindowSet", "StateWindows"]
 

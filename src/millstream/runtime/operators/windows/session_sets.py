@@ -21,11 +21,11 @@ from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
     from millstream.functions.descriptors import StateDescriptor
-    from millstream.runtime.operators.namespaced_state import Slot
-    from millstream.runtime.operators.windows.codec import WindowCodec
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
+    from millstream.state.namespaced_state import Slot
+    from millstream.state.window_codec import WindowCodec
 
 __all__ = ["Session", "SessionSets"]
 

@@ -25,16 +25,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.runtime.columnar.key_columns import KEY, key_groups_of_column
+from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import concatenated
-from millstream.runtime.operators.windows.chunks import decoded, encoded, form_of
+from millstream.runtime.operators.windows.chunks import form_of
 from millstream.runtime.operators.windows.clock import SESSION_INDEX, TimeSection
-from millstream.state.rescale import chunk_key_groups
+from millstream.state.chunks import decoded_chunk, encoded_chunk, marked, marks_of
+from millstream.state.registry import SESSION_FRAGMENTS, StoreNotes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.state_sections import StateSection
 
 __all__ = ["END", "START", "SessionState"]
 
@@ -81,8 +83,11 @@ class _Run:
 class SessionState:
     """Fragments by form of key, oldest first."""
 
-    def __init__(self, max_parallelism: int, key_groups: tuple[int, int]) -> None:
-        """Take which key groups this subtask has."""
+    def __init__(
+        self, max_parallelism: int, key_groups: tuple[int, int], record: StateSection
+    ) -> None:
+        """Take which key groups this subtask has, and what the store is to say."""
+        self._notes = StoreNotes(SESSION_FRAGMENTS, record)
         self._max_parallelism = max_parallelism
         self._key_groups = key_groups
         self._section = TimeSection(b"C", SESSION_INDEX)
@@ -92,6 +97,7 @@ class SessionState:
     def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> None:
         """Take the restored store."""
         self._store = store
+        self._notes.begin_epoch(store)
         self._epoch = epoch
         self._attempt = zlib.crc32(attempt.encode())
         self._runs = {}
@@ -151,7 +157,8 @@ class SessionState:
                 self._delete(run)
             if length:
                 table = concatenated(fresh)
-                value = encoded(table, self._max_parallelism, self._key_groups)
+                value = encoded_chunk(table, self._max_parallelism, self._key_groups)
+                self._notes.write()
                 self._store.write([(self._name(form, _RUN), value)])
             for run in stored:
                 if not run.count:
@@ -166,8 +173,7 @@ class SessionState:
 
     def _mark(self, run: _Run) -> None:
         if run.name is not None:
-            taken = np.packbits(~run.alive).tobytes()
-            self._store.write([(_marks(run.name), zlib.compress(taken, 1))])
+            self._store.write([(_marks(run.name), marks_of(~run.alive))])
 
     def _name(self, form: bytes, kind: int) -> bytes:
         rest = _REST.pack(form, self._epoch, self._attempt, kind)
@@ -187,17 +193,13 @@ class SessionState:
                 marks.setdefault(name[: length - 1], []).append(value)
         ours = (self._max_parallelism, self._key_groups)
         for name, value in runs:
-            table, written_by = decoded(value)
+            table, counts = decoded_chunk(name, length, value, ours)
             run = _Run(table, name)
             for taken in marks.get(name[: length - 1], []):
-                bits = np.frombuffer(zlib.decompress(taken), dtype=np.uint8)
-                run.alive &= ~np.unpackbits(bits, count=len(run.alive)).astype(np.bool_)
-            if written_by != ours or len(name) > length:
+                run.alive &= ~marked(taken, len(run.alive))
+            if counts is not None:
                 self._moved = True
-                first, stop = chunk_key_groups(name, length, self._key_groups)
-                keys = run.table.column(KEY).combine_chunks()
-                groups = key_groups_of_column(keys, self._max_parallelism)
-                run.alive &= (groups >= first) & (groups < stop)
+                run.alive &= counts
             run.count = int(run.alive.sum())
             form = name[len(self._section.prefix(0)) :][:1]
             self._runs.setdefault(form, []).append(run)

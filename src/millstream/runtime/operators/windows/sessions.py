@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.functions.window import TimeWindow
 from millstream.runtime.operators.base import LONGEST_BATCH
-from millstream.runtime.operators.namespaced_state import ABSENT
 from millstream.runtime.operators.windows.generic import GeneralWindowOperator
 from millstream.runtime.operators.windows.session_sets import Session, SessionSets
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
 from millstream.runtime.user_code import user_error
+from millstream.state.namespaced_state import ABSENT
 from millstream.types.time import MAX_TIMESTAMP
 
 if TYPE_CHECKING:

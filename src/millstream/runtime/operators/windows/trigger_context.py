@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.functions.evictors import Evictor
 from millstream.functions.triggers import Trigger
-from millstream.runtime.operators.namespaced_state import NamespacedStates
+from millstream.state.namespaced_state import NamespacedStates
 from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ What it is not: state per key alone (``state/value_state.py``).
 
 Layout: ``K`` entries with the namespace behind the key; the value is pickled.
 
-Read next: ``runtime/operators/windows/window_state.py``,
-``runtime/operators/windows/trigger_context.py``.
+Read next: ``state/entry_handles.py``, ``runtime/operators/windows/trigger_context.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
 from millstream.functions.functions import KeyedStateStore
-from millstream.runtime.operators.windows.window_state import handle_of
+from millstream.state.entry_handles import handle_of
 from millstream.state.key_codec import CacheKey
 from millstream.state.serializers import dumps, loads
 from millstream.state.typed_state import hold_to_types

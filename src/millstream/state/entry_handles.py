@@ -1,11 +1,9 @@
-"""State of one key and window: what ``context.window_state()`` gives to a ProcessWindowFunction.
+"""Handles on one entry: a list, a map, an accumulator that is stored as one value.
 
-What it is: each state is an entry, named by the window, of a map state of the key, so that it
-is checkpointed, restored and moved between subtasks like any other keyed state.
+What it is: what state by key and namespace is used through, where a namespace (a window) holds
+little of each state.
 
-What it is not: cleared by itself; the user's ``clear`` does that, as in Flink.
-
-Read next: ``state/map_state.py``.
+What it is not: where the entry is; that is ``state/namespaced_state.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from millstream.functions.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from millstream.functions.functions import KeyedStateStore
 from millstream.functions.handles import (
     AggregatingState,
     ListState,
@@ -29,16 +26,13 @@ from millstream.functions.handles import (
     State,
     ValueState,
 )
-from millstream.state.typed_state import hold_to_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.functions.descriptors import AggregateFunctionLike, StateDescriptor
-    from millstream.functions.window import TimeWindow
-    from millstream.state.keyed import KeyedState
 
-__all__ = ["Entry", "WindowStateStore", "handle_of"]
+__all__ = ["Entry", "handle_of"]
 
 
 class Entry(Protocol):
@@ -69,61 +63,6 @@ def handle_of(entry: Entry, descriptor: StateDescriptor) -> State:
         return _Aggregating(entry, descriptor.aggregate)
     message = f"{descriptor!r} is not a state descriptor"
     raise ProgramError(message)
-
-
-class WindowStateStore(KeyedStateStore):
-    """Makes handles for the current key and one window."""
-
-    def __init__(self, keyed: KeyedState, window: TimeWindow) -> None:
-        """Take the keyed state and the window."""
-        self._keyed = keyed
-        self._window = window
-
-    def _entry(self, descriptor: StateDescriptor) -> _Entry:
-        name = f"window:{descriptor.kind}:{descriptor.name}"
-        states = self._keyed.get_map_state(MapStateDescriptor(name))
-        return _Entry(states, (self._window.start, self._window.end))
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """Return the handle of a single value."""
-        return hold_to_types(_Value(self._entry(state_descriptor)), state_descriptor)
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """Return the handle of a list."""
-        return hold_to_types(_List(self._entry(state_descriptor)), state_descriptor)
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """Return the handle of a map."""
-        return hold_to_types(_Map(self._entry(state_descriptor)), state_descriptor)
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """Return the handle of a reduced value."""
-        return hold_to_types(
-            _Reducing(self._entry(state_descriptor), state_descriptor.reduce), state_descriptor
-        )
-
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        """Return the handle of an accumulator."""
-        return _Aggregating(self._entry(state_descriptor), state_descriptor.aggregate)
-
-
-class _Entry:
-    """One entry of a map state; None stands for nothing."""
-
-    def __init__(self, states: MapState[Any, Any], window: tuple[int, int]) -> None:
-        self._states = states
-        self._window = window
-
-    def read(self) -> Any:  # noqa: ANN401 - whatever the user keeps
-        return self._states.get(self._window)
-
-    def write(self, value: object) -> None:
-        if value is None:
-            self._states.remove(self._window)
-        else:
-            self._states.put(self._window, value)
 
 
 class _Value(ValueState[Any]):

@@ -9,7 +9,7 @@ Layout: a letter and, for ``t`` (time) start and end in 9 bytes each, biased by 
 sort as times do; ``g`` (global) nothing; ``c`` (count) the number in 8 bytes; ``s`` (the assigner's
 own serializer) and ``x`` (as a key is encoded) length in 4 bytes and content.
 
-Read next: ``runtime/operators/namespaced_state.py``.
+Read next: ``state/namespaced_state.py``.
 """
 
 from __future__ import annotations
@@ -75,6 +75,14 @@ class WindowCodec:
             return _LENGTH.pack(b"s", len(content)) + content
         content = encode_key(window)
         return _LENGTH.pack(b"x", len(content)) + content
+
+    @staticmethod
+    def length_of(encoded: bytes) -> int | None:
+        """How many bytes the window has that ``encoded`` begins with; None if it is no window."""
+        letter = encoded[:1]
+        if letter in b"sx" and len(encoded) >= _LENGTH.size:
+            return _LENGTH.size + int(_LENGTH.unpack_from(encoded)[1])
+        return {b"t": 1 + 2 * _TIME_SIZE, b"g": 1, b"c": _NUMBER.size}.get(letter)
 
     def decode(self, encoded: bytes) -> Any:  # noqa: ANN401 - the assigner's kind of window
         """Return the window with these bytes."""

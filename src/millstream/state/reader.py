@@ -1,0 +1,242 @@
+"""Reading the keyed state of a checkpoint, without the program that wrote it.
+
+What it is: the sections that a store says it has (``state/registry.py``), and the entries of each,
+decoded: key, window or map key or time, value.  State files are copied into a temporary directory;
+nothing in the checkpoint is touched, so it may be used while the job runs.
+
+What it is not: what operators use, nor fast.
+
+Read next: ``state/readable.py``, ``cli/state_command.py``, which prints it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from millstream.errors import StateError
+from millstream.state.backend import open_store
+from millstream.state.chunks import KEY, decoded_chunk, marked
+from millstream.state.readable import readable_key, readable_value, readable_window
+from millstream.state.registry import read_sections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.checkpoint.model import Manifest
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import KeyValueStore, StateHandle
+    from millstream.state.registry import Section
+
+__all__ = ["OperatorState", "StateEntry", "StoredSection", "open_state"]
+
+_KEY_LENGTH_AT: Final = {"K": 5, "T": 13}
+_TIME_AT: Final = 3
+_TIME_SIZE: Final = 8
+_SIGN: Final = 2**63
+#: Letter, number, time, form of key, epoch and attempt of a chunk; of fragments one byte more.
+_CHUNK_NAME: Final = {"panes": 24, "session fragments": 25}
+_BATCH: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """One entry of a section, for people."""
+
+    key: object
+    value: object
+    #: What it is kept under beside the key: window, map key...; None if there is nothing.
+    namespace: object = None
+    #: Milliseconds: of a timer, or the last of a window or pane.
+    time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSection:
+    """A section of an operator, over all its subtasks."""
+
+    section: Section
+    entries: int
+    #: Of names and values.
+    size: int
+
+
+class OperatorState:
+    """The keyed state of one operator of a checkpoint."""
+
+    def __init__(self, uid: str, stores: list[tuple[KeyValueStore, StateHandle]]) -> None:
+        """Take the stores of its subtasks; ``open_state`` makes them."""
+        self.uid = uid
+        self._stores = stores
+        # The key groups of all subtasks together are all there are.
+        self._max_parallelism = max((handle["key_groups"][1] for _, handle in stores), default=0)
+
+    def sections(self) -> list[StoredSection]:
+        """Every section, in order of name."""
+        found: dict[str, StoredSection] = {}
+        for store, _ in self._stores:
+            for section in read_sections(store):
+                count = size = 0
+                for name, value in _scan(store, section):
+                    count += 1
+                    size += len(name) + len(value)
+                before = found.get(section.name)
+                if before is not None:
+                    count, size = count + before.entries, size + before.size
+                found[section.name] = StoredSection(section, count, size)
+        return [found[name] for name in sorted(found)]
+
+    def entries(self, name: str) -> Iterator[StateEntry]:
+        """The entries of the section of this name, subtask by subtask, in the order of the store.
+
+        Raises:
+            StateError: an entry cannot be read.
+        """
+        for store, handle in self._stores:
+            for section in read_sections(store):
+                if section.name == name:
+                    first, stop = handle["key_groups"]
+                    yield from _entries(store, section, (self._max_parallelism, (first, stop)))
+
+
+@contextlib.contextmanager
+def open_state(storage: CheckpointStorage, manifest: Manifest, uid: str) -> Iterator[OperatorState]:
+    """Read the keyed state of an operator of a checkpoint.
+
+    Args:
+        storage: the checkpoint directory.
+        manifest: the checkpoint.
+        uid: of the operator; one without keyed state has no sections.
+
+    Raises:
+        CorruptCheckpointError: a file of the checkpoint is missing or damaged.
+    """
+    handles = [ack.state for ack in manifest.operators.get(uid, []) if ack.state is not None]
+    with contextlib.ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-state-")))
+        stores = []
+        for number, handle in enumerate(handles):
+            first, stop = handle["key_groups"]
+            store = open_store(
+                handle["backend"],
+                storage,
+                uid,
+                number,
+                (first, stop),
+                [handle],
+                f"read-{number}",
+                root,
+            )
+            stack.callback(store.close)
+            stores.append((store, handle))
+        yield OperatorState(uid, stores)
+
+
+def _scan(store: KeyValueStore, section: Section) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of a section as they are stored, in order."""
+    index = section.index.to_bytes(2, "big")
+    after = (section.index + 1).to_bytes(2, "big") if section.index < 0xFFFF else b"\xff\xff\xff"  # noqa: PLR2004
+    letter = section.letter.encode()
+    if section.letter != "K":
+        yield from store.scan(letter + index, letter + after)
+        return
+    position = b"K"
+    while True:  # group by group: the number of the section stands behind it
+        entry = next(iter(store.scan(position, b"L")), None)
+        if entry is None:
+            return
+        group = entry[0][:3]
+        yield from store.scan(group + index, group + after)
+        position = b"K" + (int.from_bytes(group[1:], "big") + 1).to_bytes(2, "big")
+
+
+def _entries(
+    store: KeyValueStore, section: Section, groups: tuple[int, tuple[int, int]]
+) -> Iterator[StateEntry]:
+    if section.letter == "C":
+        yield from _chunk_entries(store, section, groups)
+        return
+    entries = _scan(store, section)
+    while batch := list(islice(entries, _BATCH)):
+        for name, value in batch:
+            yield _entry(section, name, value)
+
+
+def _entry(section: Section, name: bytes, value: bytes) -> StateEntry:
+    length_at = _KEY_LENGTH_AT[section.letter]
+    key_at = length_at + 4
+    end = key_at + int.from_bytes(name[length_at:key_at], "big")
+    key, rest = readable_key(name[key_at:end]), name[end:]
+    time = None
+    if section.letter == "T":
+        time = int.from_bytes(name[_TIME_AT : _TIME_AT + _TIME_SIZE], "big") - _SIGN
+    return StateEntry(key, _value(section, value), _namespace(section, rest), time)
+
+
+def _namespace(section: Section, rest: bytes) -> object:
+    """What stands behind the key."""
+    if not rest:
+        return None
+    if section.namespace == "map key":
+        return readable_key(rest)
+    if section.namespace in ("number", "sequence"):
+        return int.from_bytes(rest[:8], "big")  # the epoch, or the number of the chunk
+    if section.namespace == "timer":
+        rest = rest.removeprefix(b"w")  # timers of windows
+    window, behind = readable_window(rest)
+    return (window, int.from_bytes(behind, "big")) if behind else window
+
+
+def _value(section: Section, stored: bytes) -> object:
+    if section.format == "":
+        return None
+    value = readable_value(stored)
+    if section.format == "pickled windows":
+        return [
+            (readable_window(window)[0], [readable_window(each)[0] for each in states])
+            for window, states in value
+        ]
+    return value
+
+
+def _chunk_entries(
+    store: KeyValueStore, section: Section, groups: tuple[int, tuple[int, int]]
+) -> Iterator[StateEntry]:
+    """The rows of columnar chunks, those of other subtasks and those taken out left away."""
+    length = _CHUNK_NAME[section.kind]
+    marks: dict[bytes, list[bytes]] = {}
+    runs: list[tuple[bytes, bytes]] = []
+    for name, value in _scan(store, section):
+        if section.kind == "session fragments" and name[length - 1]:
+            marks.setdefault(name[: length - 1], []).append(value)
+        else:
+            runs.append((name, value))
+    for name, value in runs:
+        table, counts = decoded_chunk(name, length, value, groups)
+        alive = np.ones(table.num_rows, dtype=np.bool_) if counts is None else counts
+        for taken in marks.get(name[: length - 1], []):
+            alive &= ~marked(taken, table.num_rows)
+        time = int.from_bytes(name[_TIME_AT : _TIME_AT + _TIME_SIZE], "big") - _SIGN
+        for row, counted in zip(table.to_pylist(), alive.tolist(), strict=True):
+            if counted:
+                yield _row(section, row, time)
+
+
+def _row(section: Section, row: dict[str, Any], time: int) -> StateEntry:
+    key = row.pop(KEY)
+    if isinstance(key, bytes):
+        key = readable_key(key)
+    if section.kind == "panes":
+        return StateEntry(key, row, None, time)
+    try:
+        bounds = (row.pop("window_start"), row.pop("window_end"))
+    except KeyError as error:
+        message = f"a session fragment of key {key!r} has no {error}"
+        raise StateError(message) from error
+    return StateEntry(key, row, bounds)

@@ -1,0 +1,204 @@
+r"""The registry of a store: every section of state that it holds, as the store itself says.
+
+What it is: ``M`` entries of JSON.  A *section* is what lies under one number: a state of the user's
+function, the timers of one kind, the content of windows.  Each says what kind of state it is, how
+its names and values are to be read, and the type of its values where one was declared.  So whoever
+has a store can list and read all of it, without the program (``state/reader.py``).
+
+Under ``M\0section:`` and a name there is, beside them, what an operator says of all that it keeps
+for one purpose (``contracts/state_sections.py``), so that another operator can tell whether it
+understands that.
+
+What it is not: the record of the program in the manifest, which is there before a store is opened.
+
+Read next: ``state/keyed.py``, ``state/reader.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.contracts.state_sections import section_from_json, section_to_json
+
+if TYPE_CHECKING:
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.state_sections import StateSection
+
+__all__ = [
+    "CHUNK_COUNTER",
+    "FIRST_FIXED",
+    "META",
+    "PANES",
+    "SECTION_RECORD",
+    "SESSION_FRAGMENTS",
+    "STORE_FORMAT",
+    "WINDOW_ACCUMULATORS",
+    "WINDOW_LISTS",
+    "Section",
+    "StoreNotes",
+    "fixed_entry",
+    "is_section",
+    "new_fact",
+    "read_sections",
+    "section_record",
+    "stored_record",
+]
+
+META: Final = b"M"
+STORE_FORMAT: Final = b"M\0format"
+#: The counter that numbers list chunks.
+CHUNK_COUNTER: Final = b"M\0chunk"
+#: What the names of records begin with that say what an operator keeps.
+SECTION_RECORD: Final = b"M\0section:"
+#: Sections with a number of their own have this one or a higher one; others count from 0.
+FIRST_FIXED: Final = 0xFFF0
+#: Where the length of the key and the key stand in names of ``T`` entries.
+_LENGTH_AT: Final = 13
+_KEY_AT: Final = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section of a store."""
+
+    name: str
+    #: The state's number in names of entries.
+    index: int
+    #: "value", "list", "map", "timers", "panes"...
+    kind: str
+    #: What the names of its entries begin with: "K" by key, "T" by time, "C" chunks by time.
+    letter: str
+    #: What stands behind the key: "", "map key", "window", "number"...
+    namespace: str
+    #: How values are written: "pickle", "pickled list", "arrow" or "" (there is none).
+    format: str
+    #: The declared type of values, or what they are; empty if nothing is known.
+    value_type: str = ""
+    expires: bool = False
+
+
+#: Kind -> (letter, namespace, format).
+_FORMS: Final = {
+    "value": ("K", "", "pickle"),
+    "reducing": ("K", "", "pickle"),
+    "aggregating": ("K", "", "pickle"),
+    "list": ("K", "number", "pickled list"),
+    "map": ("K", "map key", "pickle"),
+    "namespaced": ("K", "window", "pickle"),
+    "window elements": ("K", "window, number", "pickled list"),
+    "merging windows": ("K", "", "pickled windows"),
+    "timers": ("T", "timer", ""),
+    "accumulators of windows": ("T", "", "pickle"),
+    "elements of windows": ("T", "sequence", "pickled list"),
+    "panes": ("C", "", "arrow"),
+    "session fragments": ("C", "", "arrow"),
+}
+
+#: Sections with a number of their own: name, number, kind.
+_Fixed = tuple[str, int, str]
+WINDOW_ACCUMULATORS: Final[_Fixed] = ("\0windows.aligned", 0xFFF0, "accumulators of windows")
+WINDOW_LISTS: Final[_Fixed] = ("\0windows.aligned", 0xFFF0, "elements of windows")
+PANES: Final[_Fixed] = ("\0windows.panes", 0xFFF1, "panes")
+SESSION_FRAGMENTS: Final[_Fixed] = ("\0windows.fragments", 0xFFF2, "session fragments")
+_FIXED: Final = {0xFFF0: WINDOW_ACCUMULATORS, 0xFFF1: PANES, 0xFFF2: SESSION_FRAGMENTS}
+
+
+def new_fact(
+    index: int, kind: str, *, ttl: bool = False, declared: str | None = None
+) -> dict[str, object]:
+    """What a store is to say of a section; JSON."""
+    letter, namespace, form = _FORMS[kind]
+    return {
+        "index": index,
+        "kind": kind,
+        "ttl": ttl,
+        "type": declared,
+        "letter": letter,
+        "namespace": namespace,
+        "format": form,
+    }
+
+
+def fixed_entry(section: _Fixed, content: str) -> tuple[bytes, bytes]:
+    """The entry that says that a section with a number of its own is there."""
+    name, index, kind = section
+    fact = new_fact(index, kind, declared=content)
+    return META + name.encode(), json.dumps(fact).encode()
+
+
+class StoreNotes:
+    """What an operator without ``KeyedState`` has its store say, written with its first data."""
+
+    __slots__ = ("_entries", "_missing", "_store")
+
+    def __init__(self, section: tuple[str, int, str], record: StateSection) -> None:
+        """Take its section, and what it says of it."""
+        content = record.details.get("content", "")
+        self._entries = [fixed_entry(section, content), section_record(record)]
+        self._missing: list[tuple[bytes, bytes]] = []
+
+    def begin_epoch(self, store: KeyValueStore) -> None:
+        """Look what the store says already."""
+        self._store = store
+        stored = store.get_many([name for name, _ in self._entries])
+        pairs = zip(self._entries, stored, strict=True)
+        self._missing = [entry for entry, value in pairs if value != entry[1]]
+
+    def write(self) -> None:
+        """Write what is missing: there is data now."""
+        if self._missing:
+            self._store.write(self._missing)
+            self._missing = []
+
+
+def section_record(section: StateSection) -> tuple[bytes, bytes]:
+    """The entry in which an operator says what it keeps."""
+    value = json.dumps(section_to_json(section)).encode()
+    return SECTION_RECORD + section.name.encode(), value
+
+
+def stored_record(store: KeyValueStore, name: str) -> StateSection | None:
+    """What the operator that wrote a store said of the section ``name``; None if nothing."""
+    value = store.get(SECTION_RECORD + name.encode())
+    return None if value is None else section_from_json(json.loads(value))
+
+
+def is_section(name: bytes) -> bool:
+    """Whether the ``M`` entry of this name is of a section with a number."""
+    return name not in (STORE_FORMAT, CHUNK_COUNTER) and not name.startswith(SECTION_RECORD)
+
+
+def read_sections(store: KeyValueStore) -> list[Section]:
+    """Every section of a store, those with data that older releases did not register too."""
+    found = [
+        _section(name[1:].decode(), json.loads(value))
+        for name, value in store.scan(META, b"N")
+        if is_section(name)
+    ]
+    known = {section.index for section in found}
+    for index, (name, _, kind) in _FIXED.items():
+        letter = _FORMS[kind][0].encode()
+        prefix = letter + index.to_bytes(2, "big")
+        entry = next(iter(store.scan(prefix, letter + (index + 1).to_bytes(2, "big"))), None)
+        if entry is None or index in known:
+            continue
+        length = int.from_bytes(entry[0][_LENGTH_AT:_KEY_AT], "big")
+        is_list = letter == b"T" and len(entry[0]) > _KEY_AT + length
+        found.append(_section(name, new_fact(index, WINDOW_LISTS[2] if is_list else kind)))
+    return sorted(found, key=lambda section: section.name)
+
+
+def _section(name: str, fact: dict[str, Any]) -> Section:
+    letter, namespace, form = _FORMS.get(fact["kind"], ("K", "", "pickle"))
+    return Section(
+        name=name,
+        index=int(fact["index"]),
+        kind=str(fact["kind"]),
+        letter=str(fact.get("letter", letter)),
+        namespace=str(fact.get("namespace", namespace)),
+        format=str(fact.get("format", form)),
+        value_type=str(fact.get("type") or ""),
+        expires=bool(fact["ttl"]),
+    )
