@@ -282,3 +282,8 @@ def test_a_schema_does_not_change_with_its_builder() -> None:
     schema = builder.build()
     builder.add_string_column("more").set_column_separator("|")
     assert (schema.names, schema.column_separator) == (["id", "name"], ",")
+
+
+def test_schemas_say_their_columns() -> None:
+    schema = CsvSchema.builder().add_string_column("a").add_number_column("b").set_use_header()
+    assert str(schema.build()) == "CsvSchema(a: String, b: Long; ',' between, with header)"

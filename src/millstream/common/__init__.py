@@ -56,11 +56,13 @@ from millstream.types.time import Duration, Instant, Time
 from millstream.types.typeinfo import BasicTypeInfo, TypeInformation, Types
 
 if TYPE_CHECKING:
+    from millstream.connectors.formats.csv_messages import (
+        CsvRowDeserializationSchema,
+        CsvRowSerializationSchema,
+    )
     from millstream.connectors.formats.message_formats import (
         AvroRowDeserializationSchema,
         AvroRowSerializationSchema,
-        CsvRowDeserializationSchema,
-        CsvRowSerializationSchema,
         JsonRowDeserializationSchema,
         JsonRowSerializationSchema,
     )
@@ -127,8 +129,8 @@ if not TYPE_CHECKING:  # a type checker knows them from above
     def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of any kind
         """The row schemas, which PyFlink offers here as well."""
         if name in _SCHEMAS:
-            from millstream.connectors.formats import message_formats
+            from millstream.connectors.formats import csv_messages, message_formats
 
-            return getattr(message_formats, name)
+            return getattr(csv_messages if name.startswith("Csv") else message_formats, name)
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

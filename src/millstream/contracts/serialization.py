@@ -11,7 +11,7 @@ Read next: ``connectors/files/sink.py``, ``connectors/formats/message_formats.py
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import IO, TYPE_CHECKING, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Final, Generic, TypeVar
 
 from millstream.types.types import Types
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
+    "NO_RECORD",
     "ByteArraySchema",
     "DeserializationSchema",
     "Encoder",
@@ -34,6 +35,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+#: What ``deserialize`` returns for a message that is to be passed over: None may be a record.
+NO_RECORD: Final = object()
 
 
 class Encoder(ABC):
@@ -92,7 +97,7 @@ class DeserializationSchema(ABC):
 
     @abstractmethod
     def deserialize(self, message: bytes) -> object:
-        """The record of a message.
+        """The record of a message; ``NO_RECORD`` if it is to be passed over.
 
         Raises:
             ValueError (or a subclass): the message does not parse.

@@ -1,53 +1,66 @@
-"""Rows as messages: JSON, CSV and Avro, one record per message.
+"""Rows as messages: JSON and Avro, one record per message.
 
-What it is: PyFlink's row schemas (``pyflink.datastream.formats``).  JSON and CSV messages of a
-batch are parsed together by pyarrow, as lines; only if they do not come out as one row each are
-they looked at one by one.
+What it is: PyFlink's row schemas (``pyflink.datastream.formats``).  JSON messages of a batch are
+parsed together by pyarrow, as lines (so are those of CSV, in ``csv_messages.py``); only if they do
+not come out as one row each are they looked at one by one.
 
 What it is not: a client of a schema registry; Avro messages hold the bare record.
 
-Read next: ``contracts/serialization.py``.
+Read next: ``contracts/serialization.py``, ``connectors/formats/csv_messages.py``.
 """
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import io
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.json as pj
 
 from millstream.connectors.files.file_writers import named_values
 from millstream.connectors.formats.avro_types import arrow_schema_of_avro
+from millstream.connectors.formats.json_columns import readable_schema, typed_columns
+from millstream.connectors.formats.json_schema import type_of_json_schema
 from millstream.connectors.formats.json_text import json_lines, json_text
 from millstream.connectors.formats.schema import SchemaLike, columns_of, type_of_schema
-from millstream.contracts.serialization import DeserializationSchema, SerializationSchema
-from millstream.errors import ConfigurationError
+from millstream.contracts.serialization import (
+    NO_RECORD,
+    DeserializationSchema,
+    SerializationSchema,
+)
+from millstream.errors import ConfigurationError, TypeMismatchError
+from millstream.types.composite_types import CompositeTypeInfo
+from millstream.types.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
     "AvroRowDeserializationSchema",
     "AvroRowSerializationSchema",
-    "CsvRowDeserializationSchema",
-    "CsvRowSerializationSchema",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
+    "RowDeserialization",
+    "with_names",
 ]
 
 
-class _RowDeserialization(DeserializationSchema):
-    """Messages that are parsed together as lines."""
+class RowDeserialization(DeserializationSchema):
+    """Messages that are parsed together as lines.
 
-    def __init__(self, schema: SchemaLike) -> None:
+    Args:
+        schema: the row type.
+        ignore_parse_errors: whether messages that do not parse are passed over.
+    """
+
+    def __init__(self, schema: SchemaLike, *, ignore_parse_errors: bool = False) -> None:
         self._type = type_of_schema(schema)
         self._columns = columns_of(self._type)
+        self._ignore_parse_errors = ignore_parse_errors
 
     @property
     def produced_type(self) -> TypeInformation:
@@ -55,8 +68,13 @@ class _RowDeserialization(DeserializationSchema):
         return self._type
 
     def deserialize(self, message: bytes) -> object:
-        """One row."""
-        return self._type.from_arrow(self._type.conform(self._parse([message])))[0]
+        """One row; ``NO_RECORD`` for a message that is passed over."""
+        try:
+            return self._type.from_arrow(self._type.conform(self._parse([message])))[0]
+        except (ValueError, pa.ArrowException, TypeMismatchError):
+            if not self._ignore_parse_errors:
+                raise
+            return NO_RECORD
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
         """All rows at once."""
@@ -78,21 +96,77 @@ class _RowDeserialization(DeserializationSchema):
         raise NotImplementedError
 
 
-class JsonRowDeserializationSchema(_RowDeserialization):
+class JsonRowDeserializationSchema(RowDeserialization):
     """Messages that are JSON objects.
 
     Fields that the type does not name are ignored, fields that a message lacks are null (or are
     refused, with ``fail_on_missing_field``).
     """
 
-    def __init__(self, type_info: SchemaLike, *, fail_on_missing_field: bool = False) -> None:
-        super().__init__(type_info)
+    def __init__(
+        self,
+        type_info: SchemaLike,
+        *,
+        fail_on_missing_field: bool = False,
+        ignore_parse_errors: bool = False,
+    ) -> None:
+        super().__init__(type_info, ignore_parse_errors=ignore_parse_errors)
         self._fail_on_missing_field = fail_on_missing_field
+        self._numbers = readable_schema(self._type, numbers=True)
+        self._texts = readable_schema(self._type, numbers=False)
 
     @staticmethod
-    def builder() -> _JsonDeserializationBuilder:
+    def builder() -> JsonRowDeserializationSchema.Builder:
         """Start building."""
-        return _JsonDeserializationBuilder()
+        return JsonRowDeserializationSchema.Builder()
+
+    class Builder:
+        """Builds a JsonRowDeserializationSchema, as PyFlink's."""
+
+        def __init__(self) -> None:
+            self._type: SchemaLike | None = None
+            self._fail_on_missing_field = False
+            self._ignore_parse_errors = False
+
+        def type_info(self, type_info: SchemaLike) -> Self:
+            """Set the row type."""
+            self._type = type_info
+            return self
+
+        def json_schema(self, json_schema: str) -> Self:
+            """Set the row type to that of a JSON schema (of an object).
+
+            Raises:
+                ConfigurationError: it is none, or one that no row type describes.
+            """
+            self._type = type_of_json_schema(json_schema)
+            return self
+
+        def fail_on_missing_field(self) -> Self:
+            """Refuse messages that lack a field."""
+            self._fail_on_missing_field = True
+            return self
+
+        def ignore_parse_errors(self) -> Self:
+            """Pass over messages that do not parse."""
+            self._ignore_parse_errors = True
+            return self
+
+        def build(self) -> JsonRowDeserializationSchema:
+            """The schema.
+
+            Raises:
+                ConfigurationError: there is no type, or missing fields are to be refused and
+                    passed over.
+            """
+            if self._fail_on_missing_field and self._ignore_parse_errors:
+                message = "call either fail_on_missing_field() or ignore_parse_errors(), not both"
+                raise ConfigurationError(message)
+            return JsonRowDeserializationSchema(
+                _given(self._type, "type_info"),
+                fail_on_missing_field=self._fail_on_missing_field,
+                ignore_parse_errors=self._ignore_parse_errors,
+            )
 
     def _read(self, block: bytes, breaks: int) -> pa.Table:
         block.decode()  # pyarrow lets invalid UTF-8 through into string columns
@@ -104,11 +178,17 @@ class JsonRowDeserializationSchema(_RowDeserialization):
             block = block.replace(b"\n", b" ")
         if self._fail_on_missing_field:
             self._require_fields(block)
-        options = pj.ParseOptions(explicit_schema=self._columns, unexpected_field_behavior="ignore")
+        if self._numbers != self._texts:
+            with contextlib.suppress(pa.ArrowInvalid):  # decimals may be texts of any length
+                return self._read_columns(block, self._numbers)
+        return self._read_columns(block, self._texts)
+
+    def _read_columns(self, block: bytes, columns: pa.Schema) -> pa.Table:
+        options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
         # One block: a record must not straddle two.
         reading = pj.ReadOptions(use_threads=False, block_size=len(block) + 16)
         table = pj.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
-        return table.select(self._columns.names)
+        return typed_columns(table.select(columns.names), self._columns)
 
     def _require_fields(self, block: bytes) -> None:
         for line in block.splitlines():
@@ -118,149 +198,67 @@ class JsonRowDeserializationSchema(_RowDeserialization):
                 raise ValueError(message)
 
 
-class _JsonDeserializationBuilder:
-    def __init__(self) -> None:
-        self._type: SchemaLike | None = None
-        self._fail = False
-
-    def type_info(self, type_info: SchemaLike) -> _JsonDeserializationBuilder:
-        """Set the row type."""
-        self._type = type_info
-        return self
-
-    def fail_on_missing_field(self) -> _JsonDeserializationBuilder:
-        """Refuse messages that lack a field."""
-        self._fail = True
-        return self
-
-    def build(self) -> JsonRowDeserializationSchema:
-        """The schema; raises ConfigurationError without a type."""
-        return JsonRowDeserializationSchema(
-            _given(self._type, "type_info"), fail_on_missing_field=self._fail
-        )
-
-
 class JsonRowSerializationSchema(SerializationSchema):
-    """Records as JSON objects; the names are those of the stream's type."""
+    """Records as JSON objects.
+
+    Args:
+        type_info: the row type, whose names the fields have; None: those of the stream's type.
+    """
+
+    def __init__(self, type_info: TypeInformation | None = None) -> None:
+        self._type = type_info
 
     @staticmethod
-    def builder() -> _JsonSerializationBuilder:
+    def builder() -> JsonRowSerializationSchema.Builder:
         """Start building."""
-        return _JsonSerializationBuilder()
+        return JsonRowSerializationSchema.Builder()
+
+    class Builder:
+        """Builds a JsonRowSerializationSchema, as PyFlink's."""
+
+        def __init__(self) -> None:
+            self._type: TypeInformation | None = None
+
+        def with_type_info(self, type_info: TypeInformation) -> Self:
+            """Set the row type, whose names the fields have; the stream's unless set."""
+            self._type = type_of_schema(type_info)
+            return self
+
+        def build(self) -> JsonRowSerializationSchema:
+            """The schema."""
+            return JsonRowSerializationSchema(self._type)
 
     def serialize(self, element: object) -> bytes:
         """One JSON object."""
-        return json_text(named_values(element)).encode()
+        if self._type is None:
+            return json_text(named_values(element)).encode()
+        return json_text(with_names(element, self._type)).encode()
 
-    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
+    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes] | None:
         """All records, without a Python object per value."""
+        if self._type is not None and batch.schema != self._type.arrow_schema:
+            return None
         return json_lines(batch).split(b"\n")[:-1]
 
 
-class _JsonSerializationBuilder:
-    def with_type_info(self, type_info: TypeInformation) -> _JsonSerializationBuilder:
-        """Accepted for PyFlink's sake: the stream knows its type."""
-        del type_info
-        return self
-
-    def build(self) -> JsonRowSerializationSchema:
-        """The schema."""
-        return JsonRowSerializationSchema()
-
-
-class CsvRowDeserializationSchema(_RowDeserialization):
-    """Messages that are one line of CSV each, columns by position."""
-
-    def __init__(
-        self, type_info: SchemaLike, delimiter: str = ",", quote: str | None = '"'
-    ) -> None:
-        super().__init__(type_info)
-        self._delimiter = delimiter
-        self._quote = quote
-
-    class Builder:
-        """Builds a CsvRowDeserializationSchema, as PyFlink's."""
-
-        def __init__(self, type_info: SchemaLike) -> None:
-            self._type = type_info
-            self._delimiter = ","
-            self._quote: str | None = '"'
-
-        def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what is between values."""
-            self._delimiter = delimiter
-            return self
-
-        def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """Set what is around values that hold the delimiter."""
-            self._quote = c
-            return self
-
-        def build(self) -> CsvRowDeserializationSchema:
-            """The schema."""
-            return CsvRowDeserializationSchema(self._type, self._delimiter, self._quote)
-
-    def _read(self, block: bytes, breaks: int) -> pa.Table:
-        if block.count(b"\n") != breaks and breaks:
-            message = "a message has several lines"
-            raise ValueError(message)
-        return pacsv.read_csv(
-            pa.BufferReader(block + b"\n"),
-            read_options=pacsv.ReadOptions(
-                use_threads=False, block_size=len(block) + 2, column_names=self._columns.names
-            ),
-            parse_options=pacsv.ParseOptions(
-                delimiter=self._delimiter,
-                quote_char=self._quote or False,
-                newlines_in_values=not breaks,
-                ignore_empty_lines=False,
-            ),
-            convert_options=pacsv.ConvertOptions(column_types=self._columns),
-        )
-
-
-class CsvRowSerializationSchema(SerializationSchema):
-    """Records as lines of CSV without a header and without a line break."""
-
-    def __init__(self, delimiter: str = ",") -> None:
-        self._delimiter = delimiter
-
-    class Builder:
-        """Builds a CsvRowSerializationSchema, as PyFlink's."""
-
-        def __init__(self, type_info: TypeInformation) -> None:
-            del type_info  # the stream knows its type
-            self._delimiter = ","
-
-        def set_field_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """Set what is between values."""
-            self._delimiter = delimiter
-            return self
-
-        def build(self) -> CsvRowSerializationSchema:
-            """The schema."""
-            return CsvRowSerializationSchema(self._delimiter)
-
-    def serialize(self, element: object) -> bytes:
-        """One line."""
-        return self._line(named_values(element).values())
-
-    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
-        """All lines, values in the order of the columns."""
-        columns = [column.to_pylist() for column in batch.columns]
-        return [self._line(values) for values in zip(*columns, strict=True)]
-
-    def _line(self, values: Iterable[object]) -> bytes:
-        text = io.StringIO(newline="")
-        cells = ["" if value is None else _cell(value) for value in values]
-        csv.writer(text, delimiter=self._delimiter, lineterminator="").writerow(cells)
-        return text.getvalue().encode()
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return json_text(value) if isinstance(value, dict | list | tuple) else value
+def with_names(value: Any, kind: TypeInformation) -> Any:  # noqa: ANN401 - the user's record
+    """A record whose rows, in lists too, are dicts with the names of their types."""
+    element: TypeInformation | None = getattr(kind, "elem_type", None)
+    if isinstance(kind, CompositeTypeInfo) and value is not None:
+        names = kind.get_field_names()
+        if isinstance(value, dict):
+            fields = [value.get(name) for name in names]
+        elif isinstance(value, Row) and set(value.get_field_names() or ()) == set(names):
+            fields = [value[name] for name in names]
+        elif isinstance(value, tuple | list):
+            fields = list(value)
+        else:
+            fields = [getattr(value, name) for name in names]
+        parts = zip(names, fields, kind.get_field_types(), strict=True)
+        return {name: with_names(field, part) for name, field, part in parts}
+    if element is not None and isinstance(value, list | tuple):
+        return [with_names(item, element) for item in value]
+    return value
 
 
 class AvroRowDeserializationSchema(DeserializationSchema):

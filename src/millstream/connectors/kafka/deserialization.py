@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.contracts.serialization import NO_RECORD
 from millstream.contracts.source import SourceBatch
 from millstream.errors import MalformedRecordError
 from millstream.types.types import Types
@@ -147,12 +148,14 @@ def decode(
     for message in messages:
         record = kafka_record(message)
         try:
-            values.append(schema.deserialize(record))
+            value = schema.deserialize(record)
         except (ValueError, ArithmeticError, LookupError, TypeError) as error:
             if policy is MalformedPolicy.FAIL:
                 raise MalformedRecordError(_message(record, error)) from error
             letters.append((_place(record), _shown(record), str(error)))
-        else:
+            continue
+        if value is not NO_RECORD:
+            values.append(value)
             timestamps.append(record.timestamp)
     kind = schema.produced_type
     if kind.arrow_schema is None:

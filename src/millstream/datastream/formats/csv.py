@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
-from millstream.connectors.formats.csv_writer import CsvWriterFactory
-from millstream.connectors.formats.file_format import MalformedPolicy, StreamFormat
-from millstream.connectors.formats.message_formats import (
+from millstream.connectors.formats.csv_messages import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
 )
+from millstream.connectors.formats.csv_writer import CsvWriterFactory
+from millstream.connectors.formats.file_format import MalformedPolicy, StreamFormat
 from millstream.errors import ConfigurationError
 from millstream.types.types import Types
 
@@ -74,6 +74,13 @@ class CsvSchema:
 
     def __len__(self) -> int:
         return self.size()
+
+    def __str__(self) -> str:
+        columns = ", ".join(
+            f"{name}: {kind}" for name, kind in zip(self.names, self.types, strict=True)
+        )
+        header = "with" if self.use_header else "without"
+        return f"CsvSchema({columns}; {self.column_separator!r} between, {header} header)"
 
 
 class CsvSchemaBuilder:
