@@ -155,6 +155,7 @@ class Run:
             assignments=self.planner.assignments(self.position, stop),
             stop=stop,
             last=self.last,
+            program=self._program,
             job_id=job.job_id,
             run_id=self.run_id,
             generation=self.coordinator.generation,
