@@ -52,6 +52,7 @@ def manifest_to_json(manifest: Manifest) -> JsonObject:
         "max_parallelism": manifest.max_parallelism,
         "final": manifest.final,
         "totals": manifest.totals,
+        "measures": manifest.measures,
         "program": {uid: record_to_json(record) for uid, record in manifest.program.items()},
         "committed": manifest.committed,
         "format_version": manifest.format_version,
@@ -83,6 +84,7 @@ def manifest_from_json(value: JsonObject) -> Manifest:
         max_parallelism=int(value["max_parallelism"]),
         final=bool(value["final"]),
         totals={name: int(total) for name, total in value["totals"].items()},
+        measures={name: dict(measure) for name, measure in value.get("measures", {}).items()},
         program={
             uid: record_from_json(uid, record) for uid, record in value.get("program", {}).items()
         },
@@ -115,7 +117,10 @@ def _operator_from_json(value: JsonObject) -> OperatorAck:
         state=_handle_from_json(value["state"]),
         operator_states=_operator_states(value),
         committables=[b64decode(text, validate=True) for text in value["committables"]],
-        metrics={name: int(metric) for name, metric in value["metrics"].items()},
+        metrics={
+            name: dict(metric) if isinstance(metric, dict) else int(metric)
+            for name, metric in value["metrics"].items()
+        },
     )
 
 

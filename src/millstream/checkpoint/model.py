@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.contracts.key_value_store import StateFile, StateHandle
+    from millstream.contracts.metrics import Measure, MetricValue
     from millstream.contracts.operator_state import OperatorStateHandle
     from millstream.contracts.state_sections import StateSection
 
@@ -86,7 +87,7 @@ class OperatorAck:
     operator_states: dict[str, OperatorStateHandle] = field(default_factory=dict)
     #: Each pickled.
     committables: list[bytes] = field(default_factory=list)
-    metrics: dict[str, int] = field(default_factory=dict)
+    metrics: dict[str, MetricValue] = field(default_factory=dict)
     #: The user's keyed states: name -> kind and type; the manifest has them once per operator.
     states: dict[str, str] = field(default_factory=dict)
 
@@ -163,6 +164,8 @@ class Manifest:
     final: bool = False
     #: Sums over all epochs so far: "numRecordsIn" of sources and the like, "uid.metric" -> value.
     totals: dict[str, int] = field(default_factory=dict)
+    #: Gauges, meters and distributions of user functions, "uid.metric" -> as ``added`` makes it.
+    measures: dict[str, Measure] = field(default_factory=dict)
     #: Operator uid -> what it was and what it keeps; empty in format 1.
     program: dict[str, OperatorRecord] = field(default_factory=dict)
     #: Its output was committed before it was published: mode AT_LEAST_ONCE.

@@ -13,9 +13,10 @@ Read next: ``checkpoint/program_changes.py``, ``execution/restored_program.py``.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.checkpoint.model import OperatorRecord
+from millstream.contracts.metrics import shown
 from millstream.contracts.state_sections import section_from_json, section_to_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
 
 __all__ = [
+    "accumulators",
     "holdings",
     "labelled",
     "labels",
@@ -32,6 +34,7 @@ __all__ = [
     "stored_max_parallelism",
 ]
 
+T = TypeVar("T")
 #: Characters of a generated uid that tell operators of one name apart.
 _SHORT: Final = 8
 
@@ -85,7 +88,13 @@ def labels(program: Mapping[str, OperatorRecord]) -> dict[str, str]:
     return found
 
 
-def labelled(totals: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
+def accumulators(manifest: Manifest, names: Mapping[str, str]) -> dict[str, object]:
+    """All that a job has counted and measured, by the operator's label and the metric's name."""
+    measures = {name: shown(each, manifest.started) for name, each in manifest.measures.items()}
+    return labelled({**manifest.totals, **measures}, names)
+
+
+def labelled(totals: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
     """Totals of a manifest, "uid.metric", with the operator's label in the place of its uid."""
     found = {}
     for total, value in totals.items():

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
+from millstream.contracts.metrics import added
 from millstream.errors import InconsistentEpochError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.checkpoint.model import OperatorRecord, TaskAck
+    from millstream.contracts.metrics import Measure
 
 __all__ = ["EpochMetadata", "make_manifest"]
 
@@ -80,6 +82,7 @@ def make_manifest(
         max_parallelism=metadata.max_parallelism,
         final=metadata.final,
         totals=_totals(acks, read, last),
+        measures=_measures(metadata, acks, last),
         program=_program(metadata, acks, last),
     )
 
@@ -176,13 +179,32 @@ def _totals(
     for task in acks:
         for ack in task.operators:
             for metric, value in ack.metrics.items():
-                name = f"{ack.uid}.{metric}"
-                counted[name] = counted.get(name, 0) + value
+                if isinstance(value, int):
+                    name = f"{ack.uid}.{metric}"
+                    counted[name] = counted.get(name, 0) + value
     for uid, records in read.items():
         counted.setdefault(f"{uid}.{_RECORDS_IN}", records)
     for name, value in counted.items():
         totals[name] = totals.get(name, 0) + value
     return totals
+
+
+def _measures(
+    metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest | None
+) -> dict[str, Measure]:
+    """Gauges, meters and distributions after the epoch."""
+    measures = dict(last.measures) if last is not None else {}
+    if last is not None and last.stages != metadata.stages:
+        # The values of subtasks that there may not be any more.
+        measures = {name: each for name, each in measures.items() if each["kind"] != "gauge"}
+    for task in acks:
+        for ack in task.operators:
+            for metric, value in ack.metrics.items():
+                if not isinstance(value, int):
+                    name = f"{ack.uid}.{metric}"
+                    before = measures.get(name)
+                    measures[name] = added(before, value, ack.subtask, metadata.started)
+    return measures
 
 
 def _twice(metadata: EpochMetadata, what: str) -> InconsistentEpochError:

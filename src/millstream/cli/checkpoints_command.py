@@ -20,7 +20,7 @@ from millstream.checkpoint.inspect import (
     verify_checkpoints,
 )
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.program import labelled, labels
+from millstream.checkpoint.program import accumulators, labels
 from millstream.checkpoint.signature import seal_of
 from millstream.checkpoint.signing import sign_directory
 from millstream.cli.state_command import Selection, show_state
@@ -181,8 +181,15 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     _print_state(details.operators)
     names = labels(manifest.program)
     _print_splits(manifest.splits, names)
-    for name, value in sorted(labelled(manifest.totals, names).items()):
-        print(f"{name}: {value:,}")
+    for name, value in sorted(accumulators(manifest, names).items()):
+        print(f"{name}: {_number(value)}")
+
+
+def _number(value: object) -> str:
+    """A count, or the numbers of a gauge, meter or distribution."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_number(each)}" for name, each in value.items())
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
 
 
 def _confirm(storage: CheckpointStorage, epoch: int) -> None:

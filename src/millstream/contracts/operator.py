@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.batch import Batch
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator_state import OperatorStateStore
     from millstream.contracts.state_sections import StateSection
     from millstream.types.typeinfo import TypeInformation
@@ -128,8 +131,8 @@ class OperatorSnapshot:
     #: What the sink committer gets, pickled into the manifest.
     committables: list[object] = field(default_factory=list)
     #: Counters since the snapshot before, or since it was restored, by their metric name
-    #: (``numRecordsIn``, ``numLateRecordsDropped``).
-    metrics: dict[str, int] = field(default_factory=dict)
+    #: (``numRecordsIn``, ``numLateRecordsDropped``), and measures of user functions.
+    metrics: Mapping[str, MetricValue] = field(default_factory=dict)
     #: Milliseconds of processing time at which the operator has something to do though no record
     #: comes; None: never.
     next_due: int | None = None

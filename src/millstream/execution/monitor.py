@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from millstream.checkpoint.program import labelled
+from millstream.checkpoint.program import accumulators
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.metrics.event_time import EventTimeReader, describe
 
@@ -61,7 +61,7 @@ class JobMonitor:
     def recovered(self, manifest: Manifest) -> None:
         """A run goes on from this manifest."""
         # Made whole before others see it: they read in other threads.
-        self._totals = dict(labelled(manifest.totals, self._labels))
+        self._totals = accumulators(manifest, self._labels)
         self._records = sum(
             manifest.totals.get(f"{node.uid}.numRecordsIn", 0)
             for node in self._graph.nodes.values()

@@ -23,7 +23,7 @@ from millstream.types.time import MIN_TIMESTAMP, milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.functions.functions import MetricGroup
+    from millstream.functions.metric_group import MetricGroup
     from millstream.types.time import Duration, Time
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
+    from millstream.functions.metric_group import MetricGroup
     from millstream.functions.window import Window
 
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
-    "Counter",
     "DistributedCache",
     "FilterFunction",
     "FlatMapFunction",
@@ -52,7 +52,6 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStateStore",
     "MapFunction",
-    "MetricGroup",
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
@@ -77,58 +76,6 @@ class TimeDomain(Enum):
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
-
-
-class Counter:
-    """A count that is summed over subtasks and epochs."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self) -> None:
-        """Start at zero."""
-        self._count = 0
-
-    def inc(self, n: int = 1) -> None:
-        """Add ``n``."""
-        self._count += n
-
-    def dec(self, n: int = 1) -> None:
-        """Take ``n`` away."""
-        self._count -= n
-
-    def get_count(self) -> int:
-        """What was added in this epoch so far."""
-        return self._count
-
-    def take(self) -> int:
-        """Return the count and start at zero again (the runtime calls this at an epoch's end)."""
-        count, self._count = self._count, 0
-        return count
-
-
-class MetricGroup:
-    """Makes counters; nested groups prefix their names with ``group.``."""
-
-    __slots__ = ("_counters", "_prefix")
-
-    def __init__(self, prefix: str = "", counters: dict[str, Counter] | None = None) -> None:
-        """Make a group; nested groups share ``counters``."""
-        self._prefix = prefix
-        self._counters: dict[str, Counter] = {} if counters is None else counters
-
-    def counter(self, name: str) -> Counter:
-        """Return the counter called ``name``, made at the first call."""
-        return self._counters.setdefault(self._prefix + name, Counter())
-
-    def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """Return a nested group."""
-        inner = f"{name}.{extra}" if extra else name
-        return MetricGroup(f"{self._prefix}{inner}.", self._counters)
-
-    def take_all(self) -> dict[str, int]:
-        """Return all counts that are not zero, and start them at zero again."""
-        counts = {name: counter.take() for name, counter in self._counters.items()}
-        return {name: count for name, count in counts.items() if count}
 
 
 class KeyedStateStore(ABC):

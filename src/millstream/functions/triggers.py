@@ -20,8 +20,8 @@ from millstream.functions.window import Window
 
 if TYPE_CHECKING:
     from millstream.functions.descriptors import StateDescriptor
-    from millstream.functions.functions import MetricGroup
     from millstream.functions.handles import State
+    from millstream.functions.metric_group import MetricGroup
 
 __all__ = ["Trigger", "TriggerResult"]
 

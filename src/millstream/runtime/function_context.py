@@ -19,10 +19,10 @@ from millstream.errors import ProgramError
 from millstream.functions.functions import (
     DistributedCache,
     KeyedStateStore,
-    MetricGroup,
     RuntimeContext,
     TimerService,
 )
+from millstream.functions.metric_group import MetricGroup
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorContext

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator_state import OperatorStateHandle
     from millstream.contracts.source import SourceBatch
     from millstream.graph.model import StreamNode
@@ -231,7 +232,7 @@ class Task:
         states.written(handles)
         return handles
 
-    def _metrics(self, node: StreamNode, snapshot: OperatorSnapshot) -> dict[str, int]:
+    def _metrics(self, node: StreamNode, snapshot: OperatorSnapshot) -> dict[str, MetricValue]:
         metrics = dict(snapshot.metrics)
         if node.id in self._splits.unparsed:
             # Counted whether or not anybody reads the side output of dead letters.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from millstream.configuration.configuration import Configuration
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.contracts.metrics import added
 from millstream.contracts.operator import Checkpoint, OperatorContext, RestoreContext
 from millstream.errors import StateError
 from millstream.runtime.user_code import check_output
@@ -36,6 +37,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from millstream.contracts.metrics import Measure, MetricValue
     from millstream.contracts.operator import Operator, OperatorFactory, OperatorSnapshot
     from millstream.contracts.operator_state import OperatorStateHandle
     from millstream.types.typeinfo import TypeInformation
@@ -146,6 +148,9 @@ class OperatorHarness:
         self.committables: list[object] = []
         #: Sums over all epochs.
         self.metrics: dict[str, int] = {}
+        #: Gauges, meters and distributions over all epochs, as ``contracts/metrics.py`` has them;
+        #: their time is the processing time.
+        self.measures: dict[str, Measure] = {}
         self.epoch = 0
         self.current_watermark = MIN_TIMESTAMP
         self.current_processing_time = 0
@@ -211,8 +216,7 @@ class OperatorHarness:
         #: As a checkpoint has them.
         self.operator_states = _handles(self._states)
         self.committables.extend(snapshot.committables)
-        for name, count in snapshot.metrics.items():
-            self.metrics[name] = self.metrics.get(name, 0) + count
+        self._add_metrics(snapshot.metrics)
         self._snapshot_store()
         self.epoch += 1
         if goes_on:
@@ -223,6 +227,14 @@ class OperatorHarness:
         if not final:
             self.operator = self._begin(None if swap else self.operator)
         return snapshot
+
+    def _add_metrics(self, metrics: Mapping[str, MetricValue]) -> None:
+        for name, value in metrics.items():
+            if isinstance(value, int):
+                self.metrics[name] = self.metrics.get(name, 0) + value
+            else:
+                before, now = self.measures.get(name), self.current_processing_time
+                self.measures[name] = added(before, value, self.context.subtask, now)
 
     def crash(self) -> None:
         """Lose the running epoch, its output too: a fresh instance starts on the last cut."""

@@ -21,6 +21,7 @@ from millstream.types.output_tag import OutputTag
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint
     from millstream.state.keyed import KeyedState
     from millstream.types.typeinfo import TypeInformation
@@ -88,11 +89,17 @@ class FunctionOperator(Operator):
         del checkpoint
         return OperatorSnapshot(metrics=self.take_metrics())
 
-    def take_metrics(self) -> dict[str, int]:
-        """Return the counters and start them at zero again."""
-        metrics = {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out}
+    def take_metrics(self) -> dict[str, MetricValue]:
+        """Return what there is to report since the last time."""
+        metrics: dict[str, MetricValue] = {
+            "numRecordsIn": self.records_in,
+            "numRecordsOut": self.records_out,
+        }
         self.records_in = self.records_out = 0
-        metrics.update(self.runtime_context.metrics.take_all())
+        try:
+            metrics.update(self.runtime_context.metrics.take_all())
+        except Exception as error:
+            raise user_error(self.context, error, doing="reading a gauge") from error
         return metrics
 
 

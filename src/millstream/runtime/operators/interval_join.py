@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.contracts.batch import Batch
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Operator, RestoreContext
     from millstream.state.key_codec import CacheKey
     from millstream.state.map_state import KeyedMapState
@@ -148,7 +149,7 @@ class IntervalJoinOperator(KeyedOperator):
             self._sides[namespace[0]].buffer.remove(place)
         self.output.emit_watermark(watermark)
 
-    def take_metrics(self) -> dict[str, int]:
+    def take_metrics(self) -> dict[str, MetricValue]:
         """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.functions.window import TimeWindow
     from millstream.functions.windows import FixedEventTimeWindows
@@ -162,7 +163,7 @@ class WindowOperator(KeyedOperator):
             self._accumulators.begin_epoch(self._store, next_epoch, checkpoint.next_attempt)
         return super().snapshot(checkpoint)
 
-    def take_metrics(self) -> dict[str, int]:
+    def take_metrics(self) -> dict[str, MetricValue]:
         """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped

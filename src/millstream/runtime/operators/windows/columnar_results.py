@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from millstream.contracts.metrics import MetricValue
     from millstream.runtime.operators.windows.partials import Partials
     from millstream.types.typeinfo import TypeInformation
 
@@ -46,7 +47,7 @@ class BuiltInOperator(FunctionOperator):
         self._partials = partials
         self.late_dropped = 0
 
-    def take_metrics(self) -> dict[str, int]:
+    def take_metrics(self) -> dict[str, MetricValue]:
         """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped

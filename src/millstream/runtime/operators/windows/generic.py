@@ -46,6 +46,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.runtime.operators.windows.contents import Contents
     from millstream.runtime.operators.windows.merging import StateWindows
@@ -196,7 +197,7 @@ class GeneralWindowOperator(KeyedOperator):
         self._context.registered.clear()
         return super().snapshot(checkpoint)
 
-    def take_metrics(self) -> dict[str, int]:
+    def take_metrics(self) -> dict[str, MetricValue]:
         """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.functions.descriptors import StateDescriptor
-    from millstream.functions.functions import MetricGroup
     from millstream.functions.handles import State
+    from millstream.functions.metric_group import MetricGroup
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 

@@ -1,0 +1,96 @@
+"""Metrics as they travel: what an operator reports of an epoch, and what a job makes of it.
+
+What it is: a count is a number, which adds up over subtasks and epochs.  A gauge, meter or
+distribution is a *measure*, a dict of JSON with its kind, which ``added`` puts together and
+``shown`` makes readable.
+What it is not: what user functions call (``functions/metric_group.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Measure", "MetricValue", "added", "distribution", "gauge", "meter", "shown"]
+
+Measure: TypeAlias = dict[str, Any]
+MetricValue: TypeAlias = int | Measure
+
+#: Milliseconds.  A meter remembers its events in spans of this length, as Flink looks at it every
+#: five seconds.
+_BUCKET: Final = 5000
+_SECOND: Final = 1000
+
+
+def gauge(value: float) -> Measure:
+    """What a gauge says at the end of an epoch."""
+    return {"kind": "gauge", "value": value}
+
+
+def meter(count: int, span: int) -> Measure:
+    """The events of an epoch; their rate is that of the last ``span`` seconds."""
+    return {"kind": "meter", "count": count, "span": span}
+
+
+def distribution(count: int, total: float, least: float, most: float) -> Measure:
+    """The values of an epoch."""
+    return {"kind": "distribution", "count": count, "sum": total, "min": least, "max": most}
+
+
+def added(so_far: Measure | None, measure: Measure, subtask: int, now: int) -> Measure:
+    """A measure of the job after one more report.
+
+    Args:
+        so_far: what the reports before made; None, or of another kind, if this is the first.
+        measure: the report.
+        subtask: whose it is.
+        now: milliseconds since 1970, when its epoch began.
+    """
+    kind = measure["kind"]
+    before = so_far if so_far is not None and so_far["kind"] == kind else None
+    if kind == "gauge":
+        values = {} if before is None else before["values"]
+        return {"kind": kind, "values": {**values, str(subtask): measure["value"]}}
+    if before is None:
+        before = {"kind": kind, "count": 0}
+    count = before["count"] + measure["count"]
+    if kind == "meter":
+        recent = _recent(before, measure["span"], now)
+        bucket = now // _BUCKET
+        if recent and recent[-1][0] == bucket:
+            recent = [*recent[:-1], [bucket, recent[-1][1] + measure["count"]]]
+        else:
+            recent = [*recent, [bucket, measure["count"]]]
+        return {"kind": kind, "count": count, "span": measure["span"], "recent": recent}
+    return {
+        "kind": kind,
+        "count": count,
+        "sum": before.get("sum", 0) + measure["sum"],
+        "min": min(before.get("min", measure["min"]), measure["min"]),
+        "max": max(before.get("max", measure["max"]), measure["max"]),
+    }
+
+
+def shown(measure: Measure, now: int) -> dict[str, Any]:
+    """A measure of the job for people.
+
+    Args:
+        measure: as ``added`` makes it.
+        now: milliseconds since 1970; a rate is that of the time before.
+
+    Returns:
+        A gauge's values by subtask (``"0"``), a meter's ``count`` and ``rate`` (events per second),
+        a distribution's ``count``, ``sum``, ``min``, ``max`` and ``mean``.
+    """
+    if measure["kind"] == "gauge":
+        return dict(measure["values"])
+    if measure["kind"] == "meter":
+        events = sum(count for _, count in _recent(measure, measure["span"], now))
+        return {"count": measure["count"], "rate": events / measure["span"]}
+    values = {name: measure[name] for name in ("count", "sum", "min", "max")}
+    return {**values, "mean": measure["sum"] / measure["count"]}
+
+
+def _recent(measure: Measure, span: int, now: int) -> list[list[int]]:
+    """The events of a meter by bucket, those longer ago than its span left out."""
+    oldest = (now - span * _SECOND) // _BUCKET
+    return [entry for entry in measure.get("recent", ()) if entry[0] > oldest]

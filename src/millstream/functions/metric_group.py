@@ -1,0 +1,191 @@
+"""Metrics of user functions: counters, gauges, meters and distributions, by name and group.
+
+What it is: what ``runtime_context.get_metrics_group()`` gives, with PyFlink's names
+(``pyflink.metrics``).  What is counted is reported with each epoch, and is part of it: an epoch
+that is given up and repeated counts once.
+What it is not: where it is added up (``contracts/metrics.py``) or shown (``JobClient``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millstream.contracts.metrics import MetricValue, distribution, gauge, meter
+from millstream.errors import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
+
+M = TypeVar("M", bound="Metric")
+
+
+class Metric:
+    """The base of all metrics."""
+
+    __slots__ = ()
+
+    def take(self) -> MetricValue | None:
+        """What is to be reported, None if nothing; it starts anew (called at an epoch's end)."""
+        raise NotImplementedError
+
+
+class Counter(Metric):
+    """A count that is summed over subtasks and epochs."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._count = 0
+
+    def inc(self, n: int = 1) -> None:
+        """Add ``n``."""
+        self._count += n
+
+    def dec(self, n: int = 1) -> None:
+        """Take ``n`` away."""
+        self._count -= n
+
+    def get_count(self) -> int:
+        """What was added in this epoch so far."""
+        return self._count
+
+    def take(self) -> int | None:
+        """The count, if it is not zero."""
+        count, self._count = self._count, 0
+        return count or None
+
+
+class Meter(Metric):
+    """How many events there are per second."""
+
+    __slots__ = ("_count", "_span")
+
+    def __init__(self, time_span_in_seconds: int = 60) -> None:
+        """Take the time before now of which the rate is that."""
+        self._span = time_span_in_seconds
+        self._count = 0
+
+    def mark_event(self, value: int = 1) -> None:
+        """Count ``value`` events."""
+        self._count += value
+
+    def get_count(self) -> int:
+        """The events of this epoch so far."""
+        return self._count
+
+    def take(self) -> MetricValue | None:
+        """The events, if there were any."""
+        count, self._count = self._count, 0
+        return meter(count, self._span) if count else None
+
+
+class Distribution(Metric):
+    """Number, sum, least, greatest and mean of values."""
+
+    __slots__ = ("_count", "_least", "_most", "_sum")
+
+    def __init__(self) -> None:
+        """Start without values."""
+        self._count = 0
+        self._sum: float = 0
+        self._least: float = 0
+        self._most: float = 0
+
+    def update(self, value: float) -> None:
+        """Take a value."""
+        if not self._count or value < self._least:
+            self._least = value
+        if not self._count or value > self._most:
+            self._most = value
+        self._count += 1
+        self._sum += value
+
+    def take(self) -> MetricValue | None:
+        """The values, if there were any."""
+        count, self._count = self._count, 0
+        if not count:
+            return None
+        total, self._sum = self._sum, 0
+        return distribution(count, total, self._least, self._most)
+
+
+class _Gauge(Metric):
+    """A value that is looked at, at the end of each epoch."""
+
+    __slots__ = ("_look",)
+
+    def __init__(self, look: Callable[[], Any]) -> None:
+        self._look = look
+
+    def take(self) -> MetricValue | None:
+        """The value.
+
+        Raises:
+            ProgramError: it is no number.
+        """
+        value = self._look()
+        # numpy's numbers too, which are not written as JSON.
+        value = value.item() if hasattr(value, "item") else value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            message = f"a gauge must return a number, not {value!r}"
+            raise ProgramError(message)
+        return gauge(value)
+
+
+class MetricGroup:
+    """Makes metrics; nested groups prefix their names with ``group.``."""
+
+    __slots__ = ("_metrics", "_prefix")
+
+    def __init__(self, prefix: str = "", metrics: dict[str, Metric] | None = None) -> None:
+        """Make a group; nested groups share ``metrics``."""
+        self._prefix = prefix
+        self._metrics: dict[str, Metric] = {} if metrics is None else metrics
+
+    def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
+        """Return a nested group."""
+        inner = f"{name}.{extra}" if extra else name
+        return MetricGroup(f"{self._prefix}{inner}.", self._metrics)
+
+    def counter(self, name: str) -> Counter:
+        """Return the counter called ``name``, made at the first call."""
+        return self._made(name, Counter, Counter())
+
+    def gauge(self, name: str, obj: Callable[[], float]) -> None:
+        """Report what ``obj`` returns at the end of each epoch, a number, by subtask."""
+        self._made(name, _Gauge, _Gauge(obj))
+
+    def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
+        """Return the meter called ``name``, made at the first call.
+
+        Args:
+            name: shown behind that of the operator.
+            time_span_in_seconds: the rate is that of so long before the last epoch.
+
+        Raises:
+            ProgramError: the time is not positive.
+        """
+        if time_span_in_seconds < 1:
+            message = f"meter {name!r}: the time span must be positive, not {time_span_in_seconds}"
+            raise ProgramError(message)
+        return self._made(name, Meter, Meter(time_span_in_seconds))
+
+    def distribution(self, name: str) -> Distribution:
+        """Return the distribution called ``name``, made at the first call."""
+        return self._made(name, Distribution, Distribution())
+
+    def take_all(self) -> dict[str, MetricValue]:
+        """Return what there is to report, and let all start anew (the runtime calls this)."""
+        taken = {name: metric.take() for name, metric in self._metrics.items()}
+        return {name: value for name, value in taken.items() if value is not None}
+
+    def _made(self, name: str, kind: type[M], made: M) -> M:
+        found = self._metrics.setdefault(self._prefix + name, made)
+        if not isinstance(found, kind):
+            there, wanted = (each.__name__.strip("_").lower() for each in (type(found), kind))
+            message = f"the metric {self._prefix + name!r} is a {there} and cannot be a {wanted}"
+            raise ProgramError(message)
+        return found
