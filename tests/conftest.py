@@ -52,9 +52,10 @@ ROOM: Final = 2 << 30
 PREFIX: Final = "millstream-tests-"
 
 #: Of Spark's JVMs, which live for a minute or so: Spark's own classes are not verified, and there
-#: is room for these and for what they make without collecting garbage again and again.
+#: is room for these and for what they make without collecting garbage again and again.  Who says
+#: what classes to share has no archive made in the background (``class_archive.py``).
 JVM_OPTIONS: Final = (
-    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
+    "-Xshare:auto -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m -Xms512m -Xmn256m"
 )
 

