@@ -21,7 +21,7 @@ from millstream.contracts.batch import Batch
 from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.errors import SinkError
 from millstream.graph.explain import explain
-from millstream.graph.validation import connector_place
+from millstream.graph.validation import connector_label
 from millstream.testing.conformance import read_records
 from millstream.types.typeinfo import from_arrow_schema
 
@@ -137,7 +137,7 @@ def test_the_table_is_in_the_name_of_the_sink(
     (node,) = (each for each in graph.nodes.values() if each.sink is not None)
     assert node.name == f"Sink: {type(node.sink).__name__} counts"
     assert node.name in explain(graph)
-    assert node.name in connector_place(node)
+    assert node.name in connector_label(node)
     assert graph.nodes.keys() == other.nodes.keys()
 
 

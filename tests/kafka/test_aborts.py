@@ -172,7 +172,7 @@ def test_hanging_transactions_are_found(
     monkeypatch.setattr(KafkaAdminClient, "describe_producers", describe)
     found = find_hanging({"bootstrap.servers": own.servers}, known)
     known.close()
-    (mine,) = [each for each in found if each.place.topic in {topic, healthy}]
+    (mine,) = [each for each in found if each.partition.topic in {topic, healthy}]
     assert mine.producer is not None
     assert mine.remedy("broker:9092").endswith(
         f"--topic {topic} --partition 0 --producer-id 77 --producer-epoch 3 --coordinator-epoch 0"

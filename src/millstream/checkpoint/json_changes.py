@@ -34,7 +34,7 @@ def difference(old: object, new: object) -> Changes:
     return {"to": new}
 
 
-def apply(old: Any, changes: Changes) -> Any:  # noqa: ANN401 - JSON
+def apply(old: Any, changes: Changes) -> Any:
     """What ``changes`` make of ``old``, which stays as it is.
 
     Raises:

@@ -100,7 +100,7 @@ def _list_hanging(properties: Mapping[str, str], control: TransactionControl) ->
         if each.producer is not None:
             whose = f"producer {each.producer.producer_id} epoch {each.producer.producer_epoch}"
         print(
-            f"hanging: {each.place} stands still for readers with read_committed at offset"
+            f"hanging: {each.partition} stands still for readers with read_committed at offset"
             f" {each.stable}, the log ends at {each.end}\n"
             f"  a transaction of {whose} is open there, no coordinator knows it, and nothing will"
             " end it\n"

@@ -126,7 +126,7 @@ _SCHEMAS: Final = frozenset(name for name in __all__ if "Row" in name and name.e
 
 if not TYPE_CHECKING:  # a type checker knows them from above
 
-    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class of any kind
+    def __getattr__(name: str) -> Any:
         """The row schemas, which PyFlink offers here as well."""
         if name in _SCHEMAS:
             from millstream.connectors.formats import csv_messages, message_formats

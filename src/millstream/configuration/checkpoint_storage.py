@@ -116,7 +116,6 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         )
 
     def get_checkpoint_path(self) -> str:
-        """The directory."""
         return self._checkpoint_path
 
     def get_min_file_size_threshold(self) -> int:

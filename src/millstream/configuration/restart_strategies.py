@@ -40,7 +40,6 @@ class _NoRestart(RestartStrategyConfiguration):
         super().__init__({f"{_PREFIX}.type": "none"})
 
     def get_description(self) -> str:
-        """The strategy in words."""
         return "Restart deactivated."
 
 
@@ -68,7 +67,6 @@ class _FixedDelay(RestartStrategyConfiguration):
         return _length(self.entries[f"{_PREFIX}.fixed-delay.delay"])
 
     def get_description(self) -> str:
-        """The strategy in words."""
         delay = self.entries[f"{_PREFIX}.fixed-delay.delay"]
         return (
             f"Restart with fixed delay ({delay}). #{self.get_restart_attempts()} restart attempts."
@@ -109,7 +107,6 @@ class _FailureRate(RestartStrategyConfiguration):
         return _length(self.entries[f"{_PREFIX}.failure-rate.delay"])
 
     def get_description(self) -> str:
-        """The strategy in words."""
         prefix = f"{_PREFIX}.failure-rate"
         return (
             f"Failure rate restart with maximum of {self.get_max_failure_rate()} failures within "
@@ -125,7 +122,6 @@ class _Fallback(RestartStrategyConfiguration):
         super().__init__()
 
     def get_description(self) -> str:
-        """The strategy in words."""
         return "Cluster level default restart strategy"
 
 

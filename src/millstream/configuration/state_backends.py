@@ -49,7 +49,6 @@ class HashMapStateBackend(StateBackend):
     """State in memory, of which each checkpoint holds all: for small state."""
 
     def configure(self, configuration: Configuration) -> None:
-        """Choose it in the options of a job."""
         configuration.set(options.STATE_BACKEND, "hashmap")
 
     def __str__(self) -> str:

@@ -102,19 +102,19 @@ class OperatorListState(Protocol):
 class OperatorBroadcastState(Protocol):
     """A map.  Whoever changes a value in place has to put it again."""
 
-    def get(self, key: Any) -> Any:  # noqa: ANN401 - the user's
+    def get(self, key: Any) -> Any:
         """Return the value of a key, None if there is none."""
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401 - the user's
+    def put(self, key: Any, value: Any) -> None:
         """Set the value of a key."""
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """Set the values of several keys."""
 
-    def remove(self, key: Any) -> None:  # noqa: ANN401 - the user's
+    def remove(self, key: Any) -> None:
         """Remove a key, if it is there."""
 
-    def contains(self, key: Any) -> bool:  # noqa: ANN401 - the user's
+    def contains(self, key: Any) -> bool:
         """Return whether there is such a key."""
 
     def items(self) -> Iterator[tuple[Any, Any]]:

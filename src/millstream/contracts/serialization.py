@@ -123,7 +123,6 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """STRING."""
         return Types.STRING()
 
     def serialize(self, element: object) -> bytes:
@@ -134,7 +133,6 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         return element.encode(self.charset)
 
     def deserialize(self, message: bytes) -> str:
-        """The text of a message."""
         return message.decode(self.charset)
 
 
@@ -143,7 +141,6 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """Bytes."""
         return Types.PRIMITIVE_ARRAY(Types.BYTE())
 
     def serialize(self, element: object) -> bytes:
@@ -154,7 +151,6 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
         return bytes(element)
 
     def deserialize(self, message: bytes) -> bytes:
-        """The message."""
         return message
 
 

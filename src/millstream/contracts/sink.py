@@ -88,7 +88,7 @@ class WriterContext:
         return f"sink {self.label or self.sink_uid}"
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Sink, epoch and subtask, for messages."""
         return f"{self.sink}, epoch {self.epoch}, subtask {self.subtask}"
 

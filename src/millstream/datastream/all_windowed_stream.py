@@ -13,17 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
+from millstream.datastream.adapters import Wrapper
 from millstream.datastream.stream_words import raise_missing
 from millstream.datastream.type_choice import choose_output_type, method_of, require
 from millstream.datastream.windowed_stream import WindowedStream, require_assigner
 from millstream.functions.functions import (
     AggregateFunction,
     AllWindowFunction,
-    Function,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     ReduceFunction,
-    RuntimeContext,
     WindowFunction,
 )
 from millstream.runtime.columnar.aggregates import BuiltInAggregate
@@ -166,48 +165,31 @@ class AllWindowedStream:
         return self._windowed.process(_process(function), chosen)
 
 
-class _Apply(WindowFunction[Any, Any, Any, Any]):
+class _Apply(Wrapper, WindowFunction[Any, Any, Any, Any]):
     """Leaves out the key."""
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - user code
-        self._function = function
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
         self._apply = method_of(function, "apply")
 
-    def open(self, runtime_context: RuntimeContext) -> None:
-        if isinstance(self._function, Function):
-            self._function.open(runtime_context)
-
-    def close(self) -> None:
-        if isinstance(self._function, Function):
-            self._function.close()
-
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Any:  # noqa: ANN401
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Any:
         del key
         return self._apply(window, inputs)
 
 
-class _Process(ProcessWindowFunction[Any, Any, Any, Any]):
+class _Process(Wrapper, ProcessWindowFunction[Any, Any, Any, Any]):
     """Leaves out the key."""
 
-    def __init__(self, function: ProcessAllWindowFunction[Any, Any, Any]) -> None:
-        self._function = function
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._function.open(runtime_context)
-
-    def close(self) -> None:
-        self._function.close()
-
-    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Any:  # noqa: ANN401
+    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Any:
         del key
-        return self._function.process(context, elements)
+        return self.wrapped.process(context, elements)
 
 
 class _ProcessAndClear(_Process):
     """Has a ``clear`` only if the user's function has one: calling it costs a look at each key."""
 
-    def clear(self, context: Any) -> None:  # noqa: ANN401
-        self._function.clear(context)
+    def clear(self, context: Any) -> None:
+        self.wrapped.clear(context)
 
 
 def _process(function: ProcessAllWindowFunction[Any, Any, Any]) -> _Process:

@@ -34,7 +34,6 @@ class _CoGrouping(PairedWindowFunction):
     """All records at once."""
 
     def combine(self, first: list[Any], second: list[Any]) -> Iterable[Any]:
-        """Call the function once."""
         records: Iterable[Any] | None = bound_method(self.function, "co_group")(first, second)
         return () if records is None else records
 
@@ -66,5 +65,4 @@ class CoGroupedStreams(PairedStreams[WithWindow]):
     WithWindow = WithWindow
 
     def __init__(self, input1: DataStream, input2: DataStream) -> None:
-        """Made by ``DataStream.co_group``."""
         super().__init__(input1, input2, "co_group", WithWindow)

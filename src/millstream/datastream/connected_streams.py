@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.datastream.co_adapters import CoFlatMapAdapter, CoMapAdapter
+from millstream.datastream.adapters import CoFlatMapAdapter, CoMapAdapter
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.processing_time import may_use_processing_time_timers

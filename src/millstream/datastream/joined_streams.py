@@ -77,5 +77,4 @@ class JoinedStreams(PairedStreams[WithWindow]):
     WithWindow = WithWindow
 
     def __init__(self, input1: DataStream, input2: DataStream) -> None:
-        """Made by ``DataStream.join``."""
         super().__init__(input1, input2, "join", WithWindow)

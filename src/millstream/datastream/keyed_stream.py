@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from millstream.datastream.adapters import KeyedFilter, KeyedFlatMap, KeyedMap
 from millstream.datastream.data_stream import DataStream
-from millstream.datastream.keyed_adapters import KeyedFilter, KeyedFlatMap, KeyedMap
 from millstream.datastream.processing_time import may_use_processing_time_timers
 from millstream.datastream.type_choice import (
     check_field,
@@ -66,7 +66,6 @@ class KeyedStream(DataStream):
         key_selector: Callable[[object], object],
         key_type: TypeInformation | None,
     ) -> None:
-        """Made by ``DataStream.key_by``."""
         super().__init__(environment, transformation)
         self._key_selector = key_selector
         self._key_type = key_type or infer_key_type(key_selector, self.get_type())

@@ -48,17 +48,14 @@ class PairedWindowFunction(WindowFunction[Any, Any, Any, Any]):
         self.function = function
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Open the user's function."""
         if isinstance(self.function, Function):
             self.function.open(runtime_context)
 
     def close(self) -> None:
-        """Close the user's function."""
         if isinstance(self.function, Function):
             self.function.close()
 
     def apply(self, key: object, window: object, inputs: Iterable[TaggedUnion]) -> Iterable[Any]:
-        """Call ``combine``."""
         del key, window
         sides: tuple[list[Any], list[Any]] = ([], [])
         for index, value in inputs:
@@ -87,7 +84,6 @@ class _TaggedStream(KeyedStream):
         self._own = own
 
     def get_type(self) -> TypeInformation:
-        """TaggedUnion, which has no columns."""
         return Types.PICKLED_BYTE_ARRAY()
 
     def _operator(

@@ -287,7 +287,7 @@ class _Projection:
         self._indexes = indexes
         self._names = names
 
-    def __call__(self, value: Any) -> object:  # noqa: ANN401 - the user's record
+    def __call__(self, value: Any) -> object:
         fields = [value[index] for index in self._indexes]
         if self._names is None:
             return tuple(fields)

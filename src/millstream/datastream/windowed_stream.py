@@ -263,7 +263,7 @@ class WindowedStream:
 
     def _built_in(
         self,
-        aggregates: Any,  # noqa: ANN401 - checked by named_aggregates
+        aggregates: Any,
         window_function: object,
         output_type: TypeInformation | None,
     ) -> DataStream:

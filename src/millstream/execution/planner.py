@@ -28,7 +28,7 @@ from millstream.execution.alignment import AlignedSplit, Aligner
 from millstream.execution.offsets import Position
 from millstream.execution.rate import EpochSizer
 from millstream.execution.split_log import SplitTable
-from millstream.graph.validation import connector_place, naming
+from millstream.graph.validation import connector_label, error_context
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def plan_sources(graph: JobGraph) -> list[PlannedSource]:
                     node.uid,
                     node.source,
                     node.parallelism,
-                    connector_place(node),
+                    connector_label(node),
                     idleness,
                     alignment,
                 )
@@ -189,7 +189,7 @@ class SourcePlanner:
         over = bool(self._sources)
         for planned in self._sources:
             position = Position.of(start, planned.uid)
-            with naming(planned.place):
+            with error_context(planned.place):
                 changed |= self._advance(planned, position, now)
                 over = over and self._is_over(planned, position)
             positions[planned.uid] = position.to_json()

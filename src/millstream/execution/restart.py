@@ -101,7 +101,6 @@ class NoRestart(RestartStrategy):
     """The first failure is final."""
 
     def next_delay(self, now: float, error: BaseException) -> float | None:
-        """Never."""
         del now, error
         return None
 
@@ -116,7 +115,6 @@ class FixedDelay(RestartStrategy):
     _failures: int = field(default=0, init=False)
 
     def next_delay(self, now: float, error: BaseException) -> float | None:
-        """``delay``, ``attempts`` times."""
         del now, error
         self._failures += 1
         return self.delay if self._failures <= self.attempts else None
@@ -243,7 +241,6 @@ class GiveUpOnRepeats(RestartStrategy):
         return self.strategy.next_delay(now, error)
 
     def on_progress(self) -> None:
-        """Forget the failures so far."""
         self._message = None
         self._repeats = 0
         self.strategy.on_progress()

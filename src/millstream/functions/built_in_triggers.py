@@ -41,27 +41,24 @@ class _QuietTrigger(Trigger[Any, Any]):
     """Does nothing at all; others fill in what they react to."""
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Go on."""
         del element, timestamp, window, ctx
         return TriggerResult.CONTINUE
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Go on."""
         del time, window, ctx
         return TriggerResult.CONTINUE
 
     def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Go on."""
         del time, window, ctx
         return TriggerResult.CONTINUE
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Leave nothing behind, as there is nothing."""
 
     def __repr__(self) -> str:
@@ -81,7 +78,7 @@ class EventTimeTrigger(_QuietTrigger):
         return EventTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Fire at once for a late element, else wait for the end of the window."""
         del element, timestamp
@@ -92,17 +89,16 @@ class EventTimeTrigger(_QuietTrigger):
         return TriggerResult.CONTINUE
 
     def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Fire at the end of the window."""
         del ctx
         return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         """Wait for the new end.
 
         If it has passed, nothing is registered: the element that caused the merge fires the window.
@@ -111,8 +107,7 @@ class EventTimeTrigger(_QuietTrigger):
         if end > ctx.get_current_watermark():
             ctx.register_event_time_timer(end)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
-        """Stop waiting."""
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
@@ -125,7 +120,7 @@ class ProcessingTimeTrigger(_QuietTrigger):
         return ProcessingTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Wait for the end of the window."""
         del element, timestamp
@@ -133,24 +128,20 @@ class ProcessingTimeTrigger(_QuietTrigger):
         return TriggerResult.CONTINUE
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Fire."""
         del time, window, ctx
         return TriggerResult.FIRE
 
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
-        """Wait for the new end."""
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         end = window.max_timestamp()
         if end > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(end)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
-        """Stop waiting."""
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
@@ -158,7 +149,7 @@ class EndOfStreamTrigger(_QuietTrigger):
     """Fires once, when a bounded input is over."""
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Wait for the end of time."""
         del element, timestamp, window
@@ -166,7 +157,7 @@ class EndOfStreamTrigger(_QuietTrigger):
         return TriggerResult.CONTINUE
 
     def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Fire at the end of time."""
         del window, ctx
@@ -193,9 +184,8 @@ class CountTrigger(_QuietTrigger):
         return cast("ReducingState[int]", ctx.get_partitioned_state(self._count))
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Count."""
         del element, timestamp, window
         state = self._state(ctx)
         state.add(1)
@@ -205,16 +195,13 @@ class CountTrigger(_QuietTrigger):
         return TriggerResult.FIRE
 
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
-        """Add the counts."""
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         del window
         ctx.merge_partitioned_state(self._count)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
-        """Forget the count."""
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         del window
         self._state(ctx).clear()
 
@@ -250,10 +237,9 @@ class _ContinuousTrigger(_QuietTrigger):
         self._register(ctx, following)
 
     def can_merge(self) -> bool:
-        """Return True."""
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         """Go on with the earliest time of the merged windows."""
         del window
         ctx.merge_partitioned_state(self._next)
@@ -261,8 +247,7 @@ class _ContinuousTrigger(_QuietTrigger):
         if following is not None:
             self._register(ctx, following)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
-        """Stop firing."""
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         del window
         state = self._state(ctx)
         following = state.get()
@@ -291,7 +276,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         ctx.delete_event_time_timer(time)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Fire at once for a late element, else see to it that the next time is registered."""
         del element
@@ -303,7 +288,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         return TriggerResult.CONTINUE
 
     def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Fire if the time is the window's end or the one that was waited for."""
         if time == window.max_timestamp():
@@ -335,7 +320,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         ctx.delete_processing_time_timer(time)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """See to it that the next time is registered."""
         del element, timestamp
@@ -347,7 +332,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         return TriggerResult.CONTINUE
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Fire if the time is the one that was waited for."""
         state = self._state(ctx)
@@ -398,7 +383,7 @@ class DeltaTrigger(_QuietTrigger):
         return cast("ValueState[Any]", ctx.get_partitioned_state(self._last))
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Compare with the element of the last firing; the first element only is remembered."""
         del timestamp, window
@@ -412,8 +397,7 @@ class DeltaTrigger(_QuietTrigger):
             return TriggerResult.FIRE
         return TriggerResult.CONTINUE
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
-        """Forget the element."""
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         del window
         self._state(ctx).clear()
 
@@ -438,32 +422,28 @@ class PurgingTrigger(Trigger[Any, Any]):
         return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Ask the other trigger."""
         return self._purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Ask the other trigger."""
         return self._purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
     def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Ask the other trigger."""
         return self._purging(self.nested_trigger.on_event_time(time, window, ctx))
 
     def can_merge(self) -> bool:
-        """Whether the other trigger can."""
         return self.nested_trigger.can_merge()
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         """Let the other trigger do it."""
         self.nested_trigger.on_merge(window, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Let the other trigger do it."""
         self.nested_trigger.clear(window, ctx)
 
@@ -516,7 +496,7 @@ class ProcessingTimeoutTrigger(_QuietTrigger):
         return cast("ValueState[int | None]", ctx.get_partitioned_state(self._at))
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
         """Ask the other trigger; unless it fires, see to it that the timeout is registered."""
         result = self.nested_trigger.on_element(element, timestamp, window, ctx)
@@ -542,18 +522,16 @@ class ProcessingTimeoutTrigger(_QuietTrigger):
         return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Fire."""
         return self._fired(self.nested_trigger.on_processing_time(time, window, ctx), window, ctx)
 
     def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
     ) -> TriggerResult:  # fmt: skip
-        """Fire."""
         return self._fired(self.nested_trigger.on_event_time(time, window, ctx), window, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Take the timeout back and clear the other trigger."""
         state = self._state(ctx)
         at = state.value()

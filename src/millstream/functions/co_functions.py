@@ -41,11 +41,11 @@ class CoMapFunction(Function):
     """One record in, of either input, and one record out (none if None is returned)."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def map1(self, value: Any) -> Any:
         """Return the record to emit for a record of the first input."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def map2(self, value: Any) -> Any:
         """Return the record to emit for a record of the second input."""
 
 
@@ -53,11 +53,11 @@ class CoFlatMapFunction(Function):
     """One record in, of either input, and any number out."""
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def flat_map1(self, value: Any) -> Any:
         """Yield what a record of the first input gives, or return an iterable of it, or None."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def flat_map2(self, value: Any) -> Any:
         """Yield what a record of the second input gives, or return an iterable of it, or None."""
 
 
@@ -78,14 +78,14 @@ class CoProcessFunction(Function):
             """Return the clock of the timer."""
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: ProcessFunction.Context) -> Any:  # noqa: ANN401
+    def process_element1(self, value: Any, ctx: ProcessFunction.Context) -> Any:
         """Yield records for one of the first input, or ``tag, value``; or return a list or None."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: ProcessFunction.Context) -> Any:  # noqa: ANN401
+    def process_element2(self, value: Any, ctx: ProcessFunction.Context) -> Any:
         """Yield records for one of the second input, as ``process_element1``."""
 
-    def on_timer(self, timestamp: int, ctx: CoProcessFunction.OnTimerContext) -> Any:  # noqa: ANN401
+    def on_timer(self, timestamp: int, ctx: CoProcessFunction.OnTimerContext) -> Any:
         """React to a timer (of keyed streams); output as in ``process_element1``."""
 
 
@@ -96,14 +96,14 @@ class KeyedCoProcessFunction(Function):
     OnTimerContext: TypeAlias = KeyedProcessFunction.OnTimerContext
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ANN401
+    def process_element1(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         """Yield records for one of the first input, or ``tag, value``; or return a list or None."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ANN401
+    def process_element2(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         """Yield records for one of the second input, as ``process_element1``."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:  # noqa: ANN401
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
         """React to a timer; output as in ``process_element1``, with the timer's timestamp."""
 
 
@@ -126,7 +126,7 @@ class ProcessJoinFunction(Function):
             """Return the timestamp of the pair, which is the later of the two."""
 
     @abstractmethod
-    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Any:  # noqa: ANN401
+    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Any:
         """Yield records, or ``tag, value`` for a side output; or return a list or None."""
 
 
@@ -134,7 +134,7 @@ class JoinFunction(Function):
     """Makes one record of each pair of a window join."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:  # noqa: ANN401 - the user's records
+    def join(self, first: Any, second: Any) -> Any:
         """Return the record to emit for a pair."""
 
 
@@ -142,7 +142,7 @@ class FlatJoinFunction(Function):
     """Makes any number of records of each pair of a window join."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:  # noqa: ANN401 - the user's records
+    def join(self, first: Any, second: Any) -> Any:
         """Yield the records to emit for a pair, or return an iterable of them, or None."""
 
 
@@ -150,5 +150,5 @@ class CoGroupFunction(Function):
     """Gets all records of a key and window, of both streams; also if one of them has none."""
 
     @abstractmethod
-    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:  # noqa: ANN401
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
         """Yield the records to emit, or return an iterable of them, or None."""

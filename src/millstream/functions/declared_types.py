@@ -37,7 +37,7 @@ def writer(
         return take
     fits, refuse = check
 
-    def check_and_write(value: Any) -> None:  # noqa: ANN401 - any user value
+    def check_and_write(value: Any) -> None:
         if not fits(value):
             refuse(value)
         take(value)
@@ -75,7 +75,7 @@ def checked_reduce(
     if check is _nothing:
         return reduce
 
-    def reduce_and_check(one: Any, other: Any) -> Any:  # noqa: ANN401
+    def reduce_and_check(one: Any, other: Any) -> Any:
         result = reduce(one, other)
         check(result)
         return result
@@ -86,14 +86,14 @@ def checked_reduce(
 class CheckedAggregate:
     """An AggregateFunction whose accumulators are checked."""
 
-    def __init__(self, function: Any, kind: object, name: str) -> None:  # noqa: ANN401
+    def __init__(self, function: Any, kind: object, name: str) -> None:
         """Take the function, the type of its accumulators and the name of the state."""
         self._function = function
         self._check = writer(kind, f"state {name!r}, the accumulator that add() returned")
         self.create_accumulator = function.create_accumulator
         self.get_result = function.get_result
 
-    def add(self, value: Any, accumulator: Any) -> Any:  # noqa: ANN401
+    def add(self, value: Any, accumulator: Any) -> Any:
         """Add and check."""
         result = self._function.add(value, accumulator)
         self._check(result)

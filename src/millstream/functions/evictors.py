@@ -38,7 +38,7 @@ class TimestampedValue(NamedTuple):
     value: Any
     timestamp: int = MIN_TIMESTAMP
 
-    def get_value(self) -> Any:  # noqa: ANN401 - the user's record
+    def get_value(self) -> Any:
         """Return the element."""
         return self.value
 
@@ -149,7 +149,6 @@ class CountEvictor(_BuiltInEvictor):
         return CountEvictor(max_count, do_evict_after)
 
     def evict(self, elements: list[TimestampedValue]) -> None:
-        """Remove from the beginning."""
         if len(elements) > self._count:
             del elements[: len(elements) - self._count]
 
@@ -205,7 +204,6 @@ class DeltaEvictor(_BuiltInEvictor):
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
     def evict(self, elements: list[TimestampedValue]) -> None:
-        """Remove distant elements."""
         last = elements[-1].value
         delta, threshold = self._delta, self._threshold
         elements[:] = [each for each in elements if not delta(each.value, last) >= threshold]

@@ -181,7 +181,7 @@ class MapFunction(Function):
     """One record in, one record out."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def map(self, value: Any) -> Any:
         """Return the record to emit."""
 
 
@@ -189,7 +189,7 @@ class FlatMapFunction(Function):
     """One record in, any number out."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def flat_map(self, value: Any) -> Any:
         """Yield the records to emit, or return an iterable of them, or None."""
 
 
@@ -197,7 +197,7 @@ class FilterFunction(Function):
     """Keeps some records."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:  # noqa: ANN401 - the user's record
+    def filter(self, value: Any) -> bool:
         """Return True to keep the record."""
 
 
@@ -205,7 +205,7 @@ class ReduceFunction(Function):
     """Folds two records into one of the same type."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:  # noqa: ANN401 - the user's record
+    def reduce(self, value1: Any, value2: Any) -> Any:
         """Return the combination of ``value1`` (so far) and ``value2`` (new)."""
 
 
@@ -213,7 +213,7 @@ class KeySelector(Function):
     """Takes the key out of a record."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def get_key(self, value: Any) -> Any:
         """Return the key; the same for the same record, always."""
 
 
@@ -221,7 +221,7 @@ class Partitioner(Function):
     """Chooses the subtask for a key."""
 
     @abstractmethod
-    def partition(self, key: Any, num_partitions: int) -> int:  # noqa: ANN401 - the user's key
+    def partition(self, key: Any, num_partitions: int) -> int:
         """Return a number from 0 to ``num_partitions`` - 1."""
 
 
@@ -229,18 +229,18 @@ class AggregateFunction(Function):
     """Folds records into an accumulator."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any:  # noqa: ANN401 - the user's accumulator
+    def create_accumulator(self) -> Any:
         """Return a new, empty accumulator."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:  # noqa: ANN401 - the user's types
+    def add(self, value: Any, accumulator: Any) -> Any:
         """Return the accumulator with ``value`` added (it may be changed in place)."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:  # noqa: ANN401 - the user's types
+    def get_result(self, accumulator: Any) -> Any:
         """Return the result so far.  The accumulator may be added to afterwards."""
 
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:  # noqa: ANN401 - the user's types
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
         """Return both accumulators in one.  Needed for windows that merge (sessions) only."""
         message = f"{type(self).__name__} has no merge(acc_a, acc_b); merging windows need one"
         raise NotImplementedError(message)
@@ -289,7 +289,7 @@ class ProcessFunction(Function):
             """Return the timestamp of the record, the minimum long if it has none."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:  # noqa: ANN401
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:
         """Yield records, or ``tag, value`` for a side output; or return a list or None."""
 
 
@@ -300,7 +300,7 @@ class KeyedProcessFunction(Function):
         """What ``process_element`` is given beside the record.  Not to be kept."""
 
         @abstractmethod
-        def get_current_key(self) -> Any:  # noqa: ANN401 - the user's key
+        def get_current_key(self) -> Any:
             """Return the key of the record or timer."""
 
         @abstractmethod
@@ -319,10 +319,10 @@ class KeyedProcessFunction(Function):
             """Return the clock of the timer."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:  # noqa: ANN401
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
         """Yield records, or ``tag, value`` for a side output; or return a list or None."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:  # noqa: ANN401
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
         """React to a timer; output as in ``process_element``, with the timer's timestamp."""
 
 

@@ -54,7 +54,7 @@ class TimestampAssigner(ABC):
     """Says which event time a record has."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:  # noqa: ANN401 - a record
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         """The event time of a record.
 
         Args:
@@ -74,8 +74,7 @@ class FieldTimestampAssigner(TimestampAssigner):
         """Take the name or the index of the field."""
         self.field = field
 
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:  # noqa: ANN401 - a record
-        """The value of the field."""
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         del record_timestamp
         if isinstance(self.field, str) and not isinstance(value, dict):
             return getattr(value, self.field)  # type: ignore[no-any-return]  # converted by the strategy
@@ -118,7 +117,7 @@ class WatermarkGenerator(ABC):
     vectorised: ClassVar[bool] = False
 
     @abstractmethod
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:  # noqa: ANN401 - a record
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """Called for every record; may emit a watermark.
 
         Args:
@@ -163,13 +162,12 @@ class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
         """The watermark after all that was taken, in milliseconds."""
         return max(self.max_timestamp - self.max_out_of_orderness - 1, MIN_TIMESTAMP)
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:  # noqa: ANN401 - a record
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """Take the timestamp of one record."""
         del event, output
         self.max_timestamp = max(self.max_timestamp, event_timestamp)
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Emit the current watermark."""
         output.emit_watermark(self.current_watermark())
 
 
@@ -185,7 +183,7 @@ class NoWatermarks(WatermarkGenerator):
         """The minimum."""
         return MIN_TIMESTAMP
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:  # noqa: ANN401 - a record
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         """Nothing to do."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:

@@ -44,7 +44,6 @@ class TimeWindow(Window):
         self.end = end
 
     def max_timestamp(self) -> int:
-        """Return ``end - 1``."""
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
@@ -106,7 +105,6 @@ class GlobalWindow(Window):
         return GlobalWindow()
 
     def max_timestamp(self) -> int:
-        """Return the maximum long."""
         return MAX_TIMESTAMP
 
     def __eq__(self, other: object) -> bool:

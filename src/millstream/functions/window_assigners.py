@@ -24,7 +24,13 @@ from millstream.functions.built_in_triggers import (
 )
 from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.functions.window import CountWindow, GlobalWindow, TimeWindow
-from millstream.functions.windows import FixedWindows, MergingWindowAssigner, WindowAssigner
+from millstream.functions.windows import (
+    FixedWindows,
+    MergingWindowAssigner,
+    Sliding,
+    Tumbling,
+    WindowAssigner,
+)
 from millstream.types.time import milliseconds
 
 if TYPE_CHECKING:
@@ -54,7 +60,6 @@ class FixedProcessingTimeWindows(FixedWindows):
     """Windows of one size that begin every ``slide`` milliseconds of processing time."""
 
     def is_event_time(self) -> bool:
-        """Return False."""
         return False
 
     def assign_windows(
@@ -65,53 +70,19 @@ class FixedProcessingTimeWindows(FixedWindows):
         return self.windows_at(context.get_current_processing_time())
 
 
-class TumblingProcessingTimeWindows(FixedProcessingTimeWindows):
+class TumblingProcessingTimeWindows(Tumbling, FixedProcessingTimeWindows):
     """Windows side by side: every record is in exactly one."""
 
-    def __init__(self, size: int, offset: int = 0) -> None:
-        """Take milliseconds; users call ``of``."""
-        super().__init__(size, size, offset)
 
-    @staticmethod
-    def of(
-        size: Time | Duration | int, offset: Time | Duration | int | None = None
-    ) -> TumblingProcessingTimeWindows:
-        """Make an assigner; plain integers are milliseconds.
-
-        Raises:
-            ConfigurationError: the size is not positive or the offset not smaller than it.
-        """
-        return TumblingProcessingTimeWindows(milliseconds(size), milliseconds(offset or 0))
-
-
-class SlidingProcessingTimeWindows(FixedProcessingTimeWindows):
+class SlidingProcessingTimeWindows(Sliding, FixedProcessingTimeWindows):
     """Windows that overlap (slide < size) or leave gaps (slide > size)."""
-
-    def __init__(self, size: int, slide: int, offset: int = 0) -> None:
-        """Take milliseconds; users call ``of``."""
-        super().__init__(size, slide, offset)
-
-    @staticmethod
-    def of(
-        size: Time | Duration | int,
-        slide: Time | Duration | int,
-        offset: Time | Duration | int | None = None,
-    ) -> SlidingProcessingTimeWindows:
-        """Make an assigner; plain integers are milliseconds.
-
-        Raises:
-            ConfigurationError: size or slide is not positive or the offset not below the slide.
-        """
-        return SlidingProcessingTimeWindows(
-            milliseconds(size), milliseconds(slide), milliseconds(offset or 0)
-        )
 
 
 class SessionWindowTimeGapExtractor(ABC):
     """Says how long a session stays open after an element."""
 
     @abstractmethod
-    def extract(self, element: Any) -> int:  # noqa: ANN401 - the user's record
+    def extract(self, element: Any) -> int:
         """Return the gap in milliseconds; it must be positive."""
 
 
@@ -155,7 +126,6 @@ class _FixedGap(_Sessions):
         self.gap = session_gap
 
     def gap_of(self, element: object) -> int:
-        """Return the gap."""
         del element
         return self.gap
 
@@ -290,7 +260,6 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         timestamp: int,
         context: WindowAssigner.WindowAssignerContext | None = None,
     ) -> tuple[GlobalWindow, ...]:
-        """Return the global window."""
         del element, timestamp, context
         return self._WINDOWS
 
@@ -298,7 +267,7 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         """Return False: no record is ever late."""
         return False
 
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:  # noqa: ANN401 - PyFlink's
+    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
         """Return a trigger that never fires, or only at the end."""
         del env
         return EndOfStreamTrigger() if self._end_of_stream else NeverTrigger()
@@ -338,7 +307,7 @@ class _CountAssigner(WindowAssigner[Any, CountWindow]):
         """Return False: no record is ever late."""
         return False
 
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:  # noqa: ANN401 - PyFlink's
+    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
         """Return a trigger that fires full windows, which are done with then."""
         del env
         return PurgingTrigger.of(CountTrigger.of(self.size))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class WindowAssigner(ABC, Generic[T, W]):
     def is_event_time(self) -> bool:
         """Whether windows end by event time, not by processing time."""
 
-    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:  # noqa: ANN401 - PyFlink's
+    def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
         """Return the trigger of windows for which the program gives none."""
         del env
         from millstream.functions.built_in_triggers import (
@@ -90,7 +90,7 @@ class WindowAssigner(ABC, Generic[T, W]):
 
         return EventTimeTrigger() if self.is_event_time() else ProcessingTimeTrigger()
 
-    def get_window_serializer(self) -> Any:  # noqa: ANN401 - PyFlink's TypeSerializer
+    def get_window_serializer(self) -> Any:
         """Return what has ``serialize(window, stream)`` and ``deserialize(stream)``.
 
         None, the default, is right for Millstream's kinds of windows, dataclasses and named tuples.
@@ -151,7 +151,6 @@ class FixedEventTimeWindows(FixedWindows):
     """
 
     def is_event_time(self) -> bool:
-        """Return True."""
         return True
 
     def assign_windows(
@@ -187,43 +186,44 @@ class FixedEventTimeWindows(FixedWindows):
         return TimeWindow(max_timestamp + 1 - self.size, max_timestamp + 1)
 
 
-class TumblingEventTimeWindows(FixedEventTimeWindows):
+class Tumbling(FixedWindows):
     """Windows side by side: every record is in exactly one."""
 
     def __init__(self, size: int, offset: int = 0) -> None:
         """Take milliseconds; users call ``of``."""
         super().__init__(size, size, offset)
 
-    @staticmethod
-    def of(
-        size: Time | Duration | int, offset: Time | Duration | int | None = None
-    ) -> TumblingEventTimeWindows:
+    @classmethod
+    def of(cls, size: Time | Duration | int, offset: Time | Duration | int | None = None) -> Self:
         """Make an assigner; plain integers are milliseconds.
 
         Raises:
             ConfigurationError: the size is not positive or the offset not smaller than it.
         """
-        return TumblingEventTimeWindows(milliseconds(size), milliseconds(offset or 0))
+        return cls(milliseconds(size), milliseconds(offset or 0))
 
 
-class SlidingEventTimeWindows(FixedEventTimeWindows):
+class Sliding(FixedWindows):
     """Windows that overlap (slide < size) or leave gaps (slide > size)."""
 
-    def __init__(self, size: int, slide: int, offset: int = 0) -> None:
-        """Take milliseconds; users call ``of``."""
-        super().__init__(size, slide, offset)
-
-    @staticmethod
+    @classmethod
     def of(
+        cls,
         size: Time | Duration | int,
         slide: Time | Duration | int,
         offset: Time | Duration | int | None = None,
-    ) -> SlidingEventTimeWindows:
+    ) -> Self:
         """Make an assigner; plain integers are milliseconds.
 
         Raises:
             ConfigurationError: size or slide is not positive or the offset not below the slide.
         """
-        return SlidingEventTimeWindows(
-            milliseconds(size), milliseconds(slide), milliseconds(offset or 0)
-        )
+        return cls(milliseconds(size), milliseconds(slide), milliseconds(offset or 0))
+
+
+class TumblingEventTimeWindows(Tumbling, FixedEventTimeWindows):
+    """Windows side by side: every record is in exactly one."""
+
+
+class SlidingEventTimeWindows(Sliding, FixedEventTimeWindows):
+    """Windows that overlap (slide < size) or leave gaps (slide > size)."""

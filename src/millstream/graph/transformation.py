@@ -108,7 +108,6 @@ class OneInputTransformation(OperatorTransformation):
 
     @property
     def inputs(self) -> list[Transformation]:
-        """The one input."""
         return [self.input]
 
 
@@ -141,7 +140,6 @@ class SinkTransformation(PhysicalTransformation):
 
     @property
     def inputs(self) -> list[Transformation]:
-        """The one input."""
         return [self.input]
 
 
@@ -153,7 +151,6 @@ class UnionTransformation(Transformation):
 
     @property
     def inputs(self) -> list[Transformation]:
-        """The united streams."""
         return self.members
 
 
@@ -168,7 +165,6 @@ class PartitionTransformation(Transformation):
 
     @property
     def inputs(self) -> list[Transformation]:
-        """The one input."""
         return [self.input]
 
 

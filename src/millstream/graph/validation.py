@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millstream.graph.model import JobGraph, StreamNode
 
-__all__ = ["connector_place", "naming", "validate_connectors"]
+__all__ = ["connector_label", "error_context", "validate_connectors"]
 
 
 def validate_connectors(graph: JobGraph) -> None:
@@ -30,7 +30,7 @@ def validate_connectors(graph: JobGraph) -> None:
         SourceError, SinkError, ConfigurationError, TypeMismatchError: one cannot be used; names it.
     """
     for node in graph.nodes.values():
-        with naming(connector_place(node)):
+        with error_context(connector_label(node)):
             if node.source is not None:
                 node.source.validate()
             if node.sink is not None:
@@ -41,17 +41,17 @@ def validate_connectors(graph: JobGraph) -> None:
                 node.sink.validate_parallelism(node.parallelism)
 
 
-def connector_place(node: StreamNode) -> str:
+def connector_label(node: StreamNode) -> str:
     """The name of a source or sink, and where in the program it was made; its uid if it has one."""
     uid = f", uid {node.uid}" if node.has_own_uid else ""
     return f"{node.kind} {node.name!r} ({node.location}{uid})"
 
 
 @contextlib.contextmanager
-def naming(place: str) -> Iterator[None]:
-    """Let errors of a source or sink begin with ``connector_place``."""
+def error_context(label: str) -> Iterator[None]:
+    """Let errors of a source or sink begin with ``connector_label``."""
     try:
         yield
     except (SourceError, SinkError, ConfigurationError, TypeMismatchError) as error:
-        message = f"{place}: {error}"
+        message = f"{label}: {error}"
         raise type(error)(message) from error

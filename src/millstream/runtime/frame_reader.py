@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from millstream.runtime.frames import (
     FINISHED,
-    HELLO,
     IDLE,
+    PRODUCER_ATTEMPT,
     WATERMARK,
     decode_batch,
     decode_long,
@@ -72,7 +72,7 @@ class FrameReader:
 
     def _process(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
         instance = self._instance
-        if kind == HELLO:
+        if kind == PRODUCER_ATTEMPT:
             # Of no edge: a producer says once per reader, ahead of everything, which attempt it is.
             self.consumed.append(cast("tuple[int, int, str]", loads(payload.to_pybytes())))
             return

@@ -35,8 +35,8 @@ __all__ = [
     "FINISHED",
     "FRAME_DDL",
     "FRAME_SCHEMA",
-    "HELLO",
     "IDLE",
+    "PRODUCER_ATTEMPT",
     "WATERMARK",
     "Outbox",
     "decode_batch",
@@ -54,7 +54,7 @@ IDLE: Final = 3
 #: The channel is over (a split read to its end): it holds no watermark back any more.
 FINISHED: Final = 4
 #: Names the attempt of the producer, once per producer and consumer.
-HELLO: Final = 5
+PRODUCER_ATTEMPT: Final = 5
 ACK: Final = 6
 
 #: The stage number of frames that only the driver reads.

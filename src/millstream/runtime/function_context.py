@@ -69,19 +69,15 @@ class Clock(TimerService):
         return self.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Refuse."""
         self._refuse(timestamp)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Refuse."""
         self._refuse(timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Refuse."""
         self._refuse(timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Refuse."""
         self._refuse(timestamp)
 
     @staticmethod
@@ -127,14 +123,12 @@ class KeyedTimerService(Clock):
         self.quiesced = False
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Register for the current key."""
         if timestamp.__class__ is not int:
             timestamp = _checked_time(timestamp)
         if not self.quiesced:
             self._timers.register_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Register for the current key."""
         if timestamp.__class__ is not int or timestamp < _NO_TIME:
             timestamp = _checked_time(timestamp)
         if not self.quiesced:
@@ -167,15 +161,12 @@ class StateAccess(KeyedStateStore):
         return self._keyed
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
-        """Return the handle of a single value per key."""
         return self._need(state_descriptor.name).get_state(state_descriptor)
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
-        """Return the handle of a list per key."""
         return self._need(state_descriptor.name).get_list_state(state_descriptor)
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
-        """Return the handle of a map per key."""
         return self._need(state_descriptor.name).get_map_state(state_descriptor)
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
@@ -185,7 +176,6 @@ class StateAccess(KeyedStateStore):
     def get_aggregating_state(
         self, state_descriptor: AggregatingStateDescriptor
     ) -> AggregatingState:
-        """Return the handle of an accumulator per key."""
         return self._need(state_descriptor.name).get_aggregating_state(state_descriptor)
 
 
@@ -199,27 +189,21 @@ class FunctionContext(StateAccess, RuntimeContext):
         self.metrics = MetricGroup()
 
     def get_task_name(self) -> str:
-        """Return the operator's name."""
         return self._context.name
 
     def get_number_of_parallel_subtasks(self) -> int:
-        """Return the parallelism of the operator."""
         return self._context.parallelism
 
     def get_max_number_of_parallel_subtasks(self) -> int:
-        """Return the number of key groups."""
         return self._context.max_parallelism
 
     def get_index_of_this_subtask(self) -> int:
-        """Return the number of this subtask, from 0."""
         return self._context.subtask
 
     def get_attempt_number(self) -> int:
-        """Return 0: attempts are told apart by names, not numbers."""
         return 0
 
     def get_task_name_with_subtasks(self) -> str:
-        """Return ``name (2/4)``, counted from 1."""
         context = self._context
         return f"{context.name} ({context.subtask + 1}/{context.parallelism})"
 
@@ -232,7 +216,6 @@ class FunctionContext(StateAccess, RuntimeContext):
         return str(configuration.to_dict().get(key, default_value))
 
     def get_distributed_cache(self) -> DistributedCache:
-        """Return the files of ``env.register_cached_file``."""
         return DistributedCache(self._context.cached_files)
 
     def get_metrics_group(self) -> MetricGroup:

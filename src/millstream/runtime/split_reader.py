@@ -25,7 +25,7 @@ from millstream.contracts.operator_state import (
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
-from millstream.graph.validation import connector_place, naming
+from millstream.graph.validation import connector_label, error_context
 from millstream.runtime.restored_time import restore_split_time
 from millstream.runtime.time_origin import is_per_channel
 from millstream.runtime.user_code import cause_of
@@ -169,12 +169,12 @@ class SplitReader:
             raise SourceError(message)
         if assignment.start < assignment.stop:
             batches = node.source.read(assignment.split, assignment.start, assignment.stop)
-            place = connector_place(node)
+            place = connector_label(node)
             while True:
                 # Only the source's own step is within: what operators make of a batch fails under
                 # their own names.
                 try:
-                    with naming(place):
+                    with error_context(place):
                         found = next(batches, None)
                 except MillstreamError:
                     raise

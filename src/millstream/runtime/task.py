@@ -30,7 +30,7 @@ from millstream.checkpoint.model import OperatorAck, TaskAck
 from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
 from millstream.crash_points import crash_point
 from millstream.runtime.frame_reader import FrameReader
-from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, HELLO
+from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, PRODUCER_ATTEMPT
 from millstream.runtime.restored_time import acknowledged_watermark, refresh_time, restore_time
 from millstream.runtime.split_reader import SplitReader
 from millstream.runtime.time_origin import is_per_channel
@@ -119,7 +119,7 @@ class Task:
                     targets |= {(level, subtask) for subtask in range(parallelism)}
         payload = dumps((instance.level, instance.subtask, self._attempt))
         for level, subtask in sorted(targets):
-            instance.outbox.add(level, subtask, -1, HELLO, payload)
+            instance.outbox.add(level, subtask, -1, PRODUCER_ATTEMPT, payload)
 
     def _restore(self) -> None:
         """Put everything back to the end of the last epoch.

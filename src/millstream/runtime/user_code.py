@@ -56,7 +56,7 @@ _LONGEST_RECORD: Final = 200
 _LOCATED: Final = "_located"
 
 
-def private_copy(function: Any) -> Any:  # noqa: ANN401 - whatever the user gave
+def private_copy(function: Any) -> Any:
     """Copy ``function`` for one subtask, so that instances in one process share no fields.
 
     Plain functions are not copied; what they close over is shared.
@@ -73,7 +73,7 @@ def private_copy(function: Any) -> Any:  # noqa: ANN401 - whatever the user gave
         raise ProgramError(message) from error
 
 
-def bound_method(function: Any, name: str) -> Callable[..., Any]:  # noqa: ANN401 - user code
+def bound_method(function: Any, name: str) -> Callable[..., Any]:
     """Return the method of a function class, or the callable itself.
 
     Raises:

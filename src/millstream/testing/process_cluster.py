@@ -146,7 +146,7 @@ class ProcessCluster(MiniCluster):
         graph, directory, others: as for ``MiniCluster``.
     """
 
-    def __init__(self, pool: WorkerPool, graph: JobGraph, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
+    def __init__(self, pool: WorkerPool, graph: JobGraph, *arguments: Any, **named: Any) -> None:
         self._pool = pool
         self._run_name = uuid.uuid4().hex
         super().__init__(graph, *arguments, **named)

@@ -76,7 +76,7 @@ def commit_and_die(
     _run(_commit, {"sink": sink, "context": context, "requests": requests, "after": after})
 
 
-def _run(action: Any, task: dict[str, object]) -> list[Committable]:  # noqa: ANN401 - a function
+def _run(action: Any, task: dict[str, object]) -> list[Committable]:
     """Run an action in a child, which must die by SIGKILL; what it left."""
     with tempfile.TemporaryDirectory(prefix="millstream-child-") as directory:
         place = Path(directory)
@@ -149,7 +149,7 @@ class _Deadly(AbstractSequence[CommitRequest]):
     def __len__(self) -> int:
         return len(self._requests)
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - as of any sequence
+    def __getitem__(self, index: Any) -> Any:
         if index not in range(self._after):
             _die()
         return self._requests[index]

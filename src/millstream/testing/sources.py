@@ -200,7 +200,7 @@ class _ScriptedGenerator(WatermarkGenerator):
         self.behind = behind
         self.records = 0
 
-    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:  # noqa: ANN401
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
         """A record passes."""
         del event, event_timestamp
         self.records += 1
@@ -208,6 +208,6 @@ class _ScriptedGenerator(WatermarkGenerator):
         if watermark is not None:
             output.emit_watermark(watermark)
 
-    def on_periodic_emit(self, output: Any) -> None:  # noqa: ANN401
+    def on_periodic_emit(self, output: Any) -> None:
         """Watermarks come with records only."""
         del output

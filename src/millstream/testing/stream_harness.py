@@ -167,7 +167,7 @@ def _graph_of(
     return env.get_job_graph(_NAME)
 
 
-def _untimed() -> Any:  # noqa: ANN401 - a WatermarkStrategy of any type
+def _untimed() -> Any:
     from millstream.functions.watermark_strategy import WatermarkStrategy
 
     return WatermarkStrategy.no_watermarks()

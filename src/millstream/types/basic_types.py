@@ -67,7 +67,7 @@ class _ScalarTypeInfo(TypeInformation):
         except _ARROW_REFUSALS as error:
             raise ColumnMismatchError(index, value, str(self), str(error)) from error
 
-    def _coerce(self, value: Any) -> object:  # noqa: ANN401 - any user value
+    def _coerce(self, value: Any) -> object:
         """The same value with an exact type.
 
         Raises:
@@ -87,25 +87,25 @@ class _ScalarTypeInfo(TypeInformation):
         return values_of(as_type(array, self.arrow_type))
 
 
-def _to_str(value: Any) -> object:  # noqa: ANN401 - any user value
+def _to_str(value: Any) -> object:
     if not isinstance(value, str):
         raise TypeError
     return str.__str__(value)
 
 
-def _to_bool(value: Any) -> object:  # noqa: ANN401 - any user value
+def _to_bool(value: Any) -> object:
     if not isinstance(value, np.bool_ | int | np.integer) or value not in {0, 1}:
         raise TypeError
     return bool(value)
 
 
-def _to_int(value: Any) -> int:  # noqa: ANN401 - any user value
+def _to_int(value: Any) -> int:
     if not isinstance(value, int | np.integer | np.bool_):
         raise TypeError
     return int(value)
 
 
-def _to_float(value: Any) -> object:  # noqa: ANN401 - any user value
+def _to_float(value: Any) -> object:
     if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
         raise TypeError
     return float(value)
@@ -230,7 +230,7 @@ class BasicTypeInfo(_ScalarTypeInfo):
         """The Arrow type of the same width."""
         return self._arrow_type
 
-    def _coerce(self, value: Any) -> object:  # noqa: ANN401 - any user value
+    def _coerce(self, value: Any) -> object:
         return self._to_exact(value)
 
     def column_to_arrow(self, values: Sequence[Any]) -> pa.Array:
@@ -273,10 +273,9 @@ class BigDecimalTypeInfo(_ScalarTypeInfo):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Text."""
         return pa.string()
 
-    def _coerce(self, value: Any) -> object:  # noqa: ANN401 - any user value
+    def _coerce(self, value: Any) -> object:
         return Decimal(_to_int(value))
 
     def _convert(self, values: Sequence[object], *, has_none: bool) -> pa.Array:
@@ -292,7 +291,6 @@ class BigDecimalTypeInfo(_ScalarTypeInfo):
         return [None if text is None else Decimal(text) for text in texts]
 
     def __str__(self) -> str:
-        """As Flink prints it."""
         return "BigDecimal"
 
 
@@ -310,14 +308,12 @@ class DecimalTypeInfo(_ScalarTypeInfo):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """A decimal of 128 bits."""
         return pa.decimal128(self._precision, self._scale)
 
-    def _coerce(self, value: Any) -> object:  # noqa: ANN401 - any user value
+    def _coerce(self, value: Any) -> object:
         return Decimal(_to_int(value)) if not self._integers else _to_int(value)
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        """Decimals, or integers."""
         values = super().column_from_arrow(array)
         if self._integers:
             return [None if value is None else int(value) for value in values]
@@ -365,10 +361,9 @@ class SqlTimeTypeInfo(_ScalarTypeInfo):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Days, or microseconds."""
         return self._arrow_type
 
-    def _coerce(self, value: Any) -> object:  # noqa: ANN401 - any user value
+    def _coerce(self, value: Any) -> object:
         if self._name.startswith("Timestamp") and isinstance(value, dt.datetime):
             return value  # a subclass, such as pandas' Timestamp
         raise TypeError(value)
@@ -390,7 +385,6 @@ class SqlTimeTypeInfo(_ScalarTypeInfo):
                 raise ColumnMismatchError(index, value, str(self), reason)
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        """The values; TimestampLtz in UTC."""
         array = as_type(array, self._arrow_type)
         if self._name == "Time":
             return values_of(array)
@@ -437,7 +431,6 @@ class InstantTypeInfo(_ScalarTypeInfo):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Nanoseconds in UTC."""
         return pa.timestamp("ns", tz="UTC")
 
     def _convert(self, values: Sequence[Any], *, has_none: bool) -> pa.Array:
@@ -455,10 +448,8 @@ class InstantTypeInfo(_ScalarTypeInfo):
             raise
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        """The points as Instant."""
         nanos: list[Any] = values_of(as_type(array, self.arrow_type).cast(pa.int64()))
         return [None if value is None else Instant(*divmod(value, _NANOS)) for value in nanos]
 
     def __str__(self) -> str:
-        """As Flink prints it."""
         return "Instant"

@@ -76,12 +76,10 @@ class CompositeTypeInfo(TypeInformation):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """A struct of the fields."""
         return pa.struct([(n, t.arrow_type) for n, t in zip(self._names, self.types, strict=True)])
 
     @property
     def arrow_schema(self) -> pa.Schema | None:
-        """One column per field."""
         if self._schema is None:
             self._schema = pa.schema(list(self.arrow_type))
         return self._schema
@@ -153,7 +151,6 @@ class CompositeTypeInfo(TypeInformation):
         )
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        """Records of a struct column."""
         array = as_type(array, self.arrow_type)
         values = self._from_columns(
             [kind.column_from_arrow(array.field(i)) for i, kind in enumerate(self.types)]
@@ -217,7 +214,7 @@ class RowTypeInfo(CompositeTypeInfo):
         names = kind._fields
         return names not in {None, self._names} and set(names or ()) == set(self._names)
 
-    def _in_order(self, index: int, value: Any) -> Sequence[object]:  # noqa: ANN401 - user value
+    def _in_order(self, index: int, value: Any) -> Sequence[object]:
         if isinstance(value, dict):
             if not set(value) <= set(self._names):
                 reason = f"unknown names {sorted(set(value) - set(self._names), key=str)}"
@@ -291,7 +288,6 @@ class DataclassTypeInfo(CompositeTypeInfo):
         self._restore: Callable[..., object] | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """All but what is made again at need."""
         return {**super().__getstate__(), "_restore": None}
 
     def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:

@@ -157,7 +157,7 @@ class Row(list[Any]):
             raise ValueError(message)
         return row_class(tuple(self), self._kind)(args)
 
-    def __getitem__(self, item: Any) -> Any:  # noqa: ANN401 - index, slice or name
+    def __getitem__(self, item: Any) -> Any:
         """The value at an index or slice, or of the field of that name.
 
         Raises:
@@ -170,7 +170,7 @@ class Row(list[Any]):
             return _get_item(self, self._position(item))
         return _get_item(self, item)
 
-    def __setitem__(self, item: Any, value: Any) -> None:  # noqa: ANN401 - index, slice or name
+    def __setitem__(self, item: Any, value: Any) -> None:
         """Change the value at an index or slice, or of the field of that name."""
         _set_item(self, self._position(item) if isinstance(item, str) else item, value)
 
@@ -180,7 +180,7 @@ class Row(list[Any]):
         except KeyError:
             raise ValueError(name) from None
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field
+    def __getattr__(self, name: str) -> Any:
         """Only reached if no field has that name: fields are properties of the row's class."""
         if name.startswith("_"):
             raise AttributeError(name)
@@ -212,7 +212,7 @@ class Row(list[Any]):
         """Pickle as values and a maker, which is written once per pickle and read as the class."""
         return self._maker, (tuple(self),)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[_Maker, tuple[tuple[object, ...]]]:  # noqa: ANN401 - SupportsIndex
+    def __reduce_ex__(self, protocol: Any) -> tuple[_Maker, tuple[tuple[object, ...]]]:
         """Like ``__reduce__``, for every protocol."""
         return self._maker, (tuple(self),)
 

@@ -30,10 +30,10 @@ class TaggedUnion(NamedTuple):
         """Whether it is a record of the second stream."""
         return self.input_index == 1
 
-    def get_one(self) -> Any:  # noqa: ANN401 - the user's record
+    def get_one(self) -> Any:
         """Return the record if it is of the first stream, else None."""
         return self.value if self.input_index == 0 else None
 
-    def get_two(self) -> Any:  # noqa: ANN401 - the user's record
+    def get_two(self) -> Any:
         """Return the record if it is of the second stream, else None."""
         return self.value if self.input_index == 1 else None

@@ -116,7 +116,6 @@ class Time(Duration):
     __slots__ = ()
 
     def __init__(self, milliseconds: int) -> None:
-        """Take a length in milliseconds."""
         super().__init__(milliseconds * _NANOS_PER_MILLI)
 
     def __str__(self) -> str:

@@ -233,12 +233,10 @@ class PickledBytesTypeInfo(TypeInformation):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Pickled values."""
         return pa.binary()
 
     @property
     def arrow_schema(self) -> pa.Schema | None:
-        """None: the stream is untyped."""
         return None
 
     def column_to_arrow(self, values: Sequence[object]) -> pa.Array:
@@ -247,7 +245,6 @@ class PickledBytesTypeInfo(TypeInformation):
         return pa.array(pickled, pa.binary())
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        """Unpickle the values."""
         pickled: list[Any] = values_of(array)
         return [None if value is None else pickling.loads(value) for value in pickled]
 
@@ -262,7 +259,6 @@ class PickledBytesTypeInfo(TypeInformation):
         raise ProgramError(message)
 
     def __str__(self) -> str:
-        """As Flink prints it."""
         return "PickledByteArrayTypeInfo"
 
 
@@ -359,7 +355,6 @@ class PrimitiveArrayTypeInfo(_SequenceTypeInfo):
         return pa.array(values, pa.binary())
 
     def column_from_arrow(self, array: pa.Array) -> list[Any]:
-        """Bytes, or lists."""
         if not self._is_bytes:
             return super().column_from_arrow(array)
         return values_of(as_type(array, pa.binary()))
@@ -379,7 +374,6 @@ class MapTypeInfo(TypeInformation):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """A map."""
         return pa.map_(self._key_type.arrow_type, self._value_type.arrow_type)
 
     def column_to_arrow(self, values: Sequence[object]) -> pa.Array:

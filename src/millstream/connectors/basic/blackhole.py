@@ -25,7 +25,6 @@ class BlackholeSink(Sink):
     """Drops every record."""
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that drops."""
         del context
         return _BlackholeWriter()
 

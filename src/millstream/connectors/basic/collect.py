@@ -50,7 +50,6 @@ class CollectSink(Sink):
         return _CollectWriter(self, context)
 
     def create_committer(self) -> Committer:
-        """The committer, which renames."""
         return PendingFileCommitter(self.directory, fsync=self.fsync)
 
 

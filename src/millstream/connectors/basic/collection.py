@@ -43,12 +43,10 @@ class CollectionSource(Source):
 
     @property
     def boundedness(self) -> Boundedness:
-        """It ends."""
         return Boundedness.BOUNDED
 
     @property
     def produced_type(self) -> TypeInformation:
-        """As given."""
         return self._type
 
     def validate(self) -> None:
@@ -57,16 +55,13 @@ class CollectionSource(Source):
             self._columns()
 
     def discover(self, known: KnownSplits) -> list[Split]:
-        """One split."""
         return [] if "collection" in known else [Split("collection")]
 
     def end_offset(self, split: Split) -> int:
-        """The number of values."""
         del split
         return len(self.values)
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """Values ``[start, stop)``."""
         del split
         stop = min(stop, len(self.values))
         for at in range(start, stop, BATCH_SIZE):

@@ -124,7 +124,6 @@ class DataGeneratorSource(Source):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """As given."""
         return self._type
 
     def discover(self, known: KnownSplits) -> list[Split]:
@@ -159,7 +158,6 @@ class DataGeneratorSource(Source):
         return end
 
     def is_final(self, split: Split) -> bool:
-        """Whether all records are due."""
         if self.count is None:
             return False
         part, parts = _part(split)

@@ -46,12 +46,10 @@ class NumberSequenceSource(Source):
 
     @property
     def boundedness(self) -> Boundedness:
-        """It ends."""
         return Boundedness.BOUNDED
 
     @property
     def produced_type(self) -> TypeInformation:
-        """LONG."""
         return Types.LONG()
 
     def discover(self, known: KnownSplits) -> list[Split]:

@@ -54,11 +54,9 @@ class PrintSink(Sink):
         self.to_stderr = to_stderr
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that collects lines."""
         return _PrintWriter(self.prefix(context.subtask, context.parallelism), context)
 
     def create_committer(self) -> Committer:
-        """A committer that prints."""
         return _PrintCommitter(to_stderr=self.to_stderr)
 
     def prefix(self, subtask: int, parallelism: int) -> str:
@@ -93,9 +91,9 @@ class _PrintCommitter(Committer):
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         stream: IO[str] = sys.stderr if self._to_stderr else sys.stdout
-        for request in sorted(requests, key=_place):
-            place = _place(request)
-            if place in self._printed:
+        for request in sorted(requests, key=_part):
+            part = _part(request)
+            if part in self._printed:
                 continue
             lines = zlib.decompress(cast("bytes", _parts(request)["lines"]))
             try:
@@ -104,15 +102,15 @@ class _PrintCommitter(Committer):
             except OSError as error:
                 message = f"cannot print: {error}"
                 raise SinkError(message) from error
-            self._printed.add(place)
+            self._printed.add(part)
         if requests:
             newest = max(request.epoch for request in requests)
-            self._printed = {place for place in self._printed if place[0] >= newest - 1}
+            self._printed = {part for part in self._printed if part[0] >= newest - 1}
 
 
 def _parts(request: CommitRequest) -> dict[str, object]:
     return cast("dict[str, object]", request.committable)
 
 
-def _place(request: CommitRequest) -> tuple[int, int]:
+def _part(request: CommitRequest) -> tuple[int, int]:
     return request.epoch, cast("int", _parts(request)["subtask"])

@@ -78,7 +78,6 @@ class SocketTextStreamSource(Source):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """STRING."""
         return Types.STRING()
 
     def validate(self) -> None:
@@ -90,7 +89,6 @@ class SocketTextStreamSource(Source):
             raise SourceError(message) from error
 
     def start(self) -> None:
-        """Connect and begin to read."""
         if self._reader is None:
             self._reader = _Reader(self)
 
@@ -134,7 +132,6 @@ class SocketTextStreamSource(Source):
         return end
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """The lines of ``[start, stop)``."""
         for first, path in _segments(split):
             size = path.stat().st_size
             if first < stop and first + size > start:

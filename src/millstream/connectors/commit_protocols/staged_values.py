@@ -144,7 +144,6 @@ class StagingWriter(SinkWriter):
         self._records = 0
 
     def write(self, batch: Batch) -> None:
-        """Take records."""
         if not len(batch):
             return
         try:
@@ -155,7 +154,6 @@ class StagingWriter(SinkWriter):
         self._records += len(batch)
 
     def prepare_commit(self) -> Sequence[Committable]:
-        """Write the blob."""
         if not self._records:
             return []
         name = attempt_name(self._context, "values")

@@ -70,7 +70,7 @@ class UpsertSink(Sink):
         self.batch_size = batch_size
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:  # noqa: ANN401 - the user's record
+    def get_key(self, value: Any) -> Any:
         """The key of a record; hashable."""
 
     @abstractmethod

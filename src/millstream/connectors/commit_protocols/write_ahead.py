@@ -137,11 +137,9 @@ class GenericWriteAheadSink(Sink):
         """
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that stages."""
         return StagingWriter(context, type(self).__name__)
 
     def create_committer(self) -> Committer:
-        """The committer, which calls ``send_values``."""
         return _WriteAheadCommitter(copy.deepcopy(self))
 
 
@@ -222,7 +220,6 @@ class StoredMarker(CheckpointCommitter):
         self._name = f"{staging_directory(context.job_id, context.sink_uid)}/written"
 
     def commit_checkpoint(self, subtask_idx: int, checkpoint_id: int) -> None:
-        """Write the number."""
         del subtask_idx
         self._storage.write(self._name, str(checkpoint_id).encode())
 

@@ -121,10 +121,10 @@ class _DuckDatabase(EmbeddedDatabase):
 
 
 class _DuckSession(EmbeddedSession):
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - duckdb is untyped
+    def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Any:  # noqa: ANN401
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Any:
         return self._connection.execute(statement, parameters or None)
 
     def columns(self, table: Sequence[str]) -> list[str]:

@@ -64,7 +64,7 @@ class EmbeddedSession(ABC):
     """A connection with an open transaction that excludes other writers."""
 
     @abstractmethod
-    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Any:  # noqa: ANN401 - a DB-API cursor
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Any:
         """Run a statement."""
 
     @abstractmethod
@@ -180,7 +180,6 @@ class EmbeddedSink(Sink):
         return _StagedFileWriter(self, context)
 
     def create_committer(self) -> Committer:
-        """The committer, which inserts."""
         return _StagedFileCommitter(self)
 
     def matched(self, session: EmbeddedSession, given: Sequence[str]) -> list[str]:
@@ -198,12 +197,12 @@ class EmbeddedSink(Sink):
         session.insert(quoted_parts(self.database.parts(self.table)), columns, rows)
 
     @contextlib.contextmanager
-    def session(self, place: str) -> Iterator[EmbeddedSession]:
+    def session(self, location: str) -> Iterator[EmbeddedSession]:
         """A session that is closed at the end; errors of the database become SinkError."""
         try:
             session = self.database.open()
         except self.database.errors as error:
-            message = f"{place}: cannot open {self.database.path} for writing: {error}"
+            message = f"{location}: cannot open {self.database.path} for writing: {error}"
             holders = locked_by(self.database.locked_files)
             if holders:
                 message += f". {holders}"
@@ -212,7 +211,7 @@ class EmbeddedSink(Sink):
         try:
             yield session
         except self.database.errors as error:
-            message = f"{place}: {self.target}: {error}"
+            message = f"{location}: {self.target}: {error}"
             if self.database.refuses(error):
                 message += f". {_IN_THE_WAY}"
                 raise PermanentSinkError(message) from error
@@ -220,27 +219,27 @@ class EmbeddedSink(Sink):
         finally:
             session.close()
 
-    def try_rows(self, rows: pa.Table, place: str) -> None:
+    def try_rows(self, rows: pa.Table, location: str) -> None:
         """Insert rows and roll back.
 
         Raises:
             SinkError: a row is refused; names it.
         """
-        refusal = self._refusal(rows, place)
+        refusal = self._refusal(rows, location)
         if refusal is None:
             return
         index = first_refused(
-            rows.num_rows, lambda count: self._refusal(rows.slice(0, count), place) is None
+            rows.num_rows, lambda count: self._refusal(rows.slice(0, count), location) is None
         )
         message = (
-            f"{place}: {self.target} refuses record {record_text(rows, index)}: {refusal}."
+            f"{location}: {self.target} refuses record {record_text(rows, index)}: {refusal}."
             f" Nothing of the epoch is visible. {REFUSED}"
         )
         permanent = self.database.refuses(refusal)
         raise (PermanentSinkError if permanent else SinkError)(message) from refusal
 
-    def _refusal(self, rows: pa.Table, place: str) -> Exception | None:
-        with self.session(place) as session:
+    def _refusal(self, rows: pa.Table, location: str) -> Exception | None:
+        with self.session(location) as session:
             try:
                 self.insert(session, rows)
             except self.database.errors as error:
@@ -273,7 +272,7 @@ class _StagedFileWriter(SinkWriter):
         self._pending.stream.flush()
         context, path = self._context, self._pending.path
         if self._sink.check_rows:
-            self._sink.try_rows(pq.read_table(path, memory_map=True), context.place)
+            self._sink.try_rows(pq.read_table(path, memory_map=True), context.location)
         committable = cast("dict[str, str]", self._pending.seal())
         self._pending.sync_directory()
         names = {"job": context.job_id, "sink": context.sink_uid, "part": path.name}

@@ -124,7 +124,6 @@ class JsonLinesWriterFactory(BulkWriterFactory):
     extension = ".jsonl"
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer of JSON lines."""
         return _JsonLinesWriter(stream, columnar=type_info.arrow_schema is not None)
 
 
@@ -164,7 +163,6 @@ class ParquetWriterFactory(BulkWriterFactory):
         self.compression = compression
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer of Parquet."""
         schema = type_info.arrow_schema
         if schema is None:
             return _ParquetRowWriter(stream, self.compression)
@@ -224,7 +222,6 @@ class EncoderWriterFactory(BulkWriterFactory):
         self.encoder = encoder
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer that encodes records."""
         del type_info
         return _EncoderWriter(stream, self.encoder)
 

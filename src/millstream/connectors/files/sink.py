@@ -141,7 +141,6 @@ class BasePathBucketAssigner(BucketAssigner):
     """No buckets: records are not looked at."""
 
     def get_bucket_id(self, element: object, timestamp: int) -> str:
-        """The base path."""
         del element, timestamp
         return ""
 
@@ -312,7 +311,6 @@ class FileSink(Sink):
         return _FileSinkWriter(self, context)
 
     def create_committer(self) -> Committer:
-        """The committer, which renames."""
         return PendingFileCommitter(self.directory, fsync=self.fsync)
 
 
@@ -388,8 +386,8 @@ class _FileSinkWriter(SinkWriter):
         self._made[bucket] = number + 1
         again = f"-{number}" if number else ""
         suffix = config.part_suffix or self._sink.writer_factory.extension
-        place = f"{context.subtask}-{context.epoch:06d}{again}"
-        name = f"{config.part_prefix}-{OutputNames.of(context).tag}-{place}{suffix}"
+        part = f"{context.subtask}-{context.epoch:06d}{again}"
+        name = f"{config.part_prefix}-{OutputNames.of(context).tag}-{part}{suffix}"
         return str(PurePosixPath(bucket) / name)
 
     def _seal(self, bucket: str) -> None:

@@ -173,14 +173,12 @@ class FileSource(Source):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded unless directories are monitored."""
         if self.interval is None:
             return Boundedness.BOUNDED
         return Boundedness.CONTINUOUS_UNBOUNDED
 
     @property
     def produced_type(self) -> TypeInformation:
-        """What the format makes."""
         return self.file_format.produced_type
 
     def validate(self) -> None:
@@ -190,7 +188,6 @@ class FileSource(Source):
 
     @property
     def discovery_interval(self) -> float:
-        """As given."""
         return self.interval or 0
 
     def discover(self, known: KnownSplits) -> list[Split]:
@@ -208,7 +205,6 @@ class FileSource(Source):
         return int(str(split.properties["end"]))
 
     def is_final(self, split: Split) -> bool:
-        """A discovered file is complete."""
         del split
         return True
 

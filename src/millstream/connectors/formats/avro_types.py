@@ -58,7 +58,7 @@ def arrow_schema_of_avro(record: dict[str, Any]) -> pa.Schema | None:
     return pa.schema(fields) if fields else None
 
 
-def _type_of(avro: Any, known: dict[str, pa.DataType]) -> pa.DataType:  # noqa: ANN401 - JSON
+def _type_of(avro: Any, known: dict[str, pa.DataType]) -> pa.DataType:
     """The type; ``known`` has the named ones that are complete."""
     if isinstance(avro, list):
         others = [branch for branch in avro if branch != "null"]

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.connectors.formats.file_format import MalformedPolicy, SchemaFormat
 from millstream.connectors.formats.line_format import BYTE_ORDER_MARK, LineFormat, head_of_file
 from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
 from millstream.errors import SourceError
@@ -74,7 +74,7 @@ class CsvOptions:
     array_separators: dict[str, str] = field(default_factory=dict)
 
 
-class CsvFormat(LineFormat):
+class CsvFormat(SchemaFormat, LineFormat):
     """Records of a CSV file.
 
     Args:
@@ -96,32 +96,19 @@ class CsvFormat(LineFormat):
         self.escape = self.options.escape
         self.multi_line = bool(self.options.multi_line) and self.quote is not None
         self.header_records = self.options.header + self.options.skip_records
-        self._type: TypeInformation | None = None if schema is None else type_of_schema(schema)
-
-    @property
-    def produced_type(self) -> TypeInformation:
-        """A ROW with a field per column."""
-        if self._type is None:
-            message = "the schema of the CSV files is not known before a file was looked at"
-            raise SourceError(message)
-        return self._type
-
-    @property
-    def needs_a_file(self) -> bool:
-        """Whether no schema was given."""
-        return self._type is None
+        self.type_info = None if schema is None else type_of_schema(schema)
 
     def prepare(self, path: str) -> None:
         """Detect records that span lines, and infer the schema if none was given."""
-        if self._type is not None and self.options.multi_line is not None:
+        if self.type_info is not None and self.options.multi_line is not None:
             return
         head, complete = head_of_file(path)
         if self.options.multi_line is None and self.quote is not None:
             self.multi_line = self._spans_lines(head[:DETECTION_SIZE])
-        if self._type is None:
+        if self.type_info is None:
             if not complete:
                 head = head[: self._last_record_end(head)] or head
-            self._type = self._infer(path, head)
+            self.type_info = self._infer(path, head)
 
     def _spans_lines(self, head: bytes) -> bool:
         if str(self.quote).encode() not in head:

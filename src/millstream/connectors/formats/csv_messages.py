@@ -290,7 +290,7 @@ class CsvRowSerializationSchema(SerializationSchema):
             cells[0] = self._quoted(cells[0])
         return (chosen.delimiter.join(cells) + chosen.line_delimiter).encode()
 
-    def _cell(self, value: Any) -> str:  # noqa: ANN401 - any value of a record
+    def _cell(self, value: Any) -> str:
         if value is None:
             return self._characters.null
         if isinstance(value, bool):

@@ -82,7 +82,6 @@ class CsvWriterFactory(BulkWriterFactory):
         self.comments = comments
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer of CSV."""
         schema = type_info.arrow_schema
         if schema is None:
             return _RowWriter(stream, self)
@@ -317,7 +316,7 @@ class _RowWriter(BulkWriter):
         pass
 
 
-def _is_nested(kind: Any) -> bool:  # noqa: ANN401 - pyarrow is untyped
+def _is_nested(kind: Any) -> bool:
     return bool(
         pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     )

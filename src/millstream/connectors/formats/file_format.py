@@ -30,6 +30,7 @@ __all__ = [
     "BulkFormat",
     "FileFormat",
     "MalformedPolicy",
+    "SchemaFormat",
     "StreamFormat",
     "open_file",
     "split_path",
@@ -96,6 +97,25 @@ class FileFormat(ABC):
         """The records of ``[start, stop)`` as Arrow batches."""
 
 
+class SchemaFormat(FileFormat):
+    """A format whose records are rows of a schema: one that was given, or that of a file."""
+
+    #: None: not known before ``prepare`` has looked into a file.
+    type_info: TypeInformation | None = None
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        """A ROW with a field per column; raises SourceError if it is not known yet."""
+        if self.type_info is None:
+            message = f"{type(self).__name__}: the schema is not known before a file was read"
+            raise SourceError(message)
+        return self.type_info
+
+    @property
+    def needs_a_file(self) -> bool:
+        return self.type_info is None
+
+
 class StreamFormat(FileFormat):
     """A format whose records follow each other in a stream of bytes (CSV, JSON lines, text)."""
 
@@ -124,7 +144,7 @@ def resolve(path: str) -> tuple[Any, str]:
     return filesystem, inner
 
 
-def open_file(path: str) -> Any:  # noqa: ANN401 - a pyarrow NativeFile, which is untyped
+def open_file(path: str) -> Any:
     """Open a file for random access.
 
     Raises:

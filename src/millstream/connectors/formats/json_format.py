@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.json as pj
 
-from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.connectors.formats.file_format import MalformedPolicy, SchemaFormat
 from millstream.connectors.formats.line_format import LineFormat, head_of_file
 from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
 from millstream.errors import SourceError
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.connectors.formats.schema import SchemaLike
-    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["JsonLinesFormat"]
 
 
-class JsonLinesFormat(LineFormat):
+class JsonLinesFormat(SchemaFormat, LineFormat):
     """Lines that are JSON objects.
 
     Args:
@@ -43,24 +42,11 @@ class JsonLinesFormat(LineFormat):
         malformed: str | MalformedPolicy = MalformedPolicy.FAIL,
     ) -> None:
         super().__init__(malformed)
-        self._type: TypeInformation | None = None if schema is None else type_of_schema(schema)
-
-    @property
-    def produced_type(self) -> TypeInformation:
-        """A ROW with a field per column."""
-        if self._type is None:
-            message = "the schema of the JSON lines is not known before a file was looked at"
-            raise SourceError(message)
-        return self._type
-
-    @property
-    def needs_a_file(self) -> bool:
-        """Whether no schema was given."""
-        return self._type is None
+        self.type_info = None if schema is None else type_of_schema(schema)
 
     def prepare(self, path: str) -> None:
         """Infer the schema from the head of the file."""
-        if self._type is not None:
+        if self.type_info is not None:
             return
         head, complete = head_of_file(path)
         if not complete:
@@ -73,7 +59,7 @@ class JsonLinesFormat(LineFormat):
         if len(schema) == 0:
             message = f"cannot infer a schema from {path!r}; give schema=..."
             raise SourceError(message)
-        self._type = row_type_of(schema)
+        self.type_info = row_type_of(schema)
 
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
         """Parse a block of lines into the columns of the schema."""

@@ -53,7 +53,7 @@ class _Converter:
         #: References that are being followed: a schema that contains itself has no type.
         self._open: list[str] = []
 
-    def convert(self, place: str, node: Any) -> TypeInformation:  # noqa: ANN401 - JSON
+    def convert(self, place: str, node: Any) -> TypeInformation:
         """The type of a part of the schema."""
         if not isinstance(node, dict):
             self._refuse(place, "is no schema")

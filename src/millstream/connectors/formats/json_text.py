@@ -82,7 +82,7 @@ def json_column(column: pa.Array) -> pa.Array:
     return pa.array(texts, pa.large_string())
 
 
-def _with_objects(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value of a column
+def _with_objects(value: Any, kind: pa.DataType) -> Any:
     """A value whose maps with text as keys, which Arrow gives as pairs, are dictionaries."""
     types = pa.types
     if value is None or not types.is_nested(kind):

@@ -182,7 +182,7 @@ class LineFormat(StreamFormat):
         ends = self._record_ends(block)
         return int(ends[-1]) if len(ends) else 0
 
-    def _header(self, file: Any, size: int) -> bytes:  # noqa: ANN401 - NativeFile is untyped
+    def _header(self, file: Any, size: int) -> bytes:
         """The bytes before the first record: byte order mark and header record."""
         block = file.read(min(BLOCK_SIZE, size))
         mark = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
@@ -202,7 +202,7 @@ class LineFormat(StreamFormat):
 
     def _blocks(
         self,
-        file: Any,  # noqa: ANN401 - NativeFile is untyped
+        file: Any,
         start: int,
         stop: int,
         size: int,
@@ -253,7 +253,7 @@ class LineFormat(StreamFormat):
             for position, block in self._blocks(file, max(first, len(header)), last, size):
                 yield from self._batches(parse, path, position, block)
 
-    def _read_whole(self, path: str, file: Any) -> Iterator[SourceBatch]:  # noqa: ANN401
+    def _read_whole(self, path: str, file: Any) -> Iterator[SourceBatch]:
         block = file.read(BLOCK_SIZE)
         mark = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
         begin = self._header_end(block, mark)
@@ -376,7 +376,7 @@ class LineFormat(StreamFormat):
         return f"{place}: malformed record: {reason}; the record is {shown!r}; {advice}"
 
 
-def _line_start(file: Any, position: int, size: int) -> int:  # noqa: ANN401 - NativeFile is untyped
+def _line_start(file: Any, position: int, size: int) -> int:
     """The start of the first line that begins at or after ``position``."""
     if position <= 0:
         return 0

@@ -241,7 +241,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         return json_lines(batch).split(b"\n")[:-1]
 
 
-def with_names(value: Any, kind: TypeInformation) -> Any:  # noqa: ANN401 - the user's record
+def with_names(value: Any, kind: TypeInformation) -> Any:
     """A record whose rows, in lists too, are dicts with the names of their types."""
     element: TypeInformation | None = getattr(kind, "elem_type", None)
     if isinstance(kind, CompositeTypeInfo) and value is not None:
@@ -332,7 +332,7 @@ class AvroRowSerializationSchema(SerializationSchema):
         return stream.getvalue()
 
 
-def _avro_schema(text: str) -> Any:  # noqa: ANN401 - a parsed schema may be of any JSON type
+def _avro_schema(text: str) -> Any:
     try:
         import fastavro
     except ImportError as error:

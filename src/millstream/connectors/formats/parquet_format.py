@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.connectors.formats.file_format import BATCH_SIZE, BulkFormat, open_file, split_path
+from millstream.connectors.formats.file_format import (
+    BATCH_SIZE,
+    BulkFormat,
+    SchemaFormat,
+    open_file,
+    split_path,
+)
 from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
 from millstream.contracts.source import SourceBatch
 from millstream.errors import SourceError
@@ -26,12 +32,11 @@ if TYPE_CHECKING:
 
     from millstream.connectors.formats.schema import SchemaLike
     from millstream.contracts.source import Split
-    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["ParquetFormat"]
 
 
-class ParquetFormat(BulkFormat):
+class ParquetFormat(SchemaFormat, BulkFormat):
     """Rows of Parquet files.
 
     Args:
@@ -41,26 +46,13 @@ class ParquetFormat(BulkFormat):
 
     def __init__(self, schema: SchemaLike | None = None, batch_size: int = BATCH_SIZE) -> None:
         self.batch_size = batch_size
-        self._type: TypeInformation | None = None if schema is None else type_of_schema(schema)
-
-    @property
-    def produced_type(self) -> TypeInformation:
-        """A ROW with a field per column."""
-        if self._type is None:
-            message = "the schema of the Parquet files is not known before a file was looked at"
-            raise SourceError(message)
-        return self._type
-
-    @property
-    def needs_a_file(self) -> bool:
-        """Whether no schema was given."""
-        return self._type is None
+        self.type_info = None if schema is None else type_of_schema(schema)
 
     def prepare(self, path: str) -> None:
         """Take the schema from the file."""
-        if self._type is None:
+        if self.type_info is None:
             with open_file(path) as file:
-                self._type = row_type_of(_plain(_parquet(path, file).schema_arrow))
+                self.type_info = row_type_of(_plain(_parquet(path, file).schema_arrow))
 
     def properties(self, path: str, size: int) -> dict[str, object]:
         """The ends of the row groups, from the file's footer."""
@@ -82,7 +74,6 @@ class ParquetFormat(BulkFormat):
         return min(max(target, start + 1), end)
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """Rows ``[start, stop)``."""
         path, ends = split_path(split), _group_ends(split)
         schema = columns_of(self.produced_type)
         starts = [0, *ends[:-1]]
@@ -116,7 +107,7 @@ def _group_ends(split: Split) -> list[int]:
     return [int(end) for end in ends] if isinstance(ends, list | tuple) else []
 
 
-def _parquet(path: str, file: Any) -> pq.ParquetFile:  # noqa: ANN401 - NativeFile is untyped
+def _parquet(path: str, file: Any) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:

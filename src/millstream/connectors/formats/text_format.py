@@ -52,7 +52,6 @@ class TextLineFormat(LineFormat):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """STRING."""
         return Types.STRING()
 
     def is_blank(self, record: bytes) -> bool:

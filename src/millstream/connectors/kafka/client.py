@@ -238,20 +238,21 @@ class KafkaCluster:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
         asked = {}
-        for place, what in wanted.items():
+        for partition, what in wanted.items():
             if isinstance(what, int):
                 spec = OffsetSpec.for_timestamp(what)
             else:
                 spec = OffsetSpec.earliest() if what == "earliest" else OffsetSpec.latest()
-            asked[TopicPartition(place.topic, place.partition)] = spec
+            asked[TopicPartition(partition.topic, partition.partition)] = spec
         futures = self._client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT)
         found: dict[KafkaTopicPartition, int] = {}
-        for partition, future in futures.items():
-            place = KafkaTopicPartition(partition.topic, partition.partition)
+        for answered, future in futures.items():
+            partition = KafkaTopicPartition(answered.topic, answered.partition)
             try:
-                found[place] = future.result().offset
+                found[partition] = future.result().offset
             except KafkaException as error:
-                message = f"{self._who}: cannot ask for offsets of {place}: {error.args[0].str()}"
+                reason = error.args[0].str()
+                message = f"{self._who}: cannot ask for offsets of {partition}: {reason}"
                 raise SourceError(message) from error
         return found
 
@@ -268,7 +269,7 @@ class KafkaCluster:
 
         return self._setting(ConfigResource.Type.TOPIC, topic, name)
 
-    def _setting(self, kind: Any, of: str, name: str) -> str | None:  # noqa: ANN401 - confluent's
+    def _setting(self, kind: Any, of: str, name: str) -> str | None:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource
 

@@ -48,12 +48,12 @@ class ClientLog:
         """A line of the client's; what confluent-kafka calls."""
         _CLIENT_LOG.debug("[%d] " + form, level, *arguments)
 
-    def remember(self, error: Any) -> None:  # noqa: ANN401 - confluent's KafkaError
+    def remember(self, error: Any) -> None:
         """Keep an error that belongs to no request, for the message of one that fails."""
         if not _all_are_down(error):
             self.trouble = str(error.str())
 
-    def on_error(self, error: Any) -> None:  # noqa: ANN401 - confluent's KafkaError
+    def on_error(self, error: Any) -> None:
         """As ``remember``, and warn if there is no broker left to wait for."""
         self.remember(error)
         now = time.monotonic()
@@ -72,7 +72,7 @@ class ClientLog:
         return f" ({self.trouble})" if self.trouble else ""
 
 
-def _all_are_down(error: Any) -> bool:  # noqa: ANN401 - confluent's KafkaError
+def _all_are_down(error: Any) -> bool:
     from confluent_kafka import KafkaError
 
     return bool(error.code() == KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - its public name

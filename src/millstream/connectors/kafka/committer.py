@@ -201,7 +201,6 @@ class KafkaCommitter(Committer):
             crash_point("kafka.abort.after")
 
     def close(self) -> None:
-        """Close the connection."""
         self._control.close()
 
 

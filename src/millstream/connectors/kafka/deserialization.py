@@ -1,4 +1,4 @@
-"""From messages to records: values alone, or with key, headers and place.
+"""From messages to records: values alone, or with key, headers and location.
 
 What it is: what a KafkaSource makes of what it reads, a whole batch at a time where the schema can.
 
@@ -103,7 +103,7 @@ class _Function(KafkaRecordDeserializationSchema):
         return self._function(record)
 
 
-def kafka_record(message: Any) -> KafkaRecord:  # noqa: ANN401 - confluent's Message
+def kafka_record(message: Any) -> KafkaRecord:
     """A message of confluent-kafka as a KafkaRecord."""
     return KafkaRecord(
         topic=message.topic(),
@@ -116,7 +116,7 @@ def kafka_record(message: Any) -> KafkaRecord:  # noqa: ANN401 - confluent's Mes
     )
 
 
-def _timestamp(message: Any) -> int:  # noqa: ANN401 - confluent's Message
+def _timestamp(message: Any) -> int:
     kind, milliseconds = message.timestamp()
     return int(milliseconds) if kind else _NO_TIMESTAMP
 
@@ -152,7 +152,7 @@ def decode(
         except (ValueError, ArithmeticError, LookupError, TypeError) as error:
             if policy is MalformedPolicy.FAIL:
                 raise MalformedRecordError(_message(record, error)) from error
-            letters.append((_place(record), _shown(record), str(error)))
+            letters.append((_location(record), _shown(record), str(error)))
             continue
         if value is not NO_RECORD:
             values.append(value)
@@ -163,7 +163,7 @@ def decode(
     return SourceBatch(arrow=kind.to_arrow(values), timestamps=timestamps, dead_letters=letters)
 
 
-def _place(record: KafkaRecord) -> str:
+def _location(record: KafkaRecord) -> str:
     return f"{record.topic}-{record.partition}:{record.offset}"
 
 

@@ -36,7 +36,7 @@ __all__ = ["HangingTransaction", "find_hanging"]
 class HangingTransaction:
     """A transaction that is open in a partition, and that no coordinator knows."""
 
-    place: KafkaTopicPartition
+    partition: KafkaTopicPartition
     #: The last stable offset.
     stable: int
     #: The end of the partition's log.
@@ -46,18 +46,18 @@ class HangingTransaction:
 
     def remedy(self, servers: str) -> str:
         """What an administrator of the cluster can do, as a command."""
-        topic, partition = self.place.topic, self.place.partition
+        topic, number = self.partition.topic, self.partition.partition
         start = self.stable if self.producer is None else self.producer.start
         text = (
             f"kafka-transactions.sh --bootstrap-server {servers} abort --topic {topic}"
-            f" --partition {partition} --start-offset {start}"
+            f" --partition {number} --start-offset {start}"
         )
         if self.producer is None:
             return text
         # What Java's tool sends for a producer of which the partition has no marker yet is 0.
         return (
             f"{text}\n    or python -m kafka.admin -b {servers} transactions abort --topic {topic}"
-            f" --partition {partition} --producer-id {self.producer.producer_id} --producer-epoch"
+            f" --partition {number} --producer-id {self.producer.producer_id} --producer-epoch"
             f" {self.producer.producer_epoch} --coordinator-epoch"
             f" {max(0, self.producer.coordinator_epoch)}"
         )
@@ -83,51 +83,55 @@ def find_hanging(
         SinkError: the brokers do not answer.
     """
     cluster = KafkaCluster(properties, SinkError, "Kafka transactions")
-    places = {
+    partitions = {
         KafkaTopicPartition(topic, number): "latest"
         for topic, numbers in cluster.topics().items()
         for number in numbers
     }
-    before = _held_up(cluster, places)
+    before = _held_up(cluster, partitions)
     if not before:
         return []
-    asked = [(place.topic, place.partition) for place in before]
+    asked = [(partition.topic, partition.partition) for partition in before]
     opened = control.producers_with_transactions(asked)
     known = control.unfinished()
     after = _held_up(cluster, dict.fromkeys(before, "latest"))
     again = control.producers_with_transactions(asked)
     found: list[HangingTransaction] = []
-    for place, (stable, _) in before.items():
-        if place not in after or after[place][0] != stable:
+    for partition, (stable, _) in before.items():
+        if partition not in after or after[partition][0] != stable:
             continue
-        here = [info for info in known if str(place) in info.partitions]
-        key = place.topic, place.partition
+        here = [info for info in known if str(partition) in info.partitions]
+        key = partition.topic, partition.partition
         still = [each for each in again.get(key, []) if each in opened.get(key, [])]
-        found += _unknown(place, after[place], still, here)
+        found += _unknown(partition, after[partition], still, here)
     return found
 
 
 def _held_up(
-    cluster: KafkaCluster, places: Mapping[KafkaTopicPartition, object]
+    cluster: KafkaCluster, partitions: Mapping[KafkaTopicPartition, object]
 ) -> dict[KafkaTopicPartition, tuple[int, int]]:
     """Last stable offset and end of those partitions in which the two differ."""
-    stable = cluster.offsets(places, committed_only=True)
-    ends = cluster.offsets(places)
-    return {place: (stable[place], ends[place]) for place in places if stable[place] < ends[place]}
+    stable = cluster.offsets(partitions, committed_only=True)
+    ends = cluster.offsets(partitions)
+    return {
+        partition: (stable[partition], ends[partition])
+        for partition in partitions
+        if stable[partition] < ends[partition]
+    }
 
 
 def _unknown(
-    place: KafkaTopicPartition,
+    partition: KafkaTopicPartition,
     offsets: tuple[int, int],
     producers: list[OpenProducer],
     known: list[TransactionInfo],
 ) -> list[HangingTransaction]:
     if not producers:
         # What is open first holds the offset; with a known one there may be others behind it.
-        return [] if known else [HangingTransaction(place, *offsets, None)]
+        return [] if known else [HangingTransaction(partition, *offsets, None)]
     ids = {info.producer_id for info in known}
     return [
-        HangingTransaction(place, *offsets, each)
+        HangingTransaction(partition, *offsets, each)
         for each in producers
         if each.producer_id not in ids
     ]

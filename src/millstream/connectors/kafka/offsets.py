@@ -74,7 +74,7 @@ class KafkaOffsetsInitializer:
 
     def resolve(
         self,
-        places: Sequence[KafkaTopicPartition],
+        partitions: Sequence[KafkaTopicPartition],
         cluster: KafkaCluster,
         properties: Mapping[str, str],
         *,
@@ -86,15 +86,17 @@ class KafkaOffsetsInitializer:
             SourceError: the group committed none and the reset strategy is NONE.
         """
         if self.kind in {"earliest", "latest"}:
-            return cluster.offsets(dict.fromkeys(places, self.kind), committed_only=committed_only)
+            return cluster.offsets(
+                dict.fromkeys(partitions, self.kind), committed_only=committed_only
+            )
         if self.kind == "timestamp":
-            found = cluster.offsets(dict.fromkeys(places, self.time))
-            late = [place for place, offset in found.items() if offset < 0]
+            found = cluster.offsets(dict.fromkeys(partitions, self.time))
+            late = [partition for partition, offset in found.items() if offset < 0]
             ends = cluster.offsets(dict.fromkeys(late, "latest"), committed_only=committed_only)
             return found | ends
-        known = dict(self.given) if self.kind == "offsets" else _committed(places, properties)
-        found = {place: known[place] for place in places if place in known}
-        missing = [place for place in places if place not in found]
+        known = dict(self.given) if self.kind == "offsets" else _committed(partitions, properties)
+        found = {partition: known[partition] for partition in partitions if partition in known}
+        missing = [partition for partition in partitions if partition not in found]
         if not missing:
             return found
         if self.reset is KafkaOffsetResetStrategy.NONE:
@@ -109,7 +111,7 @@ class KafkaOffsetsInitializer:
 
 
 def _committed(
-    places: Sequence[KafkaTopicPartition], properties: Mapping[str, str]
+    partitions: Sequence[KafkaTopicPartition], properties: Mapping[str, str]
 ) -> dict[KafkaTopicPartition, int]:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -118,7 +120,7 @@ def _committed(
         raise ConfigurationError(message)
     consumer = Consumer(client_configuration(properties, kind="consumer"))
     try:
-        asked = [TopicPartition(place.topic, place.partition) for place in places]
+        asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
         answers = consumer.committed(asked, timeout=TIMEOUT)
     except KafkaException as error:
         message = f"cannot ask for the committed offsets: {error.args[0].str()}"
@@ -129,5 +131,7 @@ def _committed(
         if answer.error is not None:  # not "none committed": reading would begin elsewhere
             message = f"cannot ask for the committed offset of {answer}: {answer.error.str()}"
             raise SourceError(message)
-    by_place = dict(zip(places, answers, strict=True))
-    return {place: answer.offset for place, answer in by_place.items() if answer.offset >= 0}
+    by_partition = dict(zip(partitions, answers, strict=True))
+    return {
+        partition: answer.offset for partition, answer in by_partition.items() if answer.offset >= 0
+    }

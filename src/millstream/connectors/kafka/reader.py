@@ -10,7 +10,7 @@ or the consumer says that it is at the end of the partition.  Behind an aborted 
 records that takes a while, since the consumer fetches what it then drops; what was found empty is
 remembered, so that the ranges that follow are not fetched once more each.
 
-What it is not: a place that decides where to read; that is ``source.py`` in the driver.
+What it is not: what decides where to read; that is ``source.py`` in the driver.
 
 Read next: ``connectors/kafka/deserialization.py``.
 """
@@ -91,7 +91,7 @@ _consumers: dict[tuple[int, str], _Shared] = {}
 
 
 def read_range(
-    properties: Mapping[str, str], place: KafkaTopicPartition, start: int, stop: int
+    properties: Mapping[str, str], partition: KafkaTopicPartition, start: int, stop: int
 ) -> Iterator[list[Any]]:
     """The messages of ``[start, stop)``, in lists of at most ``BATCH_SIZE``.
 
@@ -102,16 +102,16 @@ def read_range(
 
     shared = _consumer(properties)
     now = time.monotonic()
-    gap = shared.gaps.pop(place, None)
+    gap = shared.gaps.pop(partition, None)
     if gap is not None and gap.start == start and gap.end >= stop and now - gap.found < _GAP_VALID:
-        shared.gaps[place] = _Gap(stop, gap.end, now)
+        shared.gaps[partition] = _Gap(stop, gap.end, now)
         return
     me = shared.reading = object()
-    shared.client.assign([TopicPartition(place.topic, place.partition, start)])
+    shared.client.assign([TopicPartition(partition.topic, partition.partition, start)])
     try:
-        end = yield from _messages(shared, place, start, stop)
+        end = yield from _messages(shared, partition, start, stop)
         if end > stop:
-            shared.gaps[place] = _Gap(stop, end, time.monotonic())
+            shared.gaps[partition] = _Gap(stop, end, time.monotonic())
     finally:
         # That of a task that failed ends when its error is forgotten, maybe in the next task.
         if shared.reading is me:
@@ -119,7 +119,7 @@ def read_range(
 
 
 def _messages(
-    shared: _Shared, place: KafkaTopicPartition, start: int, stop: int
+    shared: _Shared, partition: KafkaTopicPartition, start: int, stop: int
 ) -> Generator[list[Any], None, int]:
     """Yields messages; returns up to where there are no others."""
     position, progress = start, time.monotonic()
@@ -134,12 +134,12 @@ def _messages(
         if taken:
             yield taken
         if failed is not None and position < stop:
-            trouble = _judge(shared.client, failed, place, position)
+            trouble = _judge(shared.client, failed, partition, position)
         now = time.monotonic()
         progress = now if position > before else max(progress, shared.busy)
         if now - progress > PATIENCE:
             text = (
-                f"cannot read {place} from offset {position} to {stop}:"
+                f"cannot read {partition} from offset {position} to {stop}:"
                 f" {shared.log.trouble or trouble}, for {PATIENCE:.0f} s. Check that the brokers"
                 " run and that the workers reach them."
             )
@@ -179,16 +179,16 @@ def _first_behind(messages: list[Any], stop: int) -> int:
     )
 
 
-def _is_end(error: Any) -> bool:  # noqa: ANN401 - KafkaError
+def _is_end(error: Any) -> bool:
     from confluent_kafka import KafkaError
 
     return bool(error.code() == KafkaError._PARTITION_EOF)  # noqa: SLF001 - its public name
 
 
 def _judge(
-    consumer: Any,  # noqa: ANN401 - confluent's Consumer
-    error: Any,  # noqa: ANN401 - KafkaError
-    place: KafkaTopicPartition,
+    consumer: Any,
+    error: Any,
+    partition: KafkaTopicPartition,
     position: int,
 ) -> str:
     """Go on after an error that may pass (its text); raise SourceError after one that does not."""
@@ -197,13 +197,13 @@ def _judge(
     code = error.code()
     if code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
         # Brokers also say so for a moment, when they do not know their newest records yet.
-        here = TopicPartition(place.topic, place.partition, position)
+        here = TopicPartition(partition.topic, partition.partition, position)
         low, high = consumer.get_watermark_offsets(here, timeout=TIMEOUT)
         if low <= position < high:
             consumer.assign([here])
             return str(error.str())
         message = (
-            f"offset {position} of {place} does not exist, the topic has {low} to {high}: the"
+            f"offset {position} of {partition} does not exist, the topic has {low} to {high}: the"
             " topic's retention deleted it before it was read, or the topic was made anew. Set the"
             " property auto.offset.reset to 'earliest' to go on with what there is, and keep"
             " records longer."
@@ -214,7 +214,7 @@ def _judge(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError._AUTHENTICATION,  # noqa: SLF001 - its public name
     }:
-        message = f"cannot read {place} at offset {position}: {error.str()}"
+        message = f"cannot read {partition} at offset {position}: {error.str()}"
         raise SourceError(message)
     return str(error.str())
 

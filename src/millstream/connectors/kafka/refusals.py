@@ -76,7 +76,7 @@ class DeliveryFailures:
     _worst: tuple[Any, _Record] | None = None
     _rank: tuple[int, int] = (-1, 0)
 
-    def report(self, error: Any, message: Any) -> None:  # noqa: ANN401 - confluent's
+    def report(self, error: Any, message: Any) -> None:
         """What librdkafka calls for a message that was not delivered, or was."""
         if error is None:
             return
@@ -98,7 +98,7 @@ class DeliveryFailures:
 
 
 def refused_record(
-    error: Any,  # noqa: ANN401 - confluent's KafkaError
+    error: Any,
     topic: str,
     message: Mapping[str, Any],
     properties: Mapping[str, str],
@@ -113,7 +113,7 @@ def refused_record(
     return _of_record(error, record, properties)
 
 
-def refused(doing: str, error: Any) -> SinkError:  # noqa: ANN401 - an exception of confluent's
+def refused(doing: str, error: Any) -> SinkError:
     """The error for a step of the producer that failed.
 
     Args:
@@ -128,13 +128,13 @@ def refused(doing: str, error: Any) -> SinkError:  # noqa: ANN401 - an exception
     return PermanentSinkError(f"{text}. {_FOR_GOOD[name]}" if _FOR_GOOD[name] else text)
 
 
-def reason_of(error: Any) -> str:  # noqa: ANN401 - an exception, or confluent's KafkaError
+def reason_of(error: Any) -> str:
     """What an error says."""
     first = error.args[0] if getattr(error, "args", ()) else error
     return str(first.str()) if hasattr(first, "str") else str(error)
 
 
-def _of_record(error: Any, record: _Record, properties: Mapping[str, str]) -> SinkError:  # noqa: ANN401
+def _of_record(error: Any, record: _Record, properties: Mapping[str, str]) -> SinkError:
     name = error.name() if hasattr(error, "name") else ""
     text = f"topic {record.topic!r}: {reason_of(error)}: a record of {record}"
     if name in _SIZE:

@@ -102,12 +102,10 @@ class KafkaSource(Source):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded with ``set_bounded``."""
         return Boundedness.BOUNDED if self._bounded else Boundedness.CONTINUOUS_UNBOUNDED
 
     @property
     def produced_type(self) -> TypeInformation:
-        """That of the deserializer."""
         return self._deserializer.produced_type
 
     @property
@@ -135,15 +133,13 @@ class KafkaSource(Source):
             SourceError: the brokers do not answer, or lack a topic.
         """
         check_properties(self.properties, str(self))
-        wanted = set(self.topics) | {place.topic for place in self.partitions}
+        wanted = set(self.topics) | {each.topic for each in self.partitions}
         self._cluster.require_topics(wanted)
 
     def start(self) -> None:
-        """A new run."""
         self._forget()
 
     def stop(self) -> None:
-        """Let go of connections."""
         if self._committer is not None:
             self._committer.close()
         self._forget()
@@ -158,37 +154,40 @@ class KafkaSource(Source):
         if known and (interval <= 0 or waited < interval / 1000):
             return []
         self._discovered = now
-        places = self._places()
+        partitions = self._found_partitions()
         # Before the offsets: a topic that is made anew in between is then noticed, not mistaken.
-        self._topic_ids = self._ask_for_ids({place.topic for place in places})
-        new = [place for place in places if str(place) not in known]
+        self._topic_ids = self._ask_for_ids({partition.topic for partition in partitions})
+        new = [partition for partition in partitions if str(partition) not in known]
         if not new:
             return []
         begin = KafkaOffsetsInitializer.earliest() if known else self._start
         starts = self._resolve(begin, new)
         stops = {} if self._stop is None else self._resolve(self._stop, new)
-        return [self._split(place, starts[place], stops.get(place)) for place in sorted(new)]
+        return [
+            self._split(partition, starts[partition], stops.get(partition))
+            for partition in sorted(new)
+        ]
 
-    def _split(self, place: KafkaTopicPartition, start: int, stop: int | None) -> Split:
+    def _split(self, partition: KafkaTopicPartition, start: int, stop: int | None) -> Split:
         properties: dict[str, object] = {
-            "topic": place.topic,
-            "partition": place.partition,
+            "topic": partition.topic,
+            "partition": partition.partition,
             "start": start,
         }
-        if self._topic_ids.get(place.topic):
-            properties["topic_id"] = self._topic_ids[place.topic]
+        if self._topic_ids.get(partition.topic):
+            properties["topic_id"] = self._topic_ids[partition.topic]
         if stop is not None:
             properties["stop"] = max(start, stop)
-        return Split(str(place), properties)
+        return Split(str(partition), properties)
 
     def _resolve(
-        self, initializer: KafkaOffsetsInitializer, places: list[KafkaTopicPartition]
+        self, initializer: KafkaOffsetsInitializer, partitions: list[KafkaTopicPartition]
     ) -> dict[KafkaTopicPartition, int]:
         return initializer.resolve(
-            places, self._cluster, self.properties, committed_only=self._committed_only
+            partitions, self._cluster, self.properties, committed_only=self._committed_only
         )
 
-    def _places(self) -> list[KafkaTopicPartition]:
+    def _found_partitions(self) -> list[KafkaTopicPartition]:
         topics = self._cluster.topics()
         if self.partitions:
             return list(self.partitions)
@@ -209,13 +208,13 @@ class KafkaSource(Source):
         stop = split.properties.get("stop")
         if stop is None:
             self._require_same_topic(split)
-        return self._readable(_place(split)) if stop is None else int(str(stop))
+        return self._readable(_partition_of(split)) if stop is None else int(str(stop))
 
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
         """As far as the limit allows; a given end may not be there yet."""
         if "stop" in split.properties:
             self._require_same_topic(split)  # not in end_offset: what is read may be deleted
-            readable = self._readable(_place(split))
+            readable = self._readable(_partition_of(split))
             if readable < start:
                 self.ends_early(split, start)
             end = max(start, min(end, readable))
@@ -229,15 +228,15 @@ class KafkaSource(Source):
         Raises:
             SourceError: it lost records, or was made anew.
         """
-        place = _place(split)
-        written = self._cluster.offsets({place: "latest"}, committed_only=False)[place]
+        partition = _partition_of(split)
+        written = self._cluster.offsets({partition: "latest"}, committed_only=False)[partition]
         if written >= position:
             return
         message = (
-            f"{self}: {place} was read up to offset {position}, but ends at {written}: the topic"
-            " was made anew, or its brokers lost records. This job cannot go on with it: what it"
-            " would read next is not what came next. Start it with an empty checkpoint directory,"
-            " at the offsets that you want."
+            f"{self}: {partition} was read up to offset {position}, but ends at {written}: the"
+            " topic was made anew, or its brokers lost records. This job cannot go on with it: what"
+            " it would read next is not what came next. Start it with an empty checkpoint"
+            " directory, at the offsets that you want."
         )
         raise SourceError(message)
 
@@ -268,34 +267,32 @@ class KafkaSource(Source):
         if not now or now == found:
             return
         message = (
-            f"{self}: topic {topic!r} has been deleted and made anew since {_place(split)} was"
-            f" found: its id was {found} and is {now}. The offsets of this job count the records"
-            " of the old one, so that it would pass over records of the new one. Start it with an"
-            " empty checkpoint directory, at the offsets that you want. If the topic was only"
-            " moved, each record with its offset, set the property check.topic.ids to 'false'."
+            f"{self}: topic {topic!r} has been deleted and made anew since {_partition_of(split)}"
+            f" was found: its id was {found} and is {now}. The offsets of this job count the"
+            " records of the old one, so that it would pass over records of the new one. Start it"
+            " with an empty checkpoint directory, at the offsets that you want. If the topic was"
+            " only moved, each record with its offset, set the property check.topic.ids to 'false'."
         )
         raise SourceError(message)
 
-    def _readable(self, place: KafkaTopicPartition) -> int:
+    def _readable(self, partition: KafkaTopicPartition) -> int:
         """The end of a partition, all of them being asked for at a time."""
         now = time.monotonic()
-        if place not in self._ends or now - self._asked > _ENDS_VALID:
-            wanted = dict.fromkeys([*self._ends, place], "latest")
+        if partition not in self._ends or now - self._asked > _ENDS_VALID:
+            wanted = dict.fromkeys([*self._ends, partition], "latest")
             self._ends = self._cluster.offsets(wanted, committed_only=self._committed_only)
             self._asked = time.monotonic()
-        return self._ends[place]
+        return self._ends[partition]
 
     def is_final(self, split: Split) -> bool:
-        """Whether an end was given."""
         return "stop" in split.properties
 
     # -- reading and telling -------------------------------------------------------------------
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """The records of ``[start, stop)``."""
         if start >= stop:
             return
-        for messages in read_range(self.properties, _place(split), start, stop):
+        for messages in read_range(self.properties, _partition_of(split), start, stop):
             batch = decode(self._deserializer, messages, self._malformed)
             if batch.timestamps or batch.dead_letters:
                 yield batch
@@ -310,15 +307,15 @@ class KafkaSource(Source):
         if self._committer is None:
             forced = {"enable.auto.commit": False}
             self._committer = Consumer(client_configuration(self.properties, forced, "consumer"))
-        places = [(name.rpartition("-"), at) for name, at in offsets.items()]
+        found = [(name.rpartition("-"), at) for name, at in offsets.items()]
         self._committer.commit(
-            offsets=[TopicPartition(topic, int(number), at) for (topic, _, number), at in places],
+            offsets=[TopicPartition(topic, int(number), at) for (topic, _, number), at in found],
             asynchronous=True,
         )
         self._committer.poll(0)
 
 
-def _place(split: Split) -> KafkaTopicPartition:
+def _partition_of(split: Split) -> KafkaTopicPartition:
     return KafkaTopicPartition(
         str(split.properties["topic"]), int(str(split.properties["partition"]))
     )

@@ -171,9 +171,9 @@ class TransactionControl:
         from kafka import TopicPartition
 
         found: dict[tuple[str, int], list[OpenProducer]] = {}
-        for place in partitions:
+        for partition in partitions:
 
-            def ask(admin: Any, asked: tuple[str, int] = place) -> list[Any]:  # noqa: ANN401
+            def ask(admin: Any, asked: tuple[str, int] = partition) -> list[Any]:
                 try:
                     told = admin.describe_producers([TopicPartition(*asked)])
                 except (BrokerResponseError, UnsupportedVersionError) as error:
@@ -192,14 +192,14 @@ class TransactionControl:
                 if each.current_transaction_start_offset >= 0
             ]
             if opened:
-                found[place] = opened
+                found[partition] = opened
         return found
 
     def describe(self, transactional_id: str) -> TransactionInfo | None:
         """What the broker knows of an id; None if it does not know it."""
         from kafka.errors import TransactionalIdNotFoundError
 
-        def ask(admin: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+        def ask(admin: Any) -> Any:
             try:
                 return admin.describe_transactions([transactional_id])[transactional_id]
             except TransactionalIdNotFoundError:
@@ -208,7 +208,7 @@ class TransactionControl:
         found = self._ask(ask)
         if found is None:
             return None
-        places = sorted(f"{each.topic}-{each.partition}" for each in found.topic_partitions)
+        partitions = sorted(f"{each.topic}-{each.partition}" for each in found.topic_partitions)
         return TransactionInfo(
             transactional_id=transactional_id,
             state=str(found.state.value),
@@ -216,7 +216,7 @@ class TransactionControl:
             producer_epoch=found.producer_epoch,
             started=found.transaction_start_time_ms,
             timeout=found.transaction_timeout_ms,
-            partitions=tuple(places),
+            partitions=tuple(partitions),
         )
 
     def marker(self, transactional_id: str) -> str | None:
@@ -243,7 +243,7 @@ class TransactionControl:
         """
         from kafka.errors import BrokerResponseError, UnsupportedVersionError
 
-        def ask(admin: Any) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
+        def ask(admin: Any) -> dict[str, Any]:
             try:
                 listed = [str(each["group_id"]) for each in admin.list_groups()]
                 groups = [each for each in listed if each.startswith(prefix)]
@@ -313,7 +313,7 @@ class TransactionControl:
         """
         from kafka.protocol.producer.transaction import EndTxnRequest
 
-        def request() -> Any:  # noqa: ANN401 - kafka-python is untyped
+        def request() -> Any:
             return EndTxnRequest(
                 transactional_id=transactional_id,
                 producer_id=producer_id,
@@ -351,7 +351,7 @@ class TransactionControl:
         """
         from kafka.protocol.producer.transaction import InitProducerIdRequest
 
-        def request() -> Any:  # noqa: ANN401 - kafka-python is untyped
+        def request() -> Any:
             return InitProducerIdRequest(
                 transactional_id=transactional_id,
                 transaction_timeout_ms=timeout,
@@ -390,7 +390,7 @@ class TransactionControl:
     ) -> int:
         """Send a request to the id's coordinator until it is done with; its error code."""
 
-        def send(admin: Any) -> int:  # noqa: ANN401 - kafka-python is untyped
+        def send(admin: Any) -> int:
             counts = Counter[str]() if unanswered is None else unanswered
             counts[transactional_id] += 1
             code = _send(admin, transactional_id, request())
@@ -437,7 +437,7 @@ class TransactionControl:
                     raise SinkError(message) from error
         raise AssertionError  # the second round returned or raised
 
-    def _connected(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
+    def _connected(self) -> Any:
         if self._admin is None:
             try:
                 from kafka import KafkaAdminClient
@@ -471,11 +471,11 @@ def _is_of(prepared: PreparedTransaction, info: TransactionInfo) -> bool:
     )
 
 
-def _send(admin: Any, transactional_id: str, request: Any) -> int:  # noqa: ANN401
+def _send(admin: Any, transactional_id: str, request: Any) -> int:
     """Send a request to the coordinator of an id, by the ways of kafka-python's own requests."""
     from kafka.protocol.metadata import CoordinatorType
 
-    async def send() -> Any:  # noqa: ANN401
+    async def send() -> Any:
         coordinator = await admin._find_coordinator_id(  # noqa: SLF001
             transactional_id, key_type=CoordinatorType.TRANSACTION
         )

@@ -114,12 +114,10 @@ class PostgresSource(Source):
 
     @property
     def boundedness(self) -> Boundedness:
-        """It ends."""
         return Boundedness.BOUNDED
 
     @property
     def produced_type(self) -> TypeInformation:
-        """ROW of the result's columns."""
         fields = [(name, arrow) for name, (_, arrow) in self._described().items()]
         return from_arrow_schema(pa.schema(fields))
 
@@ -162,7 +160,6 @@ class PostgresSource(Source):
         return cast("int", split.properties["first"])
 
     def end_offset(self, split: Split) -> int:
-        """The key behind the range."""
         return cast("int", split.properties["end"])
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
@@ -211,7 +208,7 @@ class PostgresSource(Source):
         try:
             return self._batch(lines)
         except pa.ArrowException as error:
-            message = f"{self._place}: {self._unreadable(lines) or error_text(error)}"
+            message = f"{self._location}: {self._unreadable(lines) or error_text(error)}"
             raise MalformedRecordError(message) from error
 
     def _unreadable(self, lines: list[bytes]) -> str:
@@ -268,13 +265,13 @@ class PostgresSource(Source):
     # -- the server ------------------------------------------------------------------------------
 
     @property
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"query {self.query!r:.200} to {server_of(self.conninfo)}"
 
     def _error(self, error: Exception) -> SourceError:
         state = getattr(error, "sqlstate", None) or ""
         advice = _ADVICE.get(state[:2], "")
-        return SourceError(f"{self._place}: {error_text(error)}{advice}")
+        return SourceError(f"{self._location}: {error_text(error)}{advice}")
 
     def _connect(self, patience: float = math.inf) -> Session:
         """A connection that waits so many seconds for an answer; reading has the epoch's limit."""
@@ -314,15 +311,15 @@ class PostgresSource(Source):
                 session.close()
         return self._columns
 
-    def _typed(self, session: Session, column: Any) -> tuple[str, pa.DataType]:  # noqa: ANN401
+    def _typed(self, session: Session, column: Any) -> tuple[str, pa.DataType]:
         info = session.adapters.types.get(column.type_code)
         name = "text" if info is None or column.type_code == info.array_oid else info.name
         if name != "numeric":
             return name, _ARROW.get(name, pa.string())
         if column.precision is None:
             message = (
-                f"{self._place}: column {column.name!r} is numeric without a precision; cast it in"
-                f" the query, to numeric(20, 4) or float8 say"
+                f"{self._location}: column {column.name!r} is numeric without a precision; cast it"
+                f" in the query, to numeric(20, 4) or float8 say"
             )
             raise SourceError(message)
         return name, pa.decimal128(column.precision, column.scale)
@@ -331,11 +328,13 @@ class PostgresSource(Source):
         """The name of the key's type; raises SourceError if it cannot be one."""
         columns = self._described()
         if self.key not in columns:
-            message = f"{self._place} has no column {self.key!r}; it has {list(columns)}"
+            message = f"{self._location} has no column {self.key!r}; it has {list(columns)}"
             raise SourceError(message)
         kind = columns[self.key][0]
         if key_number(self.key, kind) is None:
-            message = f"{self._place}: key {self.key!r} is of type {kind}; it must be {KEY_TYPES}"
+            message = (
+                f"{self._location}: key {self.key!r} is of type {kind}; it must be {KEY_TYPES}"
+            )
             raise SourceError(message)
         return kind
 

@@ -102,11 +102,11 @@ class PostgresTable:
         *schema, name = table_parts(self.table)
         return quoted_parts([*schema, f"{name}{STAGING}"])
 
-    def connect(self, place: str, name: str = "millstream") -> Session:
+    def connect(self, location: str, name: str = "millstream") -> Session:
         """A new connection.
 
         Args:
-            place: who connects, for messages.
+            location: who connects, for messages.
             name: how the server calls the session.
 
         Raises:
@@ -135,36 +135,36 @@ class PostgresTable:
                 f" SET statement_timeout = {int(self.timeout * 1000)}"
             )
         except psycopg.Error as error:
-            message = f"{place}: {no_connection(self.conninfo, error)}"
+            message = f"{location}: {no_connection(self.conninfo, error)}"
             raise SinkError(message) from error
         return session
 
     @contextlib.contextmanager
-    def session(self, place: str) -> Iterator[Session]:
+    def session(self, location: str) -> Iterator[Session]:
         """A connection that is closed at the end; errors of the server become SinkError."""
-        with contextlib.closing(self.connect(place)) as session, self.errors(place):
+        with contextlib.closing(self.connect(location)) as session, self.errors(location):
             yield session
 
     @contextlib.contextmanager
     def errors(
-        self, place: str, rows: pa.Table | None = None, advice: str = REFUSED
+        self, location: str, rows: pa.Table | None = None, advice: str = REFUSED
     ) -> Iterator[None]:
         """Turn the server's errors into SinkError.
 
         Args:
-            place: who writes.
+            location: who writes.
             rows: those that are copied; the one that is refused is named.
             advice: what to do about a refused record.
         """
         try:
             yield
         except driver().Error as error:
-            raise self._sink_error(place, error, rows, advice) from error
+            raise self._sink_error(location, error, rows, advice) from error
 
     def _sink_error(
         self,
-        place: str,
-        error: Any,  # noqa: ANN401 - psycopg's
+        location: str,
+        error: Any,
         rows: pa.Table | None,
         advice: str,
     ) -> SinkError:
@@ -173,9 +173,9 @@ class PostgresTable:
         what = ""
         if rows is not None and refused is not None:
             what = f" refuses record {record_text(rows, refused)}"
-        message = f"{place}: {self.target}{what}: {error_text(error)}"
+        message = f"{location}: {self.target}{what}: {error_text(error)}"
         if isinstance(error, psycopg.errors.LockNotAvailable):
-            return SinkError(f"{message}. {self._holders(place)}")
+            return SinkError(f"{message}. {self._holders(location)}")
         if isinstance(error, psycopg.errors.AdminShutdown):
             message += ". A newer run of this job ends the sessions of older ones; or the server"
             return SinkError(f"{message} is being stopped")
@@ -187,11 +187,11 @@ class PostgresTable:
             )
         return SinkError(message)
 
-    def _holders(self, place: str) -> str:
+    def _holders(self, location: str) -> str:
         """Who holds the locks that writers wait for; that nobody can tell hides no error."""
         tables = [self.quoted, self.staging, COMMIT_TABLE]
         try:
-            with contextlib.closing(self.connect(place)) as session:
+            with contextlib.closing(self.connect(location)) as session:
                 return lock_holders(session, tables)
         except (driver().Error, SinkError) as error:
             return f"pg_locks shows who holds it; asking for that failed: {error}"
@@ -279,7 +279,7 @@ class PostgresTable:
             self.match(session, [])
 
 
-def _refused_row(error: Any, rows: pa.Table | None) -> int | None:  # noqa: ANN401 - psycopg's
+def _refused_row(error: Any, rows: pa.Table | None) -> int | None:
     """The position of the record that a COPY stopped at, by the line that the server names."""
     found = re.match(r"COPY .*, line (\d+)", error.diag.context or "")
     if found is None or rows is None:

@@ -132,7 +132,7 @@ class TableWriter(SinkWriter):
 
     def write(self, batch: Batch) -> None:
         """Copy rows; the first ones connect."""
-        rows, table, location = columns_of_batch(batch), self._sink.table, self.context.place
+        rows, table, location = columns_of_batch(batch), self._sink.table, self.context.location
         if self._session is None:
             name = RunSessions.of(self.context).name(f"s{self.context.subtask}")
             self._session = table.connect(location, name)
@@ -148,7 +148,7 @@ class TableWriter(SinkWriter):
         """End the transaction, if there were rows."""
         if self._session is None:
             return []
-        with self._sink.table.errors(self.context.place):
+        with self._sink.table.errors(self.context.location):
             return self.finish(self._session)
 
     def close(self) -> None:

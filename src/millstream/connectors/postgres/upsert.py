@@ -56,7 +56,6 @@ class PostgresUpsertSink(TableSink):
         self.epoch_column = epoch_column
 
     def check(self, session: Session) -> None:
-        """Check the epoch column, too."""
         super().check(session)
         known = self.table.column_types(session)
         if self.epoch_column is not None and self.epoch_column not in known:
@@ -153,8 +152,9 @@ class _UpsertWriter(TableWriter):
         ).fetchone()
         wanted = int(row[0]) if row else 0
         if merged < wanted:
+            target = self._upsert.table.target
             message = (
-                f"{self.context.place}: {wanted - merged} rows of {self._upsert.table.target} were"
+                f"{self.context.location}: {wanted - merged} rows of {target} were"
                 " written by a later epoch: a newer run has taken over, or the table is of another"
                 f" job. For a new job, set the column {self._upsert.epoch_column!r} to NULL first"
             )

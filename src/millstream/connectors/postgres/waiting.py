@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["driver", "limit_waiting", "limited_connection"]
 
 
-def driver() -> Any:  # noqa: ANN401 - a module
+def driver() -> Any:
     """The module psycopg.
 
     Raises:
@@ -38,7 +38,7 @@ def driver() -> Any:  # noqa: ANN401 - a module
         raise SinkError(message) from error
 
 
-def limit_waiting(session: Any, timeout: float, end: float = math.inf) -> None:  # noqa: ANN401
+def limit_waiting(session: Any, timeout: float, end: float = math.inf) -> None:
     """Let statements of a connection wait no longer.
 
     Args:
@@ -50,7 +50,7 @@ def limit_waiting(session: Any, timeout: float, end: float = math.inf) -> None: 
 
 
 @functools.cache
-def limited_connection() -> Any:  # noqa: ANN401 - a class of an optional package
+def limited_connection() -> Any:
     """The class of the connections, with psycopg's ``connect``."""
     psycopg = driver()
 
@@ -59,10 +59,10 @@ def limited_connection() -> Any:  # noqa: ANN401 - a class of an optional packag
 
         millstream_limits = (math.inf, math.inf)
 
-        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
             return super().wait(self._limited(gen), *args, **kwargs)
 
-        def _limited(self, gen: Any) -> Generator[Any, Any, Any]:  # noqa: ANN401
+        def _limited(self, gen: Any) -> Generator[Any, Any, Any]:
             """The generator, ended when it is time; psycopg wakes it ten times a second."""
             timeout, end = self.millstream_limits
             heard = time.monotonic()

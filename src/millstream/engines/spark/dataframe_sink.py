@@ -98,7 +98,6 @@ class DataFrameSink(Sink):
         return _StagingWriter(context)
 
     def create_committer(self) -> Committer:
-        """The committer, which calls ``write``."""
         return _DataFrameCommitter(self)
 
 
@@ -134,7 +133,7 @@ def _require_readable(type_info: TypeInformation, place: str) -> None:
             raise SinkError(message)
 
 
-def _has_unreadable(kind: Any) -> bool:  # noqa: ANN401 - pyarrow is untyped
+def _has_unreadable(kind: Any) -> bool:
     """Whether a type is, or contains, a time of day, a duration or nanoseconds."""
     if pa.types.is_nested(kind):
         return any(_has_unreadable(kind.field(number).type) for number in range(kind.num_fields))
@@ -153,7 +152,7 @@ class _StagingWriter(SinkWriter):
         if not len(batch):
             return
         if self._writer is None:
-            _require_readable(batch.type_info, self._context.place)
+            _require_readable(batch.type_info, self._context.location)
             self._pending = PendingFile(self._base, self._context, "", fsync=True)
             factory = ParquetWriterFactory("zstd")
             self._writer = factory.create(self._pending.stream, batch.type_info)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from millstream.runtime.columnar.grouped_kernels import Segments
+    from millstream.runtime.columnar.grouped_kernels import Grouping
 
 __all__ = [
     "Aggregates",
@@ -43,13 +43,13 @@ __all__ = [
     "Count",
     "CountDistinct",
     "First",
+    "KernelAggregate",
     "Last",
     "Max",
     "Min",
     "Predicate",
     "Quantile",
     "Quantiles",
-    "SegmentAggregate",
     "Sum",
     "named_aggregates",
 ]
@@ -60,7 +60,7 @@ Predicate: TypeAlias = pc.Expression | Callable[[pa.RecordBatch], Any]
 
 
 @dataclass(frozen=True)
-class BuiltInAggregate(ABC):
+class BuiltInAggregate:
     """One aggregate over one field.
 
     ``partials`` are pyarrow's names of the grouped aggregations that make its partial columns from
@@ -125,9 +125,9 @@ class BuiltInAggregate(ABC):
         name = _snake(type(self).__name__)
         return name if self.field is None else f"{name}_{self.field}"
 
-    @abstractmethod
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
         """Return the result column of the merged partial columns."""
+        return columns[0]
 
 
 @dataclass(frozen=True)
@@ -138,17 +138,12 @@ class Count(BuiltInAggregate):
 
     @property
     def needs_column(self) -> bool:
-        """Whether it looks at a field at all."""
         return self.field is not None
 
     @property
     def partials(self) -> tuple[str, ...]:  # type: ignore[override] # depends on the field
         """Return the grouped aggregation: all records, or those that are not null."""
         return ("count_all",) if self.field is None and self.where is None else ("count",)
-
-    def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Return the count."""
-        return columns[0]
 
 
 @dataclass(frozen=True)
@@ -158,10 +153,6 @@ class Sum(BuiltInAggregate):
     partials: ClassVar[tuple[str, ...]] = ("sum",)
     merges: ClassVar[tuple[str, ...]] = ("sum",)
 
-    def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Return the sum."""
-        return columns[0]
-
 
 @dataclass(frozen=True)
 class Min(BuiltInAggregate):
@@ -170,10 +161,6 @@ class Min(BuiltInAggregate):
     partials: ClassVar[tuple[str, ...]] = ("min",)
     merges: ClassVar[tuple[str, ...]] = ("min",)
 
-    def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Return the minimum."""
-        return columns[0]
-
 
 @dataclass(frozen=True)
 class Max(BuiltInAggregate):
@@ -181,10 +168,6 @@ class Max(BuiltInAggregate):
 
     partials: ClassVar[tuple[str, ...]] = ("max",)
     merges: ClassVar[tuple[str, ...]] = ("max",)
-
-    def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Return the maximum."""
-        return columns[0]
 
 
 @dataclass(frozen=True)
@@ -201,41 +184,37 @@ class Avg(BuiltInAggregate):
 
 
 @dataclass(frozen=True)
-class SegmentAggregate(BuiltInAggregate):
+class KernelAggregate(BuiltInAggregate, ABC):
     """An aggregate that Arrow has no grouped aggregation for; see ``grouped_kernels.py``."""
 
     @abstractmethod
     def make(
-        self, values: pa.Array, times: NDArray[np.int64], segments: Segments
+        self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
         """Return the partial columns of records."""
 
     @abstractmethod
-    def merge(self, columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
+    def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
         """Return the partial columns of partial columns."""
 
 
 @dataclass(frozen=True)
-class First(SegmentAggregate):
+class First(KernelAggregate):
     """The value with the smallest timestamp; of equal timestamps the one that came first."""
 
     @property
     def width(self) -> int:
-        """Time and value."""
         return 2
 
     def make(
-        self, values: pa.Array, times: NDArray[np.int64], segments: Segments
+        self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
-        """Return time and value."""
-        return over.pick_by_time(values, times, segments, last=False)
+        return over.pick_by_time(values, times, grouping, last=False)
 
-    def merge(self, columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
-        """Return time and value."""
-        return over.pick_merged(columns, segments, last=False)
+    def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
+        return over.pick_merged(columns, grouping, last=False)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Return the value."""
         return columns[1]
 
 
@@ -244,59 +223,52 @@ class Last(First):
     """The value with the greatest timestamp; of equal timestamps the one that came last."""
 
     def make(
-        self, values: pa.Array, times: NDArray[np.int64], segments: Segments
+        self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
-        """Return time and value."""
-        return over.pick_by_time(values, times, segments, last=True)
+        return over.pick_by_time(values, times, grouping, last=True)
 
-    def merge(self, columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
-        """Return time and value."""
-        return over.pick_merged(columns, segments, last=True)
+    def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
+        return over.pick_merged(columns, grouping, last=True)
 
 
 @dataclass(frozen=True)
-class CountDistinct(SegmentAggregate):
+class CountDistinct(KernelAggregate):
     """How many different values; exact, so every one of them is kept until the window is over."""
 
     @property
     def width(self) -> int:
-        """The list of values."""
         return 1
 
     def make(
-        self, values: pa.Array, times: NDArray[np.int64], segments: Segments
+        self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
-        """Return lists of values."""
         del times
-        return over.distinct(values, segments)
+        return over.distinct(values, grouping)
 
-    def merge(self, columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
-        """Return lists of values."""
-        return over.distinct_merged(columns, segments)
+    def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
+        return over.distinct_merged(columns, grouping)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-        """Return the lengths."""
         return pc.list_value_length(columns[0])
 
 
 @dataclass(frozen=True)
-class Collect(SegmentAggregate):
+class Collect(KernelAggregate):
     """The list of all values, in order of time; of equal timestamps as they came."""
 
     @property
     def width(self) -> int:
-        """Times and values."""
         return 2
 
     def make(
-        self, values: pa.Array, times: NDArray[np.int64], segments: Segments
+        self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
         """Return lists of times and values."""
-        return over.collect(values, times, segments)
+        return over.collect(values, times, grouping)
 
-    def merge(self, columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
+    def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
         """Return lists of times and values."""
-        return over.collect_merged(columns, segments)
+        return over.collect_merged(columns, grouping)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.Array:
         """Return the values in order of time."""
@@ -304,7 +276,7 @@ class Collect(SegmentAggregate):
 
 
 @dataclass(frozen=True)
-class Quantiles(SegmentAggregate):
+class Quantiles(KernelAggregate):
     """Several quantiles of a field, as a list, by a KLL sketch: the median is ``ranks=[0.5]``.
 
     The result for rank ``q`` is the smallest value that a share ``q`` of the values does not
@@ -333,15 +305,13 @@ class Quantiles(SegmentAggregate):
         return 2
 
     def make(
-        self, values: pa.Array, times: NDArray[np.int64], segments: Segments
+        self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
-        """Return numbers or sketches."""
         del times
-        return over.quantile_lists(values, segments)
+        return over.quantile_lists(values, grouping)
 
-    def merge(self, columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
-        """Return numbers or sketches."""
-        return over.sketch_merged(columns, segments)
+    def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
+        return over.sketch_merged(columns, grouping)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.Array:
         """Return one list per row, null where there is no value."""

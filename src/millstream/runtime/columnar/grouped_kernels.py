@@ -1,11 +1,11 @@
-"""Aggregations over segments that Arrow's grouped aggregations lack.
+"""Grouped kernels that Arrow lacks.
 
 What it is: first and last by time, distinct values, lists in order of time, and quantile sketches,
-computed for all groups of a table at once.  ``Segments`` says which rows make up each group.
+computed for all groups of a table at once.  ``Grouping`` says which rows make up each group.
 
 What it is not: what users write (``runtime/columnar/aggregates.py``).
 
-Read next: ``runtime/columnar/partial_aggregates.py``, which makes the segments.
+Read next: ``runtime/columnar/partial_aggregates.py``, which groups.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SKETCH_K",
-    "Segments",
+    "Grouping",
     "collect",
     "collect_merged",
     "collected",
@@ -48,7 +48,7 @@ SKETCH_K: Final = 200
 
 
 @dataclass(frozen=True)
-class Segments:
+class Grouping:
     """Rows by group: ``g`` has the rows ``order[offsets[g]:offsets[g + 1]]``, as they came."""
 
     order: NDArray[np.int64]
@@ -78,33 +78,33 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def pick_by_time(
-    values: pa.Array, times: NDArray[np.int64], segments: Segments, *, last: bool
+    values: pa.Array, times: NDArray[np.int64], grouping: Grouping, *, last: bool
 ) -> list[pa.Array]:
-    """Return time and value of the first or last value of each segment.
+    """Return time and value of the first or last value of each group.
 
     Values that are null do not count.  Of equal times the first, or last, to come does.
     """
-    order, groups = segments.order, segments.groups()
+    order, groups = grouping.order, grouping.groups()
     if values.null_count:
         kept = values.is_valid().to_numpy(zero_copy_only=False)[order]
         order, groups = order[kept], groups[kept]
     by_time = np.lexsort((times[order], groups))  # stable, so equal times stay as they came
     order, groups = order[by_time], groups[by_time]
-    bounds = np.searchsorted(groups, np.arange(segments.count + 1))
+    bounds = np.searchsorted(groups, np.arange(grouping.count + 1))
     found = bounds[1:] - 1 if last else bounds[:-1]
     if len(groups):
         within = np.clip(found, 0, len(groups) - 1)
-        missing = groups[within] != np.arange(segments.count)
+        missing = groups[within] != np.arange(grouping.count)
         rows = pa.array(order[within], mask=missing)
     else:
-        rows = pa.nulls(segments.count, pa.int64())
+        rows = pa.nulls(grouping.count, pa.int64())
     return [pa.array(times).take(rows), values.take(rows)]
 
 
-def pick_merged(columns: Sequence[pa.Array], segments: Segments, *, last: bool) -> list[pa.Array]:
+def pick_merged(columns: Sequence[pa.Array], grouping: Grouping, *, last: bool) -> list[pa.Array]:
     """Merge what ``pick_by_time`` gave."""
     times, values = columns
-    return pick_by_time(values, _numbers(times), segments, last=last)
+    return pick_by_time(values, _numbers(times), grouping, last=last)
 
 
 def _numbers(times: pa.Array) -> NDArray[np.int64]:
@@ -115,16 +115,16 @@ def _numbers(times: pa.Array) -> NDArray[np.int64]:
 # Distinct values.
 
 
-def distinct(values: pa.Array, segments: Segments) -> list[pa.Array]:
-    """Return, per segment, the list of its distinct values; null is none of them."""
-    return _distinct(values.take(pa.array(segments.order)), segments.groups(), segments.count)
+def distinct(values: pa.Array, grouping: Grouping) -> list[pa.Array]:
+    """Return, per group, the list of its distinct values; null is none of them."""
+    return _distinct(values.take(pa.array(grouping.order)), grouping.groups(), grouping.count)
 
 
-def distinct_merged(columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
+def distinct_merged(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
     """Merge what ``distinct`` gave."""
-    lists = columns[0].take(pa.array(segments.order))
-    groups = np.repeat(segments.groups(), _lengths(lists))
-    return _distinct(lists.flatten(), groups, segments.count)
+    lists = columns[0].take(pa.array(grouping.order))
+    groups = np.repeat(grouping.groups(), _lengths(lists))
+    return _distinct(lists.flatten(), groups, grouping.count)
 
 
 def _distinct(values: pa.Array, groups: NDArray[np.int64], count: int) -> list[pa.Array]:
@@ -154,23 +154,23 @@ def _lists(values: pa.Array, groups: NDArray[np.int64], count: int) -> pa.Array:
 # Lists.
 
 
-def collect(values: pa.Array, times: NDArray[np.int64], segments: Segments) -> list[pa.Array]:
-    """Return, per segment, the lists of times and of values as they came, without nulls."""
-    order, groups = segments.order, segments.groups()
+def collect(values: pa.Array, times: NDArray[np.int64], grouping: Grouping) -> list[pa.Array]:
+    """Return, per group, the lists of times and of values as they came, without nulls."""
+    order, groups = grouping.order, grouping.groups()
     if values.null_count:
         kept = values.is_valid().to_numpy(zero_copy_only=False)[order]
         order, groups = order[kept], groups[kept]
     stamps, taken = pa.array(times[order]), values.take(pa.array(order))
-    return [_lists(each, groups, segments.count) for each in (stamps, taken)]
+    return [_lists(each, groups, grouping.count) for each in (stamps, taken)]
 
 
-def collect_merged(columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
+def collect_merged(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
     """Merge lists by putting them behind each other."""
     merged = []
     for column in columns:
-        lists = column.take(pa.array(segments.order))
-        groups = np.repeat(segments.groups(), _lengths(lists))
-        merged.append(_lists(lists.flatten(), groups, segments.count))
+        lists = column.take(pa.array(grouping.order))
+        groups = np.repeat(grouping.groups(), _lengths(lists))
+        merged.append(_lists(lists.flatten(), groups, grouping.count))
     return merged
 
 
@@ -186,7 +186,7 @@ def collected(columns: Sequence[pa.Array]) -> pa.Array:
 # Quantiles.
 
 
-def sketch_module() -> Any:  # noqa: ANN401 - an optional package
+def sketch_module() -> Any:
     """Return the package that has the sketches.
 
     Raises:
@@ -203,27 +203,27 @@ def sketch_module() -> Any:  # noqa: ANN401 - an optional package
     return datasketches
 
 
-def quantile_lists(values: pa.Array, segments: Segments) -> list[pa.Array]:
-    """Return, per segment, its numbers or, if they are many, a sketch of them."""
-    numbers = values.cast(pa.float64()).take(pa.array(segments.order))
-    groups = segments.groups()
+def quantile_lists(values: pa.Array, grouping: Grouping) -> list[pa.Array]:
+    """Return, per group, its numbers or, if they are many, a sketch of them."""
+    numbers = values.cast(pa.float64()).take(pa.array(grouping.order))
+    groups = grouping.groups()
     kept = pc.is_finite(numbers).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
     if not kept.all():
         numbers, groups = numbers.filter(pa.array(kept)), groups[kept]
-    lists = _lists(numbers, groups, segments.count)
-    return _sketched(lists, [None] * segments.count)
+    lists = _lists(numbers, groups, grouping.count)
+    return _sketched(lists, [None] * grouping.count)
 
 
-def sketch_merged(columns: Sequence[pa.Array], segments: Segments) -> list[pa.Array]:
+def sketch_merged(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
     """Merge what ``quantile_lists`` gave."""
     lists, sketches = columns
-    (merged,) = collect_merged([lists], segments)
-    merged_sketches: list[Any] = [None] * segments.count
+    (merged,) = collect_merged([lists], grouping)
+    merged_sketches: list[Any] = [None] * grouping.count
     if sketches.null_count < len(sketches):
-        found = sketches.take(pa.array(segments.order))
+        found = sketches.take(pa.array(grouping.order))
         where = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
         kind = sketch_module().kll_doubles_sketch
-        for group, row in zip(segments.groups()[where].tolist(), where.tolist(), strict=True):
+        for group, row in zip(grouping.groups()[where].tolist(), where.tolist(), strict=True):
             sketch = kind.deserialize(found[row].as_py())
             before = merged_sketches[group]
             if before is None:

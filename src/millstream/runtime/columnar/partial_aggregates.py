@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.runtime.columnar.aggregates import SegmentAggregate
-from millstream.runtime.columnar.grouped_kernels import Segments, one_array
+from millstream.runtime.columnar.aggregates import KernelAggregate
+from millstream.runtime.columnar.grouped_kernels import Grouping, one_array
 from millstream.runtime.columnar.predicates import selected
 from millstream.runtime.user_code import user_error
 from millstream.types.composite_types import CompositeTypeInfo
@@ -45,7 +45,7 @@ TIME: Final = "__time"
 _ROW: Final = "__number"
 #: Stands for the record as a whole, where only a predicate is looked at.
 _RECORD: Final = object()
-_NO_SEGMENTS: Final = Segments(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
+_NO_SEGMENTS: Final = Grouping(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 
 def is_partial(batch: Batch) -> bool:
@@ -70,7 +70,7 @@ class PartialAggregates:
         for aggregate in self.aggregates.values():
             self._plan(aggregate)
         #: Whether an aggregate needs the rows of each group, and their TIME.
-        self.has_segments = any(isinstance(a, SegmentAggregate) for a in self.aggregates.values())
+        self.has_kernels = any(isinstance(a, KernelAggregate) for a in self.aggregates.values())
 
     def _plan(self, aggregate: BuiltInAggregate) -> None:
         first = sum(len(names) for _, names in self._slots)
@@ -111,7 +111,7 @@ class PartialAggregates:
             UserFunctionError: a record has no such field, or a filter raised.
         """
         columns: dict[str, pa.Array] = {}
-        if self.has_segments:
+        if self.has_kernels:
             columns[TIME] = pa.array(batch.timestamp_array)
         for name, aggregate in self._sources.values():
             columns[name] = self._source(batch, aggregate, context)
@@ -136,12 +136,12 @@ class PartialAggregates:
             by: names of these, at least one (a constant one groups everything); none of them
                 begins with two underscores.
         """
-        grouped, segments = self._group(raw, by, list(self._make.values()))
+        grouped, grouping = self._group(raw, by, list(self._make.values()))
         columns = [grouped.column(name) for name in (*by, "count_all")]
         for (aggregate, _), (made, source) in zip(self._slots, self._made, strict=True):
-            if isinstance(aggregate, SegmentAggregate):
+            if isinstance(aggregate, KernelAggregate):
                 times = raw.column(TIME).to_numpy()
-                columns.extend(aggregate.make(one_array(raw.column(source)), times, segments))
+                columns.extend(aggregate.make(one_array(raw.column(source)), times, grouping))
             else:
                 columns.extend(grouped.column(name) for name in made)
         return pa.table(columns, names=[*by, RECORDS, *self.columns])
@@ -160,28 +160,28 @@ class PartialAggregates:
         """
         given = frozenset(table.column_names)
         merges = {name: how for name, how in self._merge if name in given}
-        grouped, segments = self._group(table, by, list(merges.items()))
+        grouped, grouping = self._group(table, by, list(merges.items()))
         merged = {name: grouped.column(name) for name in by}
         for aggregate, names in self._slots:
-            if not isinstance(aggregate, SegmentAggregate):
+            if not isinstance(aggregate, KernelAggregate):
                 for name in merges.keys() & names:
                     merged[name] = grouped.column(f"{name}_{merges[name]}")
             elif names[0] in given:
                 parts = [one_array(table.column(name)) for name in names]
-                merged.update(zip(names, aggregate.merge(parts, segments), strict=True))
+                merged.update(zip(names, aggregate.merge(parts, grouping), strict=True))
         ordered = [*by, *(name for name in self.columns if name in given)]
         return pa.table([merged[name] for name in ordered], names=ordered)
 
     def _group(
         self, table: pa.Table, by: Sequence[str], how: list[tuple[Any, str]]
-    ) -> tuple[pa.Table, Segments]:
-        if not self.has_segments:
+    ) -> tuple[pa.Table, Grouping]:
+        if not self.has_kernels:
             return table.group_by(by, use_threads=False).aggregate(how), _NO_SEGMENTS
         table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
         grouped = table.group_by(by, use_threads=False).aggregate([*how, (_ROW, "list")])
         rows = one_array(grouped.column(f"{_ROW}_list"))
         offsets = np.concatenate(([0], np.cumsum(pc.list_value_length(rows).to_numpy())))
-        return grouped, Segments(rows.flatten().to_numpy(), offsets)
+        return grouped, Grouping(rows.flatten().to_numpy(), offsets)
 
     def finish(self, merged: pa.Table) -> dict[str, pa.Array]:
         """Return the result columns of merged partials."""

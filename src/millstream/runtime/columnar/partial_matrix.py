@@ -3,7 +3,7 @@
 What it is: for each partial column a matrix of (row, key), where a row stands for a part of the
 records of each key (windows: for panes).  Rows are combined by numpy's functions where the
 aggregate is a sum, minimum or maximum of numbers; the partials of other aggregates lie in a table,
-the *arena*, and the matrix says where.
+the *pool*, and the matrix says where.
 
 What it is not: the choice of what is combined with what (that of windows is in
 ``runtime/operators/windows/pane_windows.py``).
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
     from millstream.runtime.columnar.partial_aggregates import PartialAggregates
 
-__all__ = ["PLACE", "Arena", "Cells"]
+__all__ = ["POSITION", "PartialMatrix", "RowPool"]
 
-#: Column of the tables that cells are made of: where each line goes.
-PLACE: Final = "__place"
+#: Column of the tables that a matrix is made of: where each line goes.
+POSITION: Final = "__position"
 
 _PAIR: Final = "__pair"
 _FUNCTIONS: Final[dict[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fmax}
 
 
-class Arena:
-    """Partials that are combined by ``PartialAggregates.merge``, at fixed places."""
+class RowPool:
+    """Partials that are combined by ``PartialAggregates.merge``, at fixed positions."""
 
     def __init__(self, partials: PartialAggregates) -> None:
         """Start empty."""
@@ -50,7 +50,7 @@ class Arena:
         self._length = 0
 
     def add(self, table: pa.Table) -> int:
-        """Append a table; return the place of its first line."""
+        """Append a table; return the position of its first line."""
         first = self._length
         if table.num_rows or not self._tables:
             self._starts.append(first)
@@ -58,29 +58,29 @@ class Arena:
             self._length += table.num_rows
         return first
 
-    def take(self, places: NDArray[np.int64]) -> pa.Table:
-        """Return the lines at these places."""
-        if not len(places):
+    def take(self, positions: NDArray[np.int64]) -> pa.Table:
+        """Return the lines at these positions."""
+        if not len(positions):
             return self._tables[0].slice(0, 0)
-        tables = np.searchsorted(np.array(self._starts), places, side="right") - 1
+        tables = np.searchsorted(np.array(self._starts), positions, side="right") - 1
         used = np.unique(tables).tolist()
         parts = []
         for number in used:
-            within = places[tables == number] - self._starts[number]
+            within = positions[tables == number] - self._starts[number]
             parts.append(self._tables[number].take(pa.array(within)))
         if len(parts) == 1:
             return parts[0]
-        back = np.empty(len(places), dtype=np.int64)
-        back[np.argsort(tables, kind="stable")] = np.arange(len(places))
+        back = np.empty(len(positions), dtype=np.int64)
+        back[np.argsort(tables, kind="stable")] = np.arange(len(positions))
         return concatenated(parts).combine_chunks().take(pa.array(back))
 
     def merge(self, earlier: NDArray[np.int64], later: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Combine places pairwise; -1 stands for nothing."""
+        """Combine positions pairwise; -1 stands for nothing."""
         result = np.where(earlier >= 0, earlier, later)
         both = np.flatnonzero((earlier >= 0) & (later >= 0))
         if len(both):
-            places = np.stack((earlier.flat[both], later.flat[both]), axis=1).reshape(-1)
-            lines = self.take(places)
+            positions = np.stack((earlier.flat[both], later.flat[both]), axis=1).reshape(-1)
+            lines = self.take(positions)
             pairs = pa.array(np.repeat(np.arange(len(both)), 2))
             merged = self._partials.merge(lines.append_column(_PAIR, pairs), [_PAIR])
             first = self.add(merged.drop_columns([_PAIR]))
@@ -105,32 +105,36 @@ class _Numbers:
         return _Numbers(self.function, values, valid, self.type)
 
 
-class Cells:
+class PartialMatrix:
     """Partials by (row, key)."""
 
     def __init__(
-        self, present: NDArray[np.bool_], numbers: dict[str, _Numbers], places: Any, arena: Arena  # noqa: ANN401
-    ) -> None:  # fmt: skip
-        """Take the matrices; ``places`` is None where no aggregate uses the arena."""
+        self,
+        present: NDArray[np.bool_],
+        numbers: dict[str, _Numbers],
+        positions: NDArray[np.int64] | None,
+        pool: RowPool,
+    ) -> None:
+        """Take the matrices; ``positions`` is None where no aggregate uses the pool."""
         self.present = present
         self._numbers = numbers
-        self._places: NDArray[np.int64] | None = places
-        self._arena = arena
+        self._positions = positions
+        self._pool = pool
 
     @staticmethod
     def make(
-        partials: PartialAggregates, table: pa.Table, rows: int, keys: int, arena: Arena
-    ) -> Cells:
-        """Lay out a table with the column PLACE (row * keys + key) and all partial columns.
+        partials: PartialAggregates, table: pa.Table, rows: int, keys: int, pool: RowPool
+    ) -> PartialMatrix:
+        """Lay out a table with the column POSITION (row * keys + key) and all partial columns.
 
         Args:
             partials: says how columns are merged.
-            table: no two lines have the same place.
+            table: no two lines have the same position.
             rows: the number of rows.
             keys: the number of columns of the matrices.
-            arena: where partials go that are not numbers.
+            pool: where partials go that are not numbers.
         """
-        at = table.column(PLACE).to_numpy()
+        at = table.column(POSITION).to_numpy()
         spread = partial(_spread, (rows, keys), at)
         numbers: dict[str, _Numbers] = {}
         for name, merge in partials.native:
@@ -145,13 +149,13 @@ class Cells:
                 values = np.where(some, values, nothing)
                 valid = spread(some, nothing=False)
             numbers[name] = _Numbers(function, spread(values, nothing=nothing), valid, column.type)
-        places = None
+        positions = None
         others = [name for name in partials.columns if name not in numbers]
         if others:
-            first = arena.add(table.select(others))
-            places = spread(np.arange(first, first + table.num_rows), nothing=-1)
+            first = pool.add(table.select(others))
+            positions = spread(np.arange(first, first + table.num_rows), nothing=-1)
         present = spread(np.ones(table.num_rows, dtype=np.bool_), nothing=False)
-        return Cells(present, numbers, places, arena)
+        return PartialMatrix(present, numbers, positions, pool)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -159,28 +163,28 @@ class Cells:
         rows, keys = self.present.shape
         return rows, keys
 
-    def rows(self, rows: NDArray[np.int64] | slice) -> Cells:
+    def rows(self, rows: NDArray[np.int64] | slice) -> PartialMatrix:
         """Return some of the rows."""
         return self._map(lambda matrix, _nothing: matrix[rows])
 
-    def padded(self, keys: int) -> Cells:
+    def padded(self, keys: int) -> PartialMatrix:
         """Return the same with more keys, none of them present."""
         missing = keys - self.shape[1]
         if not missing:
             return self
 
-        def pad(matrix: NDArray[Any], nothing: Any) -> NDArray[Any]:  # noqa: ANN401
+        def pad(matrix: NDArray[Any], nothing: Any) -> NDArray[Any]:
             return np.pad(matrix, ((0, 0), (0, missing)), constant_values=nothing)
 
         return self._map(pad)
 
-    def _map(self, change: Callable[[NDArray[Any], Any], NDArray[Any]]) -> Cells:
-        places = None if self._places is None else change(self._places, -1)
+    def _map(self, change: Callable[[NDArray[Any], Any], NDArray[Any]]) -> PartialMatrix:
+        positions = None if self._positions is None else change(self._positions, -1)
         numbers = {name: each.map(change) for name, each in self._numbers.items()}
-        return Cells(change(self.present, False), numbers, places, self._arena)  # noqa: FBT003
+        return PartialMatrix(change(self.present, False), numbers, positions, self._pool)  # noqa: FBT003
 
-    def followed_by(self, later: Cells) -> Cells:
-        """Combine cell by cell with rows that are later in time; both have the same shape."""
+    def followed_by(self, later: PartialMatrix) -> PartialMatrix:
+        """Combine entry by entry with rows that are later in time; both have the same shape."""
         numbers = {}
         for name, mine in self._numbers.items():
             theirs = later._numbers[name]
@@ -190,12 +194,12 @@ class Cells:
             values = mine.function(self._floats(mine, theirs), later._floats(theirs, mine))
             kind = mine.type if mine.type == theirs.type else pa.from_numpy_dtype(values.dtype)
             numbers[name] = _Numbers(mine.function, values, valid, kind)
-        places = None
-        if self._places is not None and later._places is not None:
-            places = self._arena.merge(self._places, later._places)
-        return Cells(self.present | later.present, numbers, places, self._arena)
+        positions = None
+        if self._positions is not None and later._positions is not None:
+            positions = self._pool.merge(self._positions, later._positions)
+        return PartialMatrix(self.present | later.present, numbers, positions, self._pool)
 
-    def above(self, other: Cells) -> Cells:
+    def above(self, other: PartialMatrix) -> PartialMatrix:
         """Return these rows and those of ``other`` below; both have the same keys."""
         numbers = {}
         for name, mine in self._numbers.items():
@@ -206,13 +210,13 @@ class Cells:
             values = np.concatenate((self._floats(mine, theirs), other._floats(theirs, mine)))
             kind = mine.type if mine.type == theirs.type else pa.from_numpy_dtype(values.dtype)
             numbers[name] = _Numbers(mine.function, values, valid, kind)
-        places = None
-        if self._places is not None and other._places is not None:
-            places = np.concatenate((self._places, other._places))
+        positions = None
+        if self._positions is not None and other._positions is not None:
+            positions = np.concatenate((self._positions, other._positions))
         present = np.concatenate((self.present, other.present))
-        return Cells(present, numbers, places, self._arena)
+        return PartialMatrix(present, numbers, positions, self._pool)
 
-    def accumulated(self, *, backwards: bool) -> Cells:
+    def accumulated(self, *, backwards: bool) -> PartialMatrix:
         """Combine each row with all before it; with all behind it if ``backwards``."""
         step = slice(None, None, -1 if backwards else 1)
         numbers = {}
@@ -222,21 +226,21 @@ class Cells:
             if each.valid is not None:
                 valid = np.logical_or.accumulate(each.valid[step], axis=0)[step]
             numbers[name] = _Numbers(each.function, values, valid, each.type)
-        places = self._places
-        if places is not None:
-            places = places.copy()
-            for row in range(1, len(places)):
+        positions = self._positions
+        if positions is not None:
+            positions = positions.copy()
+            for row in range(1, len(positions)):
                 if backwards:
-                    places[~row] = self._arena.merge(places[~row], places[-row])
+                    positions[~row] = self._pool.merge(positions[~row], positions[-row])
                 else:
-                    places[row] = self._arena.merge(places[row - 1], places[row])
+                    positions[row] = self._pool.merge(positions[row - 1], positions[row])
         present = np.logical_or.accumulate(self.present[step], axis=0)[step]
-        return Cells(present, numbers, places, self._arena)
+        return PartialMatrix(present, numbers, positions, self._pool)
 
     def lines(self, names: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Table]:
-        """Return row, key and partial columns of all cells that are present, row by row."""
+        """Return row, key and partial columns of all entries that are present, row by row."""
         rows, keys = np.nonzero(self.present)
-        others = None if self._places is None else self._arena.take(self._places[rows, keys])
+        others = None if self._positions is None else self._pool.take(self._positions[rows, keys])
         columns = []
         for name in names:
             each = self._numbers.get(name)
@@ -261,15 +265,15 @@ class Cells:
 
 
 def _spread(
-    shape: tuple[int, int], at: NDArray[np.int64], values: NDArray[Any], *, nothing: Any  # noqa: ANN401
+    shape: tuple[int, int], at: NDArray[np.int64], values: NDArray[Any], *, nothing: Any
 ) -> NDArray[Any]:  # fmt: skip
-    """Return a matrix with ``values`` at these places and ``nothing`` elsewhere."""
+    """Return a matrix with ``values`` at these positions and ``nothing`` elsewhere."""
     flat = np.full(shape[0] * shape[1], nothing, dtype=values.dtype)
     flat[at] = values
     return flat.reshape(shape)
 
 
-def _identity(function: Any, dtype: np.dtype[Any]) -> Any:  # noqa: ANN401 - a ufunc, a number
+def _identity(function: Any, dtype: np.dtype[Any]) -> Any:
     """Return what changes nothing; NaN is passed over by fmin and fmax."""
     if function is np.add:
         return 0

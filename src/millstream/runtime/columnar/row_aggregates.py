@@ -44,19 +44,19 @@ class RowAggregate(ABC):
     """One aggregate; accumulators are plain, picklable values."""
 
     @abstractmethod
-    def create(self) -> Any:  # noqa: ANN401 - as the others
+    def create(self) -> Any:
         """Return an accumulator of nothing."""
 
     @abstractmethod
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
         """Return the accumulator with a value (never None) added; it may be changed in place."""
 
     @abstractmethod
-    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+    def merge(self, one: Any, other: Any) -> Any:
         """Return both in one; what is in ``one`` came first."""
 
     @abstractmethod
-    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+    def result(self, accumulator: Any) -> Any:
         """Return the result."""
 
 
@@ -84,11 +84,9 @@ class RowAggregates(AggregateFunction):
         return list(zip(*columns, strict=True))
 
     def create_accumulator(self) -> list[Any]:
-        """Return one accumulator per aggregate."""
         return [row.create() for row in self._rows]
 
     def add(self, value: Element, accumulator: list[Any]) -> list[Any]:
-        """Add an element."""
         timestamp = value[0]
         for position, row in enumerate(self._rows):
             field = value[position + 1]
@@ -103,7 +101,6 @@ class RowAggregates(AggregateFunction):
         ]
 
     def get_result(self, accumulator: list[Any]) -> list[Any]:
-        """Return one result per aggregate."""
         return [row.result(each) for row, each in zip(self._rows, accumulator, strict=True)]
 
 
@@ -131,16 +128,16 @@ class _Fold(RowAggregate):
     def create(self) -> None:
         return None
 
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
         del timestamp
         return value if accumulator is None else self._fold(accumulator, value)
 
-    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+    def merge(self, one: Any, other: Any) -> Any:
         if one is None or other is None:
             return other if one is None else one
         return self._fold(one, other)
 
-    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+    def result(self, accumulator: Any) -> Any:
         return (
             int(accumulator)
             if isinstance(accumulator, bool) and self._fold is _plus
@@ -152,7 +149,7 @@ class _Avg(RowAggregate):
     def create(self) -> tuple[Any, int]:
         return None, 0
 
-    def add(self, accumulator: tuple[Any, int], value: Any, timestamp: int) -> tuple[Any, int]:  # noqa: ANN401
+    def add(self, accumulator: tuple[Any, int], value: Any, timestamp: int) -> tuple[Any, int]:
         del timestamp
         total, count = accumulator
         return (value if total is None else _plus(total, value)), count + 1
@@ -176,17 +173,17 @@ class _Pick(RowAggregate):
     def create(self) -> None:
         return None
 
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
         return self.merge(accumulator, (timestamp, value))
 
-    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+    def merge(self, one: Any, other: Any) -> Any:
         if one is None or other is None:
             return other if one is None else one
         if self._last:
             return one if one[0] > other[0] else other
         return other if other[0] < one[0] else one
 
-    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+    def result(self, accumulator: Any) -> Any:
         return None if accumulator is None else accumulator[1]
 
 
@@ -194,7 +191,7 @@ class _Distinct(RowAggregate):
     def create(self) -> set[Any]:
         return set()
 
-    def add(self, accumulator: set[Any], value: Any, timestamp: int) -> set[Any]:  # noqa: ANN401
+    def add(self, accumulator: set[Any], value: Any, timestamp: int) -> set[Any]:
         del timestamp
         # There is one NaN; as an object it would equal only itself.
         accumulator.add("nan" if isinstance(value, float) and math.isnan(value) else (value,))
@@ -211,7 +208,7 @@ class _Collect(RowAggregate):
     def create(self) -> list[Any]:
         return []
 
-    def add(self, accumulator: list[Any], value: Any, timestamp: int) -> list[Any]:  # noqa: ANN401
+    def add(self, accumulator: list[Any], value: Any, timestamp: int) -> list[Any]:
         accumulator.append((timestamp, value))
         return accumulator
 
@@ -232,7 +229,7 @@ class _Quantiles(RowAggregate):
     def create(self) -> tuple[list[float], bytes | None]:
         return [], None
 
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:  # noqa: ANN401
+    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
         del timestamp
         number = float(value)
         if not math.isfinite(number):
@@ -240,7 +237,7 @@ class _Quantiles(RowAggregate):
         accumulator[0].append(number)
         return self._shortened(accumulator)
 
-    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
+    def merge(self, one: Any, other: Any) -> Any:
         numbers, sketch = [*one[0], *other[0]], one[1] or other[1]
         if one[1] is not None and other[1] is not None:
             kind = sketch_module().kll_doubles_sketch
@@ -249,7 +246,7 @@ class _Quantiles(RowAggregate):
             sketch = both.serialize()
         return self._shortened((numbers, sketch))
 
-    def result(self, accumulator: Any) -> Any:  # noqa: ANN401
+    def result(self, accumulator: Any) -> Any:
         numbers, sketch = accumulator
         if sketch is not None and numbers:
             sketch = self._sketch(numbers, sketch)
@@ -258,7 +255,7 @@ class _Quantiles(RowAggregate):
         found = quantiles(columns, self._ranks)
         return found[0][0].as_py() if self._single else zipped(found)[0].as_py()
 
-    def _shortened(self, accumulator: Any) -> Any:  # noqa: ANN401
+    def _shortened(self, accumulator: Any) -> Any:
         numbers, sketch = accumulator
         if len(numbers) <= SKETCH_K:
             return accumulator
@@ -275,19 +272,19 @@ class _Quantiles(RowAggregate):
         return encoded
 
 
-def _plus(one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers
+def _plus(one: Any, other: Any) -> Any:
     total = one + other
     # Arrow's integers are 64 bits wide.
     return (total + _HALF) % _WRAP - _HALF if isinstance(total, int) else total
 
 
-def _least(one: Any, other: Any) -> Any:  # noqa: ANN401 - whatever can be compared
+def _least(one: Any, other: Any) -> Any:
     if _is_nan(one) or _is_nan(other):
         return other if _is_nan(one) else one
     return min(one, other)
 
 
-def _most(one: Any, other: Any) -> Any:  # noqa: ANN401 - whatever can be compared
+def _most(one: Any, other: Any) -> Any:
     if _is_nan(one) or _is_nan(other):
         return other if _is_nan(one) else one
     return max(one, other)

@@ -148,7 +148,7 @@ class SinkOperator(Operator):
         if not isinstance(error, SinkError):
             return sink_error(f"{place}: {type(error).__name__}: {error}{at}", error)
         # Writers say where they are, too.
-        told = str(error) if where is None else str(error).removeprefix(f"{where.place}: ")
+        told = str(error) if where is None else str(error).removeprefix(f"{where.location}: ")
         return type(error)(f"{place}: {told}{at}")
 
 

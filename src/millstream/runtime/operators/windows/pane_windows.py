@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from millstream.runtime.columnar.grouped_kernels import one_array
 from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import concatenated
-from millstream.runtime.columnar.partial_matrix import PLACE, Arena, Cells
+from millstream.runtime.columnar.partial_matrix import POSITION, PartialMatrix, RowPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PaneWindows"]
 
-#: Cells of a block (row, key), for all of which there are partial columns: 4 M are 32 MB each.
-MOST_CELLS: Final = 4_000_000
+#: Entries of a block (row, key), for all of which there are partial columns: 4 M are 32 MB each.
+MOST_ENTRIES: Final = 4_000_000
 #: Rows of a block where partials are lists or sketches, which grow from row to row.
 MOST_LISTS: Final = 16
 #: Tables that share a row are laid over each other; more of them are merged first.
@@ -97,7 +97,7 @@ class _Block:
         self._panes = panes
         self._read = read
         self._first = first
-        self._arena = Arena(partials)
+        self._pool = RowPool(partials)
         end = first + panes.per_window
         within = present[np.searchsorted(present, first) : np.searchsorted(present, end)]
         tables = {pane: read(pane) for pane in within.tolist()}
@@ -106,19 +106,19 @@ class _Block:
         self.width = len(self._keys)
         # Shorter blocks where there are many keys: the panes up to the end of the first window
         # are then combined once per block instead of once per window.
-        most = MOST_LISTS if partials.has_segments else MOST_CELLS // max(self.width, 1)
+        most = MOST_LISTS if partials.has_kernels else MOST_ENTRIES // max(self.width, 1)
         rows = max(1, most)
         self._middle = min(first + rows * panes.per_slide, end)
         #: Panes below are part of what is combined.
         self.reached = self._middle
         inside = within[within < self._middle]
         count = -(-(self._middle - first) // panes.per_slide)
-        self._suffix = self._cells(
+        self._suffix = self._matrix(
             {pane: tables[pane] for pane in inside.tolist()},
             (inside - first) // panes.per_slide,
             count,
         ).accumulated(backwards=True)
-        self._prefix = self._cells({}, np.zeros(0, dtype=np.int64), 1)
+        self._prefix = self._matrix({}, np.zeros(0, dtype=np.int64), 1)
 
     @property
     def middle_window(self) -> int:
@@ -140,7 +140,7 @@ class _Block:
         behind = present[low:high]
         tables = {pane: self._read(pane) for pane in behind.tolist()}
         rows = np.searchsorted(ends, behind, side="right")
-        prefix = self._cells(tables, rows, len(windows))
+        prefix = self._matrix(tables, rows, len(windows))
         first = self._prefix.padded(self.width).followed_by(prefix.rows(slice(0, 1)))
         prefix = first.above(prefix.rows(slice(1, None))).accumulated(backwards=False)
         self._prefix = prefix.rows(slice(len(windows) - 1, None))
@@ -151,15 +151,15 @@ class _Block:
         if len(lines):
             yield windows[lines], table.add_column(0, KEY, self._keys.take(pa.array(keys)))
 
-    def _cells(
+    def _matrix(
         self, tables: dict[int, list[pa.Table]], rows: NDArray[np.int64], count: int
-    ) -> Cells:
+    ) -> PartialMatrix:
         """Lay out panes in rows; several panes may share a row."""
         layers: list[list[tuple[int, pa.Table]]] = []
         filled = [0] * count
         for row, parts in zip(rows.tolist(), tables.values(), strict=True):
             for part in parts:
-                # No table has a key twice, so a layer has no place twice.
+                # No table has a key twice, so a layer has no entry twice.
                 if filled[row] == len(layers):
                     layers.append([])
                 layers[filled[row]].append((row, part))
@@ -173,17 +173,19 @@ class _Block:
             made = made.padded(self.width).followed_by(later)
         return made
 
-    def _layer(self, parts: list[tuple[int, pa.Table]], count: int, *, merge: bool) -> Cells:
-        """Lay out (row, table); ``merge``: what falls on one place, in the order given."""
+    def _layer(
+        self, parts: list[tuple[int, pa.Table]], count: int, *, merge: bool
+    ) -> PartialMatrix:
+        """Lay out (row, table); ``merge``: what falls on one entry, in the order given."""
         table = concatenated([part for _, part in parts] or [self._nothing])
         columns = self._columns(one_array(table.column(KEY)))
         rows = np.array([row for row, _ in parts], dtype=np.int64)
         lengths = [part.num_rows for _, part in parts]
-        places = pa.array(np.repeat(rows, lengths) * self.width + columns)
-        table = table.append_column(PLACE, places)
+        positions = pa.array(np.repeat(rows, lengths) * self.width + columns)
+        table = table.append_column(POSITION, positions)
         if merge:
-            table = self._partials.merge(table, [PLACE])
-        return Cells.make(self._partials, table, count, self.width, self._arena)
+            table = self._partials.merge(table, [POSITION])
+        return PartialMatrix.make(self._partials, table, count, self.width, self._pool)
 
     def _columns(self, keys: pa.Array) -> NDArray[np.int64]:
         """Return the column of each key; new keys get new ones."""
