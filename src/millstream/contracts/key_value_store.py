@@ -1,7 +1,7 @@
 """The key-value store under all keyed state: the contract that every backend meets.
 
-What it is: an ordered map from bytes to bytes for one operator in one subtask, restored at the
-start of an epoch and snapshotted at its end, and the layout of its keys.
+What it is: an ordered map from bytes to bytes for one operator in one subtask, restored from a
+checkpoint and snapshotted at each one that follows, and the layout of its keys.
 
 What it is not: what users see.  Handles such as ValueState (``functions/handles.py``) keep Python
 objects and talk to a store in batches.
@@ -65,9 +65,13 @@ class KeyValueStore(Protocol):
       2. ``scan`` yields in byte order, ``start`` included, ``stop`` excluded, and reflects the
          store as it was when the scan began or as it is now; callers do not write while
          scanning.  (callers)
-      3. ``snapshot`` is called at most once, last; then only ``close``.  (runtime)
+      3. ``snapshot`` may be called again and again while the store is open.  Each has what was
+         written before it, and later writes change none of them.  (test kit)
       4. Two attempts of one task may run at once on one machine: each has its own directory, and
          neither sees writes of the other.  (test kit)
+      5. A snapshot may name files of the one before it and of the one that the store was restored
+         from.  If one of them does not become part of a checkpoint, its files may be deleted: the
+         store is closed then, and opened anew from the last checkpoint.  (runtime)
     """
 
     def get(self, key: bytes) -> bytes | None:

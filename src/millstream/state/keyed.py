@@ -129,6 +129,7 @@ class KeyedState(KeyContext):
         "_next_index",
         "_record",
         "_states",
+        "is_used_behind_snapshots",
         "key_groups",
         "timers",
     )
@@ -146,6 +147,9 @@ class KeyedState(KeyContext):
         #: What the operator says of what it keeps, and whether the store says so.
         self._record: tuple[bytes, bytes] | None = None
         self._is_recorded = True
+        #: Whether keys are processed on the store behind its snapshots: then what is in memory may
+        #: be newer than the last of them.
+        self.is_used_behind_snapshots = False
         self.timers = InternalTimers(self)
 
     # The life of an epoch.
@@ -163,6 +167,8 @@ class KeyedState(KeyContext):
         """
         made = getattr(self._store, "snapshot_made", None)
         goes_on = made is not None and getattr(store, "restored_from", None) == made
+        goes_on = goes_on and not self.is_used_behind_snapshots
+        self.is_used_behind_snapshots = False
         self._store = store
         self._encoded_of = None
         self.processing_time = (

@@ -1,7 +1,6 @@
 """A key-value store in a dictionary, for the operator harness.
 
-What it is: the contract of ``contracts/key_value_store.py`` without files: ``snapshot`` is
-``copy``.
+What it is: the contract of ``contracts/key_value_store.py`` without files: snapshots are copies.
 
 What it is not: a backend; jobs use ``state/backends/hashmap.py`` or ``state/backends/rocksdb.py``.
 
@@ -28,6 +27,7 @@ class MemoryStore:
         """Start with a copy of ``entries``."""
         self.entries: dict[bytes, bytes] = dict(entries or {})
         self._sorted: list[bytes] | None = None
+        self._snapshots: dict[str, dict[bytes, bytes]] = {}
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value at ``key``, None if there is none."""
@@ -60,8 +60,14 @@ class MemoryStore:
         return iter([(key, entries[key]) for key in found])
 
     def snapshot(self) -> StateHandle:
-        """Return a handle that names no files."""
-        return StateHandle(backend="memory", id="memory", key_groups=(0, 0), files=[])
+        """Copy the content; the handle names no files, and ``restored`` knows it."""
+        identity = f"memory-{len(self._snapshots)}"
+        self._snapshots[identity] = dict(self.entries)
+        return StateHandle(backend="memory", id=identity, key_groups=(0, 0), files=[])
+
+    def restored(self, handle: StateHandle) -> MemoryStore:
+        """Return a store with the content of a snapshot of this one."""
+        return MemoryStore(self._snapshots[handle["id"]])
 
     def copy(self) -> MemoryStore:
         """Return a store with the same entries."""

@@ -121,6 +121,7 @@ class KeyedOperator(FunctionOperator):
         if not self.context.batch_mode:  # there they wait for the end of the input
             due = self.keyed_state.timers.processing.next_time()
         self.keyed_state.flush()
+        self.keyed_state.is_used_behind_snapshots = checkpoint.next_attempt is not None
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()

@@ -64,7 +64,7 @@ class HashMapStore:
         self._uid = uid
         self._key_groups = key_groups
         self._copies = copies
-        #: Ids of the snapshot this store began from and of the one it made.
+        #: Ids of the snapshot this store began from and of the last one it made.
         self.restored_from = base
         self.snapshot_made: str | None = None
         #: All keys in order, None if not known.
@@ -109,7 +109,8 @@ class HashMapStore:
         crash_point("state.flush.after")
         file = upload_file(self._storage, path, self._uid, identity, FILE_NAME)
         crash_point("state.upload.after")
-        self._copies.clean_up(self.restored_from, identity)
+        # The local copy before this one stays: who fails from here on may go back to it.
+        self._copies.clean_up(self.snapshot_made or self.restored_from, identity)
         self.snapshot_made = identity
         return StateHandle(
             backend="hashmap", id=identity, key_groups=self._key_groups, files=[file]

@@ -156,7 +156,7 @@ class RocksDBStore:
         self._key_groups = key_groups
         self._copies = copies
         self._base = base
-        #: Ids of the snapshot this store began from and of the one it made.
+        #: Ids of the snapshot this store began from and of the last one it made.
         self.restored_from = None if base is None else base["id"]
         self.snapshot_made: str | None = None
         try:
@@ -311,8 +311,11 @@ class RocksDBStore:
         )
         crash_point("state.upload.after")
         self.snapshot_made = identity
-        base = None if self._base is None else self._base["id"]
-        self._copies.clean_up(base, identity)
+        # The local copy before this one stays: who fails from here on may go back to it.
+        self._copies.clean_up(None if self._base is None else self._base["id"], identity)
+        # What comes next is written on top of this.  RocksDB never changes a data file, nor gives
+        # its name to another one, so those that it still has then need not be uploaded again.
+        self._base = handle
         return handle
 
     def _upload(self, directory: Path, identity: str) -> list[StateFile]:
