@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = ["confirm_committed", "is_marked_committed", "mark_committed"]
+__all__ = ["COMMITTED", "confirm_committed", "is_marked_committed", "mark_committed"]
 
 _LOG: Final = logging.getLogger("millstream")
-_NAME: Final = "committed.json"
+COMMITTED: Final = "committed.json"
 
 
 def mark_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
@@ -37,9 +37,9 @@ def mark_committed(storage: CheckpointStorage, version: int, manifest: Manifest)
     if not manifest.committable_counts():
         return
     try:
-        storage.write(_NAME, json.dumps(_identity(version, manifest)).encode())
+        storage.write(COMMITTED, json.dumps(_identity(version, manifest)).encode())
     except (DirectoryError, OSError) as error:
-        _LOG.warning("cannot write %s: %s", _NAME, error)
+        _LOG.warning("cannot write %s: %s", COMMITTED, error)
 
 
 def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
@@ -63,14 +63,14 @@ def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
         last = "it has none" if manifest is None else f"its last is {manifest.epoch}"
         message = f"{storage.location} cannot confirm epoch {epoch}: {last}"
         raise CheckpointError(message)
-    storage.write(_NAME, json.dumps(_identity(version, manifest)).encode())
+    storage.write(COMMITTED, json.dumps(_identity(version, manifest)).encode())
     return manifest
 
 
 def is_marked_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> bool:
     """Whether the marker is of this very manifest."""
     try:
-        return bool(json.loads(storage.read(_NAME)) == _identity(version, manifest))
+        return bool(json.loads(storage.read(COMMITTED)) == _identity(version, manifest))
     except (FileNotFoundError, ValueError):  # ValueError: not ours, or damaged
         return False
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = ["LogVersion", "ManifestLog"]
+__all__ = ["LOG_DIRECTORY", "LogVersion", "ManifestLog"]
 
-_DIRECTORY: Final = "log"
+LOG_DIRECTORY: Final = "log"
 _NAME: Final = re.compile(r"log/(\d{20})\.json")
 #: How often reading starts again because a live writer deleted what was just listed.
 _READ_ATTEMPTS: Final = 20
@@ -121,7 +121,7 @@ class ManifestLog:
     @staticmethod
     def name(version: int) -> str:
         """The name of ``version`` in the storage."""
-        return f"{_DIRECTORY}/{version:020d}.json"
+        return f"{LOG_DIRECTORY}/{version:020d}.json"
 
     def open_generation(self) -> int:
         """Begin a new generation: from now on no other writer can publish.
@@ -273,7 +273,7 @@ class ManifestLog:
 
     def versions(self) -> list[int]:
         """The numbers of the versions that exist, in order."""
-        matches = map(_NAME.fullmatch, self._storage.list_names(_DIRECTORY))
+        matches = map(_NAME.fullmatch, self._storage.list_names(LOG_DIRECTORY))
         return sorted(int(match[1]) for match in matches if match)
 
     def read(self, version: int) -> LogVersion:

@@ -182,7 +182,11 @@ class JobDriver:
         self._seconds = time.monotonic() - self._started
         try:
             self._engine.close()
-            self._job.clean_up(finished=finished)
+            self._job.clean_up(
+                finished=finished,
+                cancelled=status is JobStatus.CANCELED,
+                taken_over=self._run is not None and self._run.coordinator.is_fenced(),
+            )
         finally:
             self._status = status
             self._ended.set()

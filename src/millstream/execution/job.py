@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.commit import CommitRetry, PendingCommits
 from millstream.checkpoint.coordinator import Coordinator
+from millstream.checkpoint.deletion import delete_checkpoints
 from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.program import labels
 from millstream.configuration import options
@@ -111,20 +112,43 @@ class Job:
             on_pending=on_pending,
         )
 
-    def clean_up(self, *, finished: bool) -> None:
-        """Delete what nobody needs after the end."""
-        if finished or self.temporary:
-            shutil.rmtree(self.local_root, ignore_errors=True)
-        if self.temporary:
-            if not finished:
-                self._settle()
-            shutil.rmtree(self.storage.location, ignore_errors=True)
+    def clean_up(
+        self, *, finished: bool, cancelled: bool = False, taken_over: bool = False
+    ) -> None:
+        """Delete what nobody needs after the end.
 
-    def _settle(self) -> None:
+        Args:
+            finished: the input is over, and all is committed.
+            cancelled: somebody has stopped the job.
+            taken_over: a newer run has it, and needs everything.
+        """
+        discarded = self.temporary or (not taken_over and self._discards(cancelled=cancelled))
+        if finished or discarded:
+            shutil.rmtree(self.local_root, ignore_errors=True)
+        if not discarded:
+            return
+        settled = finished or self._settle()
+        if self.temporary:
+            shutil.rmtree(self.storage.location, ignore_errors=True)
+        elif settled:
+            delete_checkpoints(self.storage)
+            _LOG.info("the checkpoints of job %r are deleted", self.graph.job_name)
+
+    def _discards(self, *, cancelled: bool) -> bool:
+        """Whether the options have the checkpoints deleted at such an end."""
+        retention = self.graph.configuration.get(options.CHECKPOINT_RETENTION)
+        return retention == "NO_EXTERNALIZED_CHECKPOINTS" or (
+            cancelled and retention == "DELETE_ON_CANCELLATION"
+        )
+
+    def _settle(self) -> bool:
         """Commit what is published, drop the rest: no run can follow that would do so.
 
         A transaction that is left prepared holds its locks for ever.  What fails here must not
         hide what the job failed of.
+
+        Returns:
+            Whether nothing is left to be committed.
         """
         coordinator = self.new_coordinator()
         try:
@@ -134,5 +158,8 @@ class Job:
             _LOG.warning(
                 "job %r may leave output pre-committed", self.graph.job_name, exc_info=True
             )
+            return False
+        else:
+            return True
         finally:
             coordinator.close()
