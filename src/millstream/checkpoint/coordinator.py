@@ -37,6 +37,7 @@ from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCom
 from millstream.checkpoint.committed_marker import is_marked_committed, mark_committed
 from millstream.checkpoint.committer_thread import COMMIT_TIMEOUT, CommitterThread
 from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.program_changes import require_same_keys
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.checkpoint.recovery import read_checkpoints
 from millstream.configuration.checkpointing_mode import CheckpointingMode
@@ -133,6 +134,8 @@ class Coordinator:
         self._begun: tuple[int, Manifest] | None = None
         #: The last manifest is published and may not be committed yet.
         self._uncommitted = False
+        #: Operators whose keys were found to be of the types of their state.
+        self._met_keys: set[str] = set()
         self._opened = False
         self._recovered = False
 
@@ -296,6 +299,7 @@ class Coordinator:
 
         Raises:
             InconsistentEpochError: case 1.
+            IncompatibleProgramError: keys are of another type than those of the state.
             FencedError: case 2, or found when orphans were to be dropped.
             SinkError: case 4.
         """
@@ -303,6 +307,11 @@ class Coordinator:
         self._finish_commit()
         chosen = select_acks(metadata.epoch, acks, expected)
         crash_point("epoch.acks.after")
+        if self._last is not None:
+            operators = (ack for task in chosen for ack in task.operators)
+            require_same_keys(
+                self._storage.location, self._last, metadata.program, operators, self._met_keys
+            )
         manifest = make_manifest(self._completed(metadata), chosen, self._last)
         version = self._publish_and_commit(manifest)
         crash_point("sink.abort.before")

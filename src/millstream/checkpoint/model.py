@@ -58,6 +58,10 @@ class OperatorRecord:
     sections: tuple[StateSection, ...] = ()
     #: States of the user's function -> kind and type; known once it has run.
     states: dict[str, str] = field(default_factory=dict)
+    #: Types of the keys that it has met, sorted; empty where nothing is known of them.
+    key_types: tuple[str, ...] = ()
+    #: State that the program does not ask for may be left behind; only of one that is to run.
+    ignores_unclaimed: bool = False
     #: Key groups, and whether the program says how many; only of a program that is to run.
     max_parallelism: int = 0
     max_parallelism_is_set: bool = False
@@ -90,6 +94,8 @@ class OperatorAck:
     metrics: dict[str, MetricValue] = field(default_factory=dict)
     #: The user's keyed states: name -> kind and type; the manifest has them once per operator.
     states: dict[str, str] = field(default_factory=dict)
+    #: Of the keys that were processed; the manifest has them once per operator.
+    key_types: list[str] = field(default_factory=list)
 
     def files(self) -> Iterator[StateFile]:
         """The files of the checkpoint that it needs."""

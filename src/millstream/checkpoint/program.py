@@ -126,6 +126,8 @@ def record_to_json(record: OperatorRecord) -> dict[str, object]:
         value["sections"] = [section_to_json(section) for section in record.sections]
     if record.states:
         value["states"] = record.states
+    if record.key_types:
+        value["keys"] = list(record.key_types)
     return value
 
 
@@ -146,4 +148,5 @@ def record_from_json(uid: str, value: Mapping[str, Any]) -> OperatorRecord:
         inputs=tuple(map(str, value.get("inputs", ()))),
         sections=tuple(map(section_from_json, value.get("sections", ()))),
         states={str(name): str(kind) for name, kind in value.get("states", {}).items()},
+        key_types=tuple(map(str, value.get("keys", ()))),
     )

@@ -23,14 +23,14 @@ from millstream.contracts.state_sections import FUNCTION_STATES
 from millstream.errors import IncompatibleProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from millstream.checkpoint.model import Manifest, OperatorRecord
+    from millstream.checkpoint.model import Manifest, OperatorAck, OperatorRecord
     from millstream.contracts.state_sections import StateSection
 
     Records = Mapping[str, OperatorRecord]
 
-__all__ = ["require_fit"]
+__all__ = ["require_fit", "require_same_keys"]
 
 _IGNORE: Final = "execution.state-recovery.ignore-unclaimed-state"
 _BEGIN_ANEW: Final = (
@@ -81,6 +81,50 @@ _UID_ADVICE: Final = (
     f" to operators that are gone, set {_IGNORE} to true; to keep nothing, use an empty directory."
 )
 _UNTOUCHED: Final = "Nothing in the directory was changed."
+
+
+def require_same_keys(
+    where: str,
+    manifest: Manifest,
+    program: Records,
+    acks: Iterable[OperatorAck],
+    checked: set[str],
+) -> None:
+    """Check, by the first keys that a run has met, that they are of the types of what is stored.
+
+    State under keys of another type is not found.  Types cannot be known before records come, so
+    this is asked of every epoch before it is published, until each operator has met a key.
+
+    Args:
+        where: the checkpoint directory, for messages.
+        manifest: the checkpoint that the run goes on from.
+        program: the operators of the program, by uid.
+        acks: of the epoch.
+        checked: uids of operators that were found right in this run; gets more.
+
+    Raises:
+        IncompatibleProgramError: all keys of an operator are of types that its state has none of.
+    """
+    found: dict[str, set[str]] = {}
+    for ack in acks:
+        if ack.key_types and ack.uid not in checked:
+            found.setdefault(ack.uid, set()).update(ack.key_types)
+    checked |= found.keys()
+    lines: list[str] = []
+    for uid in sorted(found.keys() & manifest.program.keys() & program.keys()):
+        old, new = set(manifest.program[uid].key_types), program[uid]
+        if old and old.isdisjoint(found[uid]) and not new.ignores_unclaimed:
+            before, now = " or ".join(sorted(old)), " or ".join(sorted(found[uid]))
+            head = f"  ~ {new.title} gets keys of type {now}, but its state in the checkpoint lies"
+            lines.append(f"{head} under keys of type {before}, and would not be found")
+            advice = f"      let the key selector give {before} again, or set {_IGNORE} to true:"
+            lines.append(f"{advice} what is stored under the old keys is then left behind")
+    if lines:
+        head = f"the program does not fit checkpoint {manifest.epoch} in {where}:"
+        raise IncompatibleProgramError("\n".join([head, *lines, _UNPUBLISHED]))
+
+
+_UNPUBLISHED: Final = "Nothing of the new program's run was published."
 
 
 # -- operators that are in both ------------------------------------------------------------------

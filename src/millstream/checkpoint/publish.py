@@ -103,15 +103,19 @@ def _of_program(metadata: EpochMetadata, last: Manifest | None) -> Manifest | No
 def _program(
     metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest | None
 ) -> dict[str, OperatorRecord]:
-    """What is known of the program, with the states that its functions have met."""
+    """What is known of the program, with the states and keys that its functions have met."""
     states: dict[str, dict[str, str]] = {}
+    keys: dict[str, set[str]] = {}
     if last is not None:
         states = {uid: dict(record.states) for uid, record in last.program.items()}
+        keys = {uid: set(record.key_types) for uid, record in last.program.items()}
     for task in acks:
         for ack in task.operators:
             states.setdefault(ack.uid, {}).update(ack.states)
+            keys.setdefault(ack.uid, set()).update(ack.key_types)
     return {
-        uid: replace(record, states=states.get(uid, {})) for uid, record in metadata.program.items()
+        uid: replace(record, states=states.get(uid, {}), key_types=tuple(sorted(keys.get(uid, ()))))
+        for uid, record in metadata.program.items()
     }
 
 

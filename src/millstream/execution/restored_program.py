@@ -105,4 +105,5 @@ def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
         max_parallelism=node.max_parallelism,
         max_parallelism_is_set=node.max_parallelism_is_set,
         parallelism=node.parallelism,
+        ignores_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
     )

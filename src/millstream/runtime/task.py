@@ -222,6 +222,7 @@ class Task:
             committables=[dumps(item) for item in snapshot.committables],
             metrics=self._metrics(node, snapshot),
             states=snapshot.states,
+            key_types=snapshot.key_types,
         )
 
     def _write_states(self, node: StreamNode) -> dict[str, OperatorStateHandle]:

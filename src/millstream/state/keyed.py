@@ -125,6 +125,7 @@ class KeyedState(KeyContext):
         "_facts",
         "_handles",
         "_is_recorded",
+        "_known_names",
         "_new_facts",
         "_next_index",
         "_record",
@@ -208,6 +209,7 @@ class KeyedState(KeyContext):
                 f" version {STATE_FORMAT}"
             )
             raise UnknownFormatError(message)
+        self._known_names = frozenset(self._facts)
         taken = [cast("int", fact["index"]) for fact in self._facts.values()]
         self._next_index = max((each for each in taken if each < FIRST_FIXED), default=-1) + 1
 
@@ -263,8 +265,15 @@ class KeyedState(KeyContext):
         if sum(state.cached for state in self._states.values()) + len(wanted) > MOST_CACHED:
             self.flush()
             self._forget()
-        for state in self._states.values():
-            state.prefetch(wanted)
+        try:
+            for state in self._states.values():
+                state.prefetch(wanted)
+        except (AttributeError, ImportError) as error:  # from unpickling
+            message = (
+                f"state holds values of a class that the program does not have ({error}); restore"
+                " the class under its old name, or start without this state"
+            )
+            raise StateError(message) from error
 
     # States.
 
@@ -320,6 +329,24 @@ class KeyedState(KeyContext):
         """Let the store know nothing of a state whose entries are gone; while restoring only."""
         if self._facts.pop(name, None) is not None:
             self.store.write([], [META + name.encode()])
+
+    def renamed(self) -> list[tuple[str, str, str]]:
+        """States that look renamed: (name in the store, new name, kind and type).
+
+        The store has a state that the function does not declare, and the function one that the
+        store does not have, both of one kind and type.  What is stored would be lost to it.
+        """
+        gone = {name: fact for name, fact in self._facts.items() if name not in self._states}
+        fresh = {name: fact for name, fact in self._new_facts.items() if name in self._states}
+        return [
+            (old, new, _description(fact))
+            for old, fact in gone.items()
+            for new, other in fresh.items()
+            if not old.startswith(_OWN)
+            and new not in self._known_names
+            and (fact["kind"], fact["ttl"]) == (other["kind"], other["ttl"])
+            and (fact.get("type") == other.get("type") or None in (fact.get("type"), other["type"]))
+        ]
 
     def described(self) -> dict[str, str]:
         """Kind and type of each state of the user that the store has, by name, for people."""

@@ -60,7 +60,7 @@ class KeyedCoProcessOperator(KeyedProcessOperator):
         second = bound_method(self.function, "process_element2")
         self._inputs = (
             (self.extractor, self._process),
-            (KeyExtractor(key_selector2), second),
+            (KeyExtractor(key_selector2, self.key_types), second),
         )
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Operator, RestoreContext
     from millstream.state.key_codec import CacheKey
+    from millstream.state.key_types import KeyTypes
     from millstream.state.map_state import KeyedMapState
 
 __all__ = ["IntervalJoinFactory", "IntervalJoinOperator"]
@@ -79,9 +80,10 @@ class _Side:
         lower: int,
         upper: int,
         late_tag: str | None,
+        key_types: KeyTypes,
     ) -> None:
         self.name = name
-        self.extractor = KeyExtractor(selector)
+        self.extractor = KeyExtractor(selector, key_types)
         #: A record at t meets records of the other side in ``[t + lower, t + upper]``.
         self.lower = lower
         self.upper = upper
@@ -105,8 +107,10 @@ class IntervalJoinOperator(KeyedOperator):
         super().__init__(function, key_selectors[_LEFT])
         lower, upper = bounds
         self._sides = (
-            _Side("left", key_selectors[_LEFT], lower, upper, late_tags[_LEFT]),
-            _Side("right", key_selectors[_RIGHT], -upper, -lower, late_tags[_RIGHT]),
+            _Side("left", key_selectors[_LEFT], lower, upper, late_tags[_LEFT], self.key_types),
+            _Side(
+                "right", key_selectors[_RIGHT], -upper, -lower, late_tags[_RIGHT], self.key_types
+            ),
         )
         self._slice = _slice_of(bounds)
         self._process = bound_method(self.function, "process_element")
@@ -183,7 +187,7 @@ class IntervalJoinOperator(KeyedOperator):
 
     def _prefetch(self, side: _Side, other: _Side, keys: list[Any], batch: Batch) -> None:
         """Read the slices of both sides that the batch is going to touch, in one go each."""
-        self.keyed_state.prefetch(keys)
+        self.prefetch(keys)
         plain = set(map(type, keys)) <= PLAIN_KEY_TYPES
         short: list[CacheKey] = keys if plain else list(map(cache_key, keys))
         stamps = batch.timestamp_array

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import StateError
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, keys_of, private_copy
 from millstream.state.key_groups import key_group_range
+from millstream.state.key_types import KeyTypes
 from millstream.state.keyed import KeyedState
 from millstream.types.field_access import column_of, field_of
 
@@ -41,10 +43,11 @@ PLAIN_KEY_TYPES: Final = frozenset({int, str})
 class KeyExtractor:
     """Takes the keys out of a batch, from its Arrow column where that is all the selector reads."""
 
-    __slots__ = ("_field", "_select")
+    __slots__ = ("_field", "_select", "_types")
 
-    def __init__(self, key_selector: Any) -> None:  # noqa: ANN401 - KeySelector or callable
-        """Take a KeySelector or callable."""
+    def __init__(self, key_selector: Any, types: KeyTypes | None = None) -> None:  # noqa: ANN401
+        """Take a KeySelector or callable, and who is told of the types of the keys."""
+        self._types = types
         select = bound_method(private_copy(key_selector), "get_key")
         self._select = select
         self._field = field_of(select)
@@ -65,8 +68,11 @@ class KeyExtractor:
         column = self.column(batch)
         if column is not None and pa.types.is_integer(column.type) and not column.null_count:
             keys: list[Any] = column.to_numpy().tolist()
-            return keys
-        return keys_of(batch.values, self._select, context)
+        else:
+            keys = keys_of(batch.values, self._select, context)
+        if self._types is not None:
+            self._types.see(keys)
+        return keys
 
 
 def store_of(restored: RestoreContext) -> KeyValueStore:
@@ -86,7 +92,9 @@ class KeyedOperator(FunctionOperator):
     def __init__(self, function: Any, key_selector: Any) -> None:  # noqa: ANN401 - user code
         """Take copies of the user's function and key selector."""
         super().__init__(function)
-        self.extractor = KeyExtractor(key_selector)
+        #: Of the keys that this operator's extractors take.
+        self.key_types = KeyTypes()
+        self.extractor = KeyExtractor(key_selector, self.key_types)
 
     def make_keyed_state(self) -> KeyedState:
         """Make the keyed state of this subtask's key groups."""
@@ -99,9 +107,37 @@ class KeyedOperator(FunctionOperator):
         """Take the restored state."""
         try:
             self.keyed_state.begin_epoch(store_of(restored), restored.processing_time)
+            self._refuse_renamed()
         except StateError as error:
-            message = f"operator {self.context.name!r} ({self.context.location}): {error}"
-            raise StateError(message) from error
+            raise self._of_operator(error) from error
+
+    def prefetch(self, keys: list[Any]) -> None:
+        """Read the states of these keys in one go.
+
+        Raises:
+            StateError: values are of a class that the program does not have.
+        """
+        try:
+            self.keyed_state.prefetch(keys)
+        except StateError as error:
+            raise self._of_operator(error) from error
+
+    def _of_operator(self, error: StateError) -> StateError:
+        return StateError(f"operator {self.context.name!r} ({self.context.location}): {error}")
+
+    def _refuse_renamed(self) -> None:
+        ignore = options.IGNORE_UNCLAIMED_STATE
+        renamed = self.keyed_state.renamed()
+        if not renamed or self.context.configuration.get(ignore):
+            return
+        old, new, kind = renamed[0]
+        message = (
+            f"the checkpoint has a state {old!r} ({kind}), which the function does not declare any"
+            f" more, and it declares {new!r} of the same kind, which the checkpoint does not have:"
+            f" a state is found by its name. Call it {old!r} again; if it is another state, set"
+            f" {ignore.key} to true once, and {old!r} is left behind"
+        )
+        raise StateError(message)
 
     def process_processing_time(self, now: int) -> None:
         """Set the clock by which state expires."""
@@ -125,4 +161,5 @@ class KeyedOperator(FunctionOperator):
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()
+        snapshot.key_types = self.key_types.take()
         return snapshot

@@ -98,7 +98,7 @@ class KeyedProcessOperator(KeyedOperator):
         keys = self.extractor.keys(batch, self.context)
         self.records_in += len(keys)
         keyed = self.keyed_state
-        keyed.prefetch(keys)
+        self.prefetch(keys)
         set_key, process, context = keyed.set_current_key, self._process, self._context
         collector = self._collector
         append, append_timestamp = collector.values.append, collector.timestamps.append

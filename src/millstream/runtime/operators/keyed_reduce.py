@@ -54,7 +54,7 @@ class KeyedReduceOperator(KeyedOperator):
         values = batch.values
         self.records_in += len(keys)
         keyed = self.keyed_state
-        keyed.prefetch(keys)
+        self.prefetch(keys)
         set_key, reduce, read, update = (
             keyed.set_current_key, self._reduce, self._state.value, self._state.update
         )  # fmt: skip

@@ -146,6 +146,7 @@ class BuiltInWindowOperator(BuiltInOperator):
 
     def _add(self, partials: pa.Table) -> None:
         """Add partials to their panes; those whose windows are all over are late."""
+        self.key_types.see_column(partials.column(KEY))
         panes = self._panes.numbers(partials.column(START).to_numpy())
         late = self._panes.last_windows(panes) <= self._clock.last_closed
         if late.any():

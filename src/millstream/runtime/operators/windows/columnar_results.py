@@ -20,6 +20,7 @@ from millstream.runtime.columnar.grouped_kernels import one_array
 from millstream.runtime.columnar.key_columns import KEY, keys_from_column
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import short_repr
+from millstream.state.key_types import KeyTypes
 from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.row import row_class
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.metrics import MetricValue
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot
     from millstream.runtime.operators.windows.partials import Partials
     from millstream.types.typeinfo import TypeInformation
 
@@ -45,7 +47,14 @@ class BuiltInOperator(FunctionOperator):
         """Take how to finish partial aggregates."""
         super().__init__(None)
         self._partials = partials
+        self.key_types = KeyTypes()
         self.late_dropped = 0
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Tell the types of the keys."""
+        snapshot = super().snapshot(checkpoint)
+        snapshot.key_types = self.key_types.take()
+        return snapshot
 
     def take_metrics(self) -> dict[str, MetricValue]:
         """Add the late records."""

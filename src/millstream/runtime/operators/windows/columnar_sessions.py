@@ -99,6 +99,7 @@ class BuiltInSessionOperator(BuiltInOperator):
         behind = int(timestamps.min()) + self._gap - 1 <= self._watermark
         late: list[NDArray[np.int64]] = []
         for raw in self._partials.raw(batch, self.context):
+            self.key_types.see_column(raw.column(KEY))
             if behind:
                 late.append(self._add_behind(raw))
             else:
