@@ -11,9 +11,11 @@ What it is not: changed windows (``test_changed_windows.py``), or operators that
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +49,6 @@ from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from millstream.common.typeinfo import TypeInformation
     from millstream.datastream import DataStream, RuntimeContext, StreamExecutionEnvironment
@@ -444,3 +445,21 @@ def test_every_batch_is_looked_at_a_little() -> None:
     types.see([None, 2.0, 1])
     assert types.take() == ["float", "int"]
     assert types.take() == []
+
+
+def test_the_page_names_tests_that_are_there() -> None:
+    here = Path(__file__).parent
+    page = (here.parents[1] / "docs" / "guarantees.md").read_text()
+    rows = page.split("| quantity |")[1].split("\n\n")[0].splitlines()[2:]
+    files = {"lies": Path(__file__).name, "programs": "test_changed_programs.py"}
+    for row in rows:
+        cell = row.split("|")[3]
+        assert "test_" in cell
+        last = ""
+        for name in re.findall(r"`([^`]+)`", cell):
+            if name.endswith(".py"):
+                assert (here / name).exists() or (here.parents[1] / name).exists(), row
+                continue
+            file, _, test = name.rpartition(": ")
+            last = files[file] if file else last
+            assert f"def {test}(" in (here / last).read_text(), row
