@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -14,7 +14,12 @@ from millstream.common import Row, SimpleStringSchema, TypeSerializer
 from millstream.common.serialization import BulkWriterFactory, RowFieldExtractorSchema
 from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.datastream.formats.json import JsonRowSerializationSchema
-from millstream.functions.window import Window
+from millstream.datastream.window import (
+    CountWindowSerializer,
+    GlobalWindowSerializer,
+    TimeWindowSerializer,
+)
+from millstream.functions.window import CountWindow, GlobalWindow, TimeWindow, Window
 from millstream.state.window_codec import WindowCodec
 
 
@@ -96,3 +101,24 @@ def test_serializers_compare_by_class_and_settings() -> None:
         ShiftSerializer().serialize(Shift(number), stream)
     stream.seek(0)
     assert [ShiftSerializer().deserialize(stream).number for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("serializer", "windows"),
+    [
+        (TimeWindowSerializer(), [TimeWindow(-5, 10), TimeWindow(0, 2**62)]),
+        (CountWindowSerializer(), [CountWindow(0), CountWindow(2**40)]),
+        (GlobalWindowSerializer(), [GlobalWindow(), GlobalWindow()]),
+    ],
+)
+def test_pyflinks_serializers_of_windows(
+    serializer: TypeSerializer[Any], windows: list[Window]
+) -> None:
+    stream = io.BytesIO()
+    for window in windows:
+        serializer.serialize(window, stream)
+    stream.seek(0)
+    assert [serializer.deserialize(stream) for _ in windows] == windows
+    assert stream.read() == b""
+    codec = WindowCodec(serializer)
+    assert [codec.decode(codec.encode(window)) for window in windows] == windows

@@ -5,8 +5,9 @@ name up in the module of ours with the same path, and reads ``missing/``, the re
 not found.  ``compare`` says what contradicts what; ``page`` makes the page of both.
 
 A line of ``missing/MODULE.txt`` is ``Name: reason``, ``Class.member: reason`` or ``*: reason`` for
-the whole module; the reason begins with ``not yet: `` or ``artefact: `` (of the JVM).  The line of
-a class is enough for its members.
+the whole module; the reason begins with ``not yet: ``, ``artefact: `` (of the JVM) or
+``otherwise: `` (it takes PyFlink's calls, though its parameters differ).  Where a class or a module
+is missing as a whole, its line is enough for its members.
 What it is not: a test of what the names do.
 """
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "pyflink.md"
 VERSION: Final = "2.3.0"
-KINDS: Final = ("not yet: ", "artefact: ")
+KINDS: Final = ("not yet: ", "artefact: ", "otherwise: ")
+_NO_MODULE: Final = "there is no such module"
+_NOT_THERE: Final = "it is not there"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NOTHING: Final = object()
 
@@ -73,13 +76,17 @@ def reasons() -> dict[tuple[str, str], str]:
 
 
 def reason_of(name: Name) -> tuple[str, str] | None:
-    """The key of the line that explains it: its own, its class's or its module's."""
-    parts = name.path.split(".")
-    paths = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    return next(
-        (key for path in (*paths, "*") if (key := (name.module, path)) in reasons()),
-        None,
-    )
+    """The key of the line that explains it: its own, or that of its missing class or module."""
+    if difference(name) == _NO_MODULE:
+        paths = ["*"]
+    else:
+        parts = name.path.split(".")
+        paths = [name.path]
+        for length in range(1, len(parts)):
+            holder = Name(name.module, ".".join(parts[:length]), None)
+            if difference(holder) == _NOT_THERE:
+                paths.append(holder.path)
+    return next((key for path in paths if (key := (name.module, path)) in reasons()), None)
 
 
 @cache
@@ -88,7 +95,7 @@ def difference(name: Name) -> str | None:
     try:
         found: object = importlib.import_module(f"millstream.{name.module}")
     except ModuleNotFoundError:
-        return "there is no such module"
+        return _NO_MODULE
     owner = None
     for part in name.path.split("."):
         owner, found = found, _member(found, part)
@@ -98,7 +105,7 @@ def difference(name: Name) -> str | None:
         special, found = "__eq__", _member(owner, "__eq__")
     inherited = special.startswith("__") and found is getattr(object, special, None)
     if found is _NOTHING or inherited:
-        return "it is not there"
+        return _NOT_THERE
     if name.parameters is None:
         return None
     return _other_parameters(name.parameters, found, bound=isinstance(owner, type))
@@ -203,7 +210,8 @@ counted are the Table API, PyFlink's inside (`fn_execution`, `java_gateway`, `ut
 that hand over objects of the JVM.
 
 What is missing has a reason. *Not yet*: it waits for what is named. *Artefact*: it is there in
-PyFlink because Flink runs in a JVM, and has nothing to do here.
+PyFlink because Flink runs in a JVM, and has nothing to do here. *Otherwise*: it takes PyFlink's
+calls, though its parameters are written in another way.
 
 This page is made by `python -m tests.pyflink.comparison`; a test fails if it is out of date.
 
@@ -215,15 +223,15 @@ def page() -> str:
     modules = list(dict.fromkeys(name.module for name in names()))
     counts = Counter(name.module for name in names())
     missing = {module: missing_in(module) for module in modules}
-    lines = ["| module | names | here | not yet | artefacts |", "|---|---:|---:|---:|---:|"]
-    totals = [0, 0, 0, 0]
+    lines = ["| module | names | here | not yet | artefacts | otherwise |", "|---|" + "---:|" * 5]
+    totals = [0] * 5
     for module in modules:
-        not_yet, artefacts = (len(missing[module][kind]) for kind in KINDS)
-        row = [counts[module], counts[module] - not_yet - artefacts, not_yet, artefacts]
+        explained = [len(missing[module][kind]) for kind in KINDS]
+        row = [counts[module], counts[module] - sum(explained), *explained]
         totals = [total + each for total, each in zip(totals, row, strict=True)]
         lines.append(f"| `{module}` | " + " | ".join(map(str, row)) + " |")
     lines.append("| all | " + " | ".join(map(str, totals)) + " |")
-    for kind, title in zip(KINDS, ("Not yet", "Artefacts of the JVM"), strict=True):
+    for kind, title in zip(KINDS, ("Not yet", "Artefacts of the JVM", "Otherwise"), strict=True):
         lines += ["", f"## {title}"]
         for module in modules:
             if missing[module][kind]:

@@ -40,6 +40,22 @@ def test_differences_are_seen(
     assert found == wrong or (found and wrong and found.startswith(wrong))
 
 
+def test_the_line_of_a_class_explains_members_only_where_the_class_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = "common.types"
+    lines = {
+        (module, "Row"): "not yet: x",
+        (module, "*"): "not yet: x",
+        ("gone", "*"): "not yet: x",
+    }
+    monkeypatch.setattr(comparison, "reasons", lambda: lines)
+    assert comparison.reason_of(Name(module, "Row.no_such_method", ())) is None
+    lines[module, "Rows"] = "not yet: x"
+    assert comparison.reason_of(Name(module, "Rows.of", ())) == (module, "Rows")
+    assert comparison.reason_of(Name("gone", "Rows.of", ())) == ("gone", "*")
+
+
 def test_a_wrong_reason_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     known = dict(comparison.reasons())
     explained = next(key for key in known if key[1] != "*")

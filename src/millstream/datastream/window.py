@@ -45,6 +45,11 @@ from millstream.functions.window_assigners import (
     SlidingProcessingTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from millstream.functions.window_serializers import (
+    CountWindowSerializer,
+    GlobalWindowSerializer,
+    TimeWindowSerializer,
+)
 from millstream.functions.windows import (
     MergingWindowAssigner,
     SlidingEventTimeWindows,
@@ -61,6 +66,7 @@ __all__ = [
     "CountTrigger",
     "CountTumblingWindowAssigner",
     "CountWindow",
+    "CountWindowSerializer",
     "DeltaEvictor",
     "DeltaTrigger",
     "DynamicEventTimeSessionWindows",
@@ -70,6 +76,7 @@ __all__ = [
     "EventTimeTrigger",
     "Evictor",
     "GlobalWindow",
+    "GlobalWindowSerializer",
     "GlobalWindows",
     "MergingWindowAssigner",
     "NeverTrigger",
@@ -82,6 +89,7 @@ __all__ = [
     "SlidingProcessingTimeWindows",
     "TimeEvictor",
     "TimeWindow",
+    "TimeWindowSerializer",
     "TimestampedValue",
     "Trigger",
     "TriggerResult",

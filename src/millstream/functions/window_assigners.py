@@ -136,9 +136,12 @@ class _FixedGap(_Sessions):
 
 class _DynamicGap(_Sessions):
     def __init__(
-        self, extractor: SessionWindowTimeGapExtractor | Callable[[Any], Duration | int]
+        self,
+        session_window_time_gap_extractor: SessionWindowTimeGapExtractor
+        | Callable[[Any], Duration | int],
     ) -> None:
         """Take the extractor, or a callable from element to gap."""
+        extractor = session_window_time_gap_extractor
         extract = getattr(extractor, "extract", extractor)
         if not callable(extract) or isinstance(extractor, type):
             message = (
