@@ -3,8 +3,6 @@
 What it is: the ``Outcome`` that every measured process leaves behind as a JSON file, the
 steady-state rate, and a sampler of the memory of a process tree.
 
-What it is not: the decision whether a figure is good enough; see ``bench/targets.py``.
-
 Read next: ``bench/run.py``.
 """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import millstream
@@ -55,3 +57,17 @@ def test_a_method_without_a_description_is_found() -> None:
 
     assert [name.rpartition(".")[2] for name in undescribed(Contract)] == ["silent"]
     assert [name.rpartition(".")[2] for name in undescribed(Own)] == ["more"]
+
+
+def test_files_that_docstrings_name_are_there() -> None:
+    package = Path(millstream.__file__).parent
+    root = package.parents[1]
+    missing = [
+        f"{path.relative_to(root)}: {name}"
+        for path in package.rglob("*.py")
+        for name in re.findall(r"``([\w/]+\.py)``", path.read_text())
+        if not any(
+            (folder / name).exists() for folder in (path.parent, package, root, root / "src")
+        )
+    ]
+    assert missing == []

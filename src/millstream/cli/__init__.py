@@ -1,7 +1,4 @@
-"""The command line ``millstream``: run, plan, checkpoints.
-
-What it is: a thin layer over the public API and ``millstream.checkpoint.inspect``.
-What it is not: needed.  A program runs as well with plain ``python job.py``.
+"""The command line ``millstream``, a thin layer over the public API.
 
 Read next: ``cli/main.py``.
 """

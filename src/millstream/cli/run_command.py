@@ -1,7 +1,4 @@
-"""``millstream run job.py``: run a program.
-
-What it is: ``cli/program.py`` with an exit code.
-"""
+"""``millstream run job.py``: ``cli/program.py`` with an exit code."""
 
 from __future__ import annotations
 

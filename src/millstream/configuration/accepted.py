@@ -1,7 +1,6 @@
 """Options of PyFlink's that mean nothing here: accepted, and each said once.
 
-What it is: what a setter calls that has nothing to set, so that whoever relies on it learns of it.
-What it is not: for options that would change results; those are refused.
+One that would change results is refused instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The modes of checkpointing a job, with Flink's names and one more.
 
-What it is: an enum.  What it is not: where it is kept: the configuration holds it by name.
-
 Read next: ``checkpoint/coordinator.py``, where a mode is an order of the same steps.
 """
 

@@ -1,11 +1,8 @@
-"""Sources and sinks: the contracts, and one module per system.
+"""Sources and sinks, one package per system; their contracts are in ``contracts/``.
 
-What it is: ``source.py`` and ``sink.py`` say what a connector implements; every other module is a
-connector or a part of one.  Nothing here knows Spark.
+Nothing here knows an engine.  What users import is in ``datastream/connectors/``.
 
-What it is not: what users import; ``datastream/connectors/`` has PyFlink's paths.
-
-Read next: ``source.py``, ``sink.py``, then ``files.py`` and ``file_sink.py``.
+Read next: ``contracts/source.py``, ``contracts/sink.py``, ``connectors/files/sink.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What the parts agree on: sources, sinks, operators, stores, storage, batches.
 
-What it is: abstract classes and plain data, for everything above.
-What it is not: an implementation of any of them; see ``connectors/``, ``runtime/``, ``state/``.
+Abstract classes and plain data; ``connectors/``, ``runtime/`` and ``state/`` implement them.
 
 Read next: ``contracts/batch.py``, ``contracts/operator.py``.
 """

@@ -8,8 +8,8 @@ commit point) the committer in the driver makes them visible.
 What it is not: a place to decide what is committed.  Only what a published manifest names is
 ever committed, however often a task was tried.
 
-Read next: ``connectors/files/sink.py``.  ``two_phase_sink.py``, ``write_ahead_sink.py`` and
-``upsert_sink.py`` beside it are templates; ``docs/sinks.md`` has an example of each.
+Read next: ``connectors/files/sink.py``, then the templates in ``connectors/commit_protocols/``;
+``docs/sinks.md`` has an example of each.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Built-in aggregates for ``WindowedStream.aggregate``.
-
-What it is: re-exports.  What it is not: where they are written: ``runtime/columnar/aggregates.py``.
-
-Read next: ``runtime/columnar/aggregates.py``.
-"""
+"""The built-in aggregates of ``runtime/columnar/aggregates.py`` for users."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """DataStreamSink: the end of a stream, to be named and given a uid and a parallelism.
 
-What it is: a handle.  What it is not: the sink (``contracts/sink.py``).
-
 Read next: ``datastream/named_operator.py``.
 """
 

@@ -1,9 +1,6 @@
-"""Records as a pandas DataFrame.
+"""Records as a pandas DataFrame: ``execute_and_collect().to_pandas()``.
 
-What it is: the conversion behind ``execute_and_collect().to_pandas()``: by the columns of the
-stream's type, or, of an untyped stream, by the fields that its records have.
-
-What it is not: a way into a stream.
+The columns are those of the stream's type or, of an untyped stream, the fields of its records.
 """
 
 from __future__ import annotations

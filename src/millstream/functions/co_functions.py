@@ -4,8 +4,8 @@ What it is: base classes for ``DataStream.connect``, with one method per input a
 both, so that what one input says can be kept for the other; and for joins, which are called
 with what has met.
 
-What it is not: what calls them: ``runtime/operators/co_process.py``, ``interval_join.py`` there,
-and ``datastream/joined_streams.py``.
+What it is not: what calls them: ``runtime/operators/co_process.py``,
+``runtime/operators/interval_join.py`` and ``datastream/joined_streams.py``.
 
 Read next: ``functions/functions.py``, the functions of one input.
 """

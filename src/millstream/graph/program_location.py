@@ -1,10 +1,4 @@
-"""Where in the user's program a call was made, as "job.py:12".
-
-What it is: a walk up the stack to the first frame outside this package.  What it is not: used at
-run time; it is called once per transformation, when the program is built.
-
-Read next: ``graph/transformation.py``.
-"""
+"""Where in the user's program a call was made, as "job.py:12"; asked while the program is built."""
 
 from __future__ import annotations
 

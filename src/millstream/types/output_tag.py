@@ -1,9 +1,6 @@
 """The output tag: the name and type of a side output.
 
-What it is: what a function yields in front of a value (``yield tag, value``) to send it to a side
-output, and what ``get_side_output`` takes to read it.
-
-What it is not: the stream itself.
+A function yields it in front of a value (``yield tag, value``), and ``get_side_output`` takes it.
 
 Read next: ``functions/functions.py``.
 """

@@ -1,10 +1,4 @@
-"""The sink that forgets: for measurements and for streams nobody reads.
-
-What it is: Flink's ``DiscardingSink``.
-What it is not: free; records are still made and delivered to it.
-
-Read next: ``contracts/sink.py``.
-"""
+"""The sink that forgets (Flink's ``DiscardingSink``); records are made for it all the same."""
 
 from __future__ import annotations
 

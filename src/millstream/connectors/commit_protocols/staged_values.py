@@ -15,10 +15,12 @@ from __future__ import annotations
 import io
 import pickle
 import time
+from abc import abstractmethod
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from millstream.connectors.output_names import OutputNames
-from millstream.contracts.sink import SinkWriter
+from millstream.connectors.refusals import sink_error
+from millstream.contracts.sink import Committer, SinkWriter
 from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError, SinkError
 from millstream.types.pickling import dumps
@@ -28,9 +30,16 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.sink import Committable, CommitterContext, WriterContext
+    from millstream.contracts.sink import (
+        CommitRequest,
+        Committable,
+        CommitterContext,
+        Sink,
+        WriterContext,
+    )
 
 __all__ = [
+    "StagedCommitter",
     "StagedPart",
     "StagingWriter",
     "attempt_name",
@@ -132,6 +141,62 @@ def read_staged(
         size = content.getbuffer().nbytes
         while content.tell() < size:
             yield from pickle.load(content)
+
+
+class StagedCommitter(Committer):
+    """Writes what was staged, epoch by epoch; drops what no manifest names.
+
+    Args:
+        sink: whose output it is; a copy of its own, of the driver's side.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.target = type(sink).__name__
+        self._sink = sink
+        self._context: CommitterContext | None = None
+
+    @abstractmethod
+    def write(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
+        """Write an epoch, if it is not written yet; errors of the target become SinkError."""
+
+    def open(self, context: CommitterContext) -> None:
+        """Know whose output is committed."""
+        self._context = context
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Write the epochs, the oldest first.
+
+        Raises:
+            SinkError: one cannot be written.
+        """
+        context = self._context
+        if context is None:
+            message = f"{self.target}: open() comes before commit()"
+            raise SinkError(message)
+        by_epoch: dict[int, list[StagedPart]] = {}
+        for request in requests:
+            by_epoch.setdefault(request.epoch, []).append(staged_part(request.committable))
+        for epoch in sorted(by_epoch):
+            try:
+                self.write(context, epoch, by_epoch[epoch])
+            except SinkError:
+                raise
+            except Exception as error:
+                message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
+                raise sink_error(message, error) from error
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Delete what is staged and ``keep`` does not name."""
+        if self._context is not None:
+            kept = {staged_part(item)["name"] for item in keep}
+            directory = staging_directory(job_id, sink_uid)
+            drop_unnamed(self._context.storage, directory, "values", kept, generation)
+
+    def close(self) -> None:
+        """Close the sink."""
+        self._sink.close()
 
 
 class StagingWriter(SinkWriter):

@@ -28,22 +28,24 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millstream.connectors.commit_protocols.staged_values import (
-    StagedPart,
+    StagedCommitter,
     StagingWriter,
-    drop_unnamed,
     read_staged,
-    staged_part,
-    staging_directory,
 )
-from millstream.connectors.refusals import sink_error
-from millstream.contracts.sink import Committer, CommitterContext, Sink, SinkKind, SinkWriter
+from millstream.contracts.sink import Sink, SinkKind, SinkWriter
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from millstream.connectors.commit_protocols.staged_values import StagedPart
     from millstream.contracts.batch import Batch
-    from millstream.contracts.sink import CommitRequest, Committable, WriterContext
+    from millstream.contracts.sink import (
+        Committable,
+        Committer,
+        CommitterContext,
+        WriterContext,
+    )
 
 __all__ = ["UpsertSink"]
 
@@ -120,43 +122,14 @@ class _UpsertWriter(SinkWriter):
         return []
 
 
-class _UpsertCommitter(Committer):
+class _UpsertCommitter(StagedCommitter):
     def __init__(self, sink: UpsertSink) -> None:
-        self.target = type(sink).__name__
-        self._sink = sink
-        self._context: CommitterContext | None = None
+        super().__init__(sink)
+        self._upsert = sink
 
-    def open(self, context: CommitterContext) -> None:
-        self._context = context
-
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        by_epoch: dict[int, list[StagedPart]] = {}
-        for request in requests:
-            by_epoch.setdefault(request.epoch, []).append(staged_part(request.committable))
-        context = self._context
-        if context is None:
-            message = f"{type(self._sink).__name__}: open() comes before commit()"
-            raise SinkError(message)
-        for epoch in sorted(by_epoch):
-            rows = _UpsertWriter(self._sink, epoch)
-            values = read_staged(context, by_epoch[epoch], epoch)
-            try:
-                while chunk := list(islice(values, self._sink.batch_size)):
-                    rows.add(chunk)
-                rows.flush()
-            except SinkError:
-                raise
-            except Exception as error:
-                message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
-                raise sink_error(message, error) from error
-
-    def abort_orphans(
-        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
-    ) -> None:
-        if self._context is not None:
-            kept = {staged_part(item)["name"] for item in keep}
-            directory = staging_directory(job_id, sink_uid)
-            drop_unnamed(self._context.storage, directory, "values", kept, generation)
-
-    def close(self) -> None:
-        self._sink.close()
+    def write(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
+        rows = _UpsertWriter(self._upsert, epoch)
+        values = read_staged(context, parts, epoch)
+        while chunk := list(islice(values, self._upsert.batch_size)):
+            rows.add(chunk)
+        rows.flush()

@@ -24,14 +24,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from millstream.connectors.commit_protocols.staged_values import (
-    StagedPart,
+    StagedCommitter,
     StagingWriter,
-    drop_unnamed,
     read_staged,
-    staged_part,
     staging_directory,
 )
-from millstream.connectors.refusals import sink_error
 from millstream.contracts.sink import (
     Committer,
     CommitterContext,
@@ -45,9 +42,9 @@ from millstream.crash_points import crash_point
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from millstream.contracts.sink import CommitRequest, Committable
+    from millstream.connectors.commit_protocols.staged_values import StagedPart
 
 __all__ = ["CheckpointCommitter", "GenericWriteAheadSink", "StoredMarker"]
 
@@ -143,54 +140,42 @@ class GenericWriteAheadSink(Sink):
         return _WriteAheadCommitter(copy.deepcopy(self))
 
 
-class _WriteAheadCommitter(Committer):
+class _WriteAheadCommitter(StagedCommitter):
     def __init__(self, sink: GenericWriteAheadSink) -> None:
-        self.target = type(sink).__name__
-        self._sink = sink
-        self._context: CommitterContext | None = None
+        super().__init__(sink)
+        self._write_ahead = sink
         self._marker: CheckpointCommitter | None = None
 
     def open(self, context: CommitterContext) -> None:
-        self._context = context
-        self._sink.job_id = context.job_id
-        self._sink.operator_id = context.sink_uid
-        marker = self._sink.committer or StoredMarker(context)
+        super().open(context)
+        sink = self._write_ahead
+        sink.job_id = context.job_id
+        sink.operator_id = context.sink_uid
+        marker = sink.committer or StoredMarker(context)
         marker.set_job_id(context.job_id)
         marker.set_operator_id(context.sink_uid)
         marker.create_resource()
         marker.open()
         self._marker = marker
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        by_epoch: dict[int, list[StagedPart]] = {}
-        for request in requests:
-            by_epoch.setdefault(request.epoch, []).append(staged_part(request.committable))
-        for epoch in sorted(by_epoch):
-            self._commit(epoch, by_epoch[epoch])
-
-    def _commit(self, epoch: int, parts: list[StagedPart]) -> None:
-        context, marker = self._context, self._marker
-        if context is None or marker is None:
-            message = f"{type(self._sink).__name__}: open() comes before commit()"
+    def write(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
+        marker = self._marker
+        if marker is None:
+            message = f"{self.target}: open() comes before commit()"
             raise SinkError(message)
-        try:
-            if marker.is_checkpoint_committed(_SUBTASK, epoch):
-                return
-            crash_point("wal.send.before")
-            self._send(context, epoch, parts)
-            crash_point("wal.send.after")
-            if not self._sink.atomic:
-                marker.commit_checkpoint(_SUBTASK, epoch)
-            crash_point("wal.marker.after")
-        except SinkError:
-            raise
-        except Exception as error:
-            message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
-            raise sink_error(message, error) from error
+        if marker.is_checkpoint_committed(_SUBTASK, epoch):
+            return
+        crash_point("wal.send.before")
+        self._send(context, epoch, parts)
+        crash_point("wal.send.after")
+        if not self._write_ahead.atomic:
+            marker.commit_checkpoint(_SUBTASK, epoch)
+        crash_point("wal.marker.after")
 
     def _send(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
         timestamp = max(part["timestamp"] for part in parts)
-        done = self._sink.send_values(read_staged(context, parts, epoch), epoch, timestamp)
+        values = read_staged(context, parts, epoch)
+        done = self._write_ahead.send_values(values, epoch, timestamp)
         if not done:
             message = (
                 f"{context.sink}: send_values() of epoch {epoch} returned {done!r}; it"
@@ -198,18 +183,10 @@ class _WriteAheadCommitter(Committer):
             )
             raise SinkError(message)
 
-    def abort_orphans(
-        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
-    ) -> None:
-        if self._context is not None:
-            kept = {staged_part(item)["name"] for item in keep}
-            directory = staging_directory(job_id, sink_uid)
-            drop_unnamed(self._context.storage, directory, "values", kept, generation)
-
     def close(self) -> None:
         if self._marker is not None:
             self._marker.close()
-        self._sink.close()
+        super().close()
 
 
 class StoredMarker(CheckpointCommitter):

@@ -5,7 +5,7 @@ in a range.  Integers, dates, timestamps and UUIDs keep their order, so that a r
 a range of an index.  Texts have no distance between them: theirs is a hash, for which an index has
 to be made.
 
-What it is not: the reading (``postgres_source.py``).
+What it is not: the reading (``connectors/postgres/source.py``).
 
 Read next: ``connectors/postgres/source.py``.
 """

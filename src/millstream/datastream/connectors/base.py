@@ -1,8 +1,6 @@
 """The contracts of sources and sinks, and templates for sinks, under PyFlink's import path.
 
-What it is: names only.  What it is not: where they are written.
-
-Read next: ``millstream/contracts/source.py``, ``sink.py`` and ``docs/sinks.md``.
+Read next: ``contracts/source.py``, ``contracts/sink.py``, ``docs/sinks.md``.
 """
 
 from __future__ import annotations

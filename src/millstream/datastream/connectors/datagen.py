@@ -1,9 +1,4 @@
-"""The data generator (Flink's ``org.apache.flink.connector.datagen``).
-
-What it is: names only.  What it is not: where they are written.
-
-Read next: ``millstream/connectors/basic/data_generator.py``.
-"""
+"""The data generator of ``connectors/basic/data_generator.py`` under PyFlink's import path."""
 
 from __future__ import annotations
 

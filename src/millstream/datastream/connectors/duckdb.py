@@ -1,9 +1,4 @@
-"""The DuckDB sink under an import path like PyFlink's.
-
-What it is: a name only.  What it is not: where it is written.
-
-Read next: ``millstream/connectors/embedded/duckdb.py``.
-"""
+"""The sink of ``connectors/embedded/duckdb.py`` under an import path like PyFlink's."""
 
 from __future__ import annotations
 

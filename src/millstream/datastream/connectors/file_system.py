@@ -1,8 +1,6 @@
 """File source and file sink under PyFlink's import path.
 
-What it is: names only.  What it is not: where they are written.
-
-Read next: ``millstream/connectors/files/source.py`` and ``file_sink.py``.
+Read next: ``connectors/files/source.py``, ``connectors/files/sink.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Kafka, under PyFlink's import path.
 
-What it is: names only.  What it is not: imported with ``millstream.datastream``; it needs the
-packages of the extra ``kafka``.
+It is not imported with ``millstream.datastream``: it needs the packages of the extra ``kafka``.
 
 Read next: ``connectors/kafka/source.py``.
 """

@@ -1,9 +1,4 @@
-"""``NumberSequenceSource`` under PyFlink's import path.
-
-What it is: a name only.  What it is not: where it is written.
-
-Read next: ``millstream/connectors/basic/number_sequence.py``.
-"""
+"""The source of ``connectors/basic/number_sequence.py`` under PyFlink's import path."""
 
 from __future__ import annotations
 

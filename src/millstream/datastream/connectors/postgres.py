@@ -1,9 +1,4 @@
-"""PostgreSQL source and sinks under an import path like PyFlink's.
-
-What it is: names only.  What it is not: where they are written.
-
-Read next: ``millstream/connectors/postgres/sink.py``, ``postgres_source.py``.
-"""
+"""Source and sinks of ``connectors/postgres/`` under an import path like PyFlink's."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Formats of files under PyFlink's import paths (``pyflink.datastream.formats``).
+"""Formats of files and messages under PyFlink's import paths.
 
-What it is: a package of names and of PyFlink's ways to describe a format.
-What it is not: readers and writers; these are in ``millstream/connectors/``.
-
-Read next: ``formats/csv.py``.
+Read next: ``connectors/formats/``, which reads and writes them.
 """
 
 from __future__ import annotations

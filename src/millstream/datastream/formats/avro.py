@@ -1,9 +1,4 @@
-"""AVRO messages, under PyFlink's import path.
-
-What it is: a facade.  What it is not: the code (``connectors/formats/message_formats.py``).
-
-Read next: ``connectors/formats/message_formats.py``.
-"""
+"""Avro messages (``connectors/formats/message_formats.py``) under PyFlink's import path."""
 
 from __future__ import annotations
 

@@ -5,9 +5,7 @@ reader is Jackson's) columns go by position: ``set_use_header`` says that there 
 passed over, ``set_strict_headers`` that it has to name the columns of the schema in their order,
 ``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it says where they are.
 
-What it is not: the readers and writers (``connectors/formats/csv_format.py``, ``file_writers.py``).
-
-Read next: ``connectors/formats/csv_format.py``.
+Read next: ``connectors/formats/csv_format.py``, ``connectors/formats/csv_writer.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Parquet in PyFlink's way.
+"""Parquet in PyFlink's way: ``pyflink.datastream.formats.parquet`` without Avro.
 
-What it is: ``pyflink.datastream.formats.parquet`` without Avro.
-What it is not: the reader and the writer (``connectors/formats/parquet_format.py``,
-``file_writers.py``).
-
-Read next: ``connectors/formats/parquet_format.py``.
+Read next: ``connectors/formats/parquet_format.py``, ``connectors/files/file_writers.py``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ largest timestamp (``max_timestamp``), as all windows of an assigner have one si
 the watermark reaches ``max_timestamp`` and is dropped when the watermark reaches
 ``max_timestamp + allowed lateness``.
 
-What it is not: the content of windows (``window_accumulators.py``, ``window_chunks.py``).
+What it is not: the content of windows (``accumulators.py``, ``chunks.py``).
 
 Read next: ``runtime/operators/windows/aligned.py``.
 """

@@ -3,7 +3,7 @@
 What it is: the base of the window operators for built-in aggregates: it puts key, window and the
 finished aggregates together.
 
-What it is not: windows or state (``builtin_window.py``, ``builtin_session.py``).
+What it is not: windows or state (``columnar.py``, ``columnar_sessions.py``).
 
 Read next: ``runtime/operators/windows/columnar.py``.
 """

@@ -5,7 +5,7 @@ Elements are kept in chunks: those of the epoch in memory, older ones in the sto
 only appended to; a large window is read chunk by chunk when its function iterates over it, so
 it need not fit into memory.
 
-What it is not: a judge of when windows fire (``general_window.py``).
+What it is not: a judge of when windows fire (``generic.py``).
 
 A window has one state window or, after merging, several, in order of its elements.
 

@@ -6,7 +6,7 @@ window is evaluated and purged; a cleanup timer ends the window.  Windows of mer
 (sessions) are merged with what they hold, and the trigger's state and timers with them.
 
 What it is not: the operator of windows that all keys share and that fire by the watermark; these
-are done by ``window.py`` and ``builtin_window.py``, faster and with the same results.
+are done by ``aligned.py`` and ``columnar.py``, faster and with the same results.
 
 Per batch, the keys are taken and what is stored of their windows is read at once.
 
@@ -182,7 +182,7 @@ class GeneralWindowOperator(KeyedOperator):
         """Fire the timers that are due, in order of time, then pass the watermark on.
 
         At the end of the keys (BATCH mode) those of processing time follow, as in
-        ``keyed_process.py``.
+        ``runtime/operators/keyed_process.py``.
         """
         self._context.watermark = watermark
         self._context.is_ending = self.is_end_of_keys(watermark)
@@ -445,7 +445,7 @@ class GeneralWindowOperator(KeyedOperator):
         """Register the timers of the session that ``window`` became part of.
 
         They may be missing if the state was written without allowed lateness, by
-        ``session_window.py``.
+        ``sessions.py``.
         """
         if self._sets is None or not (self._fires_by_watermark and self._event_time):
             return

@@ -2,7 +2,7 @@
 
 What it is: adding elements to accumulators in a tight loop, and evaluating a window.
 
-What it is not: time or storage (``window.py``).
+What it is not: time or storage (``aligned.py``).
 
 Read next: ``state/namespaced_state.py``.
 """

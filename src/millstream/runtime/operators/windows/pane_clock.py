@@ -4,7 +4,7 @@ What it is: the part of the built-in window operator that does not look at recor
 when the watermark reaches its last timestamp, if one of its panes has records.  A pane is dropped
 when the watermark reaches the last timestamp of its last window + the allowed lateness.
 
-What it is not: the content of panes (``window_chunks.py``).
+What it is not: the content of panes (``chunks.py``).
 
 Read next: ``runtime/operators/windows/columnar.py``.
 """

@@ -6,7 +6,7 @@ pane ``i`` to the end of the block.  The panes behind the block are combined for
 reach them.  Each window is one row of the first and one row of the second, whatever its number of
 panes; the cost per window is that of its keys.
 
-What it is not: state, or a decision on what is due (``window_chunks.py``, ``pane_clock.py``).
+What it is not: state, or a decision on what is due (``chunks.py``, ``pane_clock.py``).
 Blocks are a cache: they are made of the panes again at any time.
 
 Read next: ``runtime/operators/windows/columnar.py``.

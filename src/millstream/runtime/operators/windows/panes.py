@@ -6,10 +6,10 @@ record is kept once, in its pane, however many windows overlap.  There are at mo
 slide: windows of 10 s that begin every 4 s are cut where one begins and where one ends, at 0, 2, 4,
 6 s..., and for tumbling windows the pane is the window.
 
-What it is not: state (``operators/window_chunks.py``) or the combination of panes to windows
-(``operators/pane_windows.py``).
+What it is not: state (``chunks.py``) or the combination of panes to windows
+(``pane_windows.py``).
 
-Read next: ``operators/builtin_window.py``.
+Read next: ``columnar.py``.
 """
 
 from __future__ import annotations

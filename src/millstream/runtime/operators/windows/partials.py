@@ -4,7 +4,7 @@ What it is: what the combiner before the exchange and the built-in window operat
 to ``runtime/columnar/partial_aggregates.py``: which pane a record is in, and the merging of panes.
 What a *pane* is says ``runtime/operators/windows/panes.py``.
 
-What it is not: time or storage (``combiner.py``, ``columnar.py``).
+What it is not: time or storage (``runtime/operators/combiner.py``, ``columnar.py``).
 
 The partials of a combiner also have ``__flush``, which changes where the next flush begins: the
 exchange may put several into one batch, and only within a flush no key has a pane twice.

@@ -8,8 +8,8 @@ not change for the open windows of a checkpoint to be found and understood.
 What may change: the function itself, the gap of sessions, what ``PurgingTrigger`` adds, the evictor
 (but not whether there is one), where late records go.
 
-What it is not: the layouts, which are described in ``window_accumulators.py``,
-``window_chunks.py``, ``session_state.py`` and ``namespaced_state.py``.
+What it is not: the layouts, which are described in ``accumulators.py``,
+``chunks.py``, ``session_state.py`` and ``state/namespaced_state.py``.
 
 Read next: ``checkpoint/program.py``, which compares.
 """

@@ -3,7 +3,7 @@
 What it is: which intervals of a key overlap or touch, directly or through others, and which records
 are late by Flink's rule.
 
-What it is not: state or aggregation (``session_state.py``, ``builtin_session.py``).
+What it is not: state or aggregation (``session_state.py``, ``columnar_sessions.py``).
 
 Read next: ``runtime/operators/windows/columnar_sessions.py``.
 """

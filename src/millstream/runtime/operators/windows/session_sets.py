@@ -1,12 +1,12 @@
 """The event-time sessions in flight of each key, where only the watermark ends them.
 
-What it is: what ``merging_windows.py`` keeps, as objects that grow in place: most elements of a
+What it is: what ``merging.py`` keeps, as objects that grow in place: most elements of a
 session only move its end, and then nothing is made, looked up or encoded.
 
 What it is not: sets of other merging windows, or of sessions with other triggers; those need every
 step of a window's growth.
 
-Layout: that of ``merging_windows.py``, so that a program may change its trigger or lateness.
+Layout: that of ``merging.py``, so that a program may change its trigger or lateness.
 
 Read next: ``runtime/operators/windows/sessions.py``.
 """

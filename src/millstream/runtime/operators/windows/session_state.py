@@ -6,7 +6,7 @@ and merges them.  A run is an Arrow table that never changes; fragments that wer
 are marked.  Each epoch writes one new run, and takes up older runs that are not much larger, so
 that there are few runs and each fragment is rewritten a logarithmic number of times.
 
-What it is not: aware of gaps or watermarks (``builtin_session.py``).
+What it is not: aware of gaps or watermarks (``columnar_sessions.py``).
 
 Layout: ``C`` + index + epoch (8, as a time) + form of key (1) + epoch (8) + CRC-32 of the attempt
 (4) + 0 for a run, as an Arrow IPC stream, or 1 for the marks, a bitmap of the fragments that were

@@ -2,7 +2,7 @@
 
 What it is: plain data that the API puts into a WindowFactory.
 
-What it is not: the logic, which is in ``window.py`` and ``builtin_window.py``.
+What it is not: the logic, which is in ``aligned.py`` and ``columnar.py``.
 
 Read next: ``runtime/operators/windows/aligned.py``.
 """
