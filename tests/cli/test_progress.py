@@ -10,6 +10,7 @@ import pytest
 from millstream.metrics.progress import (
     LineProgressReporter,
     LiveProgressReporter,
+    Progress,
     SilentProgressReporter,
     create_progress_reporter,
     format_bytes,
@@ -35,7 +36,7 @@ def test_a_line_is_written_at_first_then_every_ten_seconds_and_at_the_end() -> N
     clock = Clock()
     reporter = LineProgressReporter("job", lines.append, 10.0, clock)
     for epoch in range(25):
-        reporter.update(epoch, 1000 * epoch, 1000.0, 1_357_035_300_000, 2048, 0.5)
+        reporter.update(Progress(epoch, 1000 * epoch, 1000.0, 1_357_035_300_000, 2048, 0.5))
         clock.now += 1.0
     reporter.close()
     reporter.close()
@@ -57,12 +58,12 @@ def test_why_a_job_waits_to_be_started_again_stands_before_the_figures() -> None
     reporter = LineProgressReporter("job", lines.append, 10.0, clock)
     reporter.update_failure("the checkpoint directory /x is full\nmore")
     clock.now += 10.0
-    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     assert lines[0] == "job: waiting to start again: the checkpoint directory /x is full ..."
     assert lines[1].startswith("job: epoch 1 | ")
     terminal = Terminal()
     live = LiveProgressReporter("job", terminal)
-    live.update(1, 10, 5.0, 0, 0, 2.0)
+    live.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     live.update_failure("the disk is full")
     live.close()
     assert "job: waiting to start again: the disk is full | epoch 1 |" in terminal.getvalue()
@@ -72,7 +73,7 @@ def test_what_is_pending_is_told_when_a_line_is_due() -> None:
     lines: list[str] = []
     clock = Clock()
     reporter = LineProgressReporter("job", lines.append, 10.0, clock)
-    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     for second in range(21):
         reporter.update_pending(3, second)
         clock.now += 1.0
@@ -86,7 +87,7 @@ def test_a_terminal_shows_what_is_pending_before_the_last_figures() -> None:
     terminal = Terminal()
     reporter = create_progress_reporter("job", "auto", terminal)
     reporter.update_pending(1, 0.25)
-    reporter.update(7, 1000, 1000.0, 0, 0, 0.5)
+    reporter.update(Progress(7, 1000, 1000.0, 0, 0, 0.5))
     reporter.update_pending(2, 3.0)
     reporter.close()
     shown = terminal.getvalue()
@@ -98,7 +99,7 @@ def test_a_terminal_gets_a_live_line() -> None:
     terminal = Terminal()
     reporter = create_progress_reporter("job", "auto", terminal)
     assert isinstance(reporter, LiveProgressReporter)
-    reporter.update(7, 1000, 1000.0, 0, 0, 0.5)
+    reporter.update(Progress(7, 1000, 1000.0, 0, 0, 0.5))
     reporter.close()
     reporter.close()
     assert "epoch 7" in terminal.getvalue()
@@ -110,14 +111,14 @@ def test_without_terminal_and_logging_lines_go_to_the_stream(
     monkeypatch.setattr(logging.getLogger("millstream.progress"), "level", logging.WARNING)
     stream = io.StringIO()
     reporter = create_progress_reporter("job", "on", stream)
-    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     assert stream.getvalue().startswith("job: epoch 1 | 10 records | 5/s | watermark 1970-01-01")
 
 
 def test_with_logging_lines_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "millstream"):
         reporter = create_progress_reporter("job", "auto", io.StringIO())
-        reporter.update(1, 10, 5.0, 0, 0, 2.0)
+        reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     assert "job: epoch 1" in caplog.text
 
 
@@ -125,7 +126,7 @@ def test_off_is_silent() -> None:
     stream = Terminal()
     reporter = create_progress_reporter("job", "off", stream)
     assert isinstance(reporter, SilentProgressReporter)
-    reporter.update(1, 10, 5.0, 0, 0, 2.0)
+    reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     reporter.close()
     assert stream.getvalue() == ""
 

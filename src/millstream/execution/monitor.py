@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from millstream.checkpoint.program import accumulators
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.metrics.event_time import EventTimeReader, describe
+from millstream.metrics.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,15 +80,16 @@ class JobMonitor:
         """
         self.recovered(manifest)
         records = sum(split.records for ack in acks for split in ack.splits)
-        self.progress.update(
-            manifest.epoch,
-            self._records,
-            records / seconds if seconds else 0.0,
-            self._watermark(manifest),
-            sum(_uploaded(ack.state) for task in acks for ack in task.operators),
-            seconds,
-            describe(self._event_time.read(manifest), self._labels),
+        figures = Progress(
+            epoch=manifest.epoch,
+            records=self._records,
+            records_per_second=records / seconds if seconds else 0.0,
+            watermark=self._watermark(manifest),
+            checkpoint_bytes=sum(_uploaded(ack.state) for task in acks for ack in task.operators),
+            duration_seconds=seconds,
+            event_time=describe(self._event_time.read(manifest), self._labels),
         )
+        self.progress.update(figures)
 
     def on_pending(self, pending: PendingCommits) -> None:
         """A commit fails, or takes its time."""

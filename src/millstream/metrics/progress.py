@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,20 +65,11 @@ class Progress:
     event_time: str = ""
 
 
-class ProgressReporter(Protocol):
-    """Takes the figures of each epoch."""
+class ProgressReporter:
+    """Takes the figures of each epoch; this one does nothing with them."""
 
-    def update(
-        self,
-        epoch: int,
-        records: int,
-        records_per_second: float,
-        watermark: int,
-        checkpoint_bytes: int,
-        duration_seconds: float,
-        event_time: str = "",
-    ) -> None:
-        """Report an epoch that is committed; the arguments are those of ``Progress``."""
+    def update(self, progress: Progress) -> None:
+        """Report an epoch that is committed."""
 
     def update_pending(self, committables: int, age_seconds: float) -> None:
         """Report that a commit fails or takes long; forgotten at the next ``update``.
@@ -103,32 +94,11 @@ class ProgressReporter(Protocol):
         """
 
 
-class SilentProgressReporter:
+class SilentProgressReporter(ProgressReporter):
     """Reports nothing (``millstream.progress: off``)."""
 
-    def update(
-        self,
-        epoch: int,
-        records: int,
-        records_per_second: float,
-        watermark: int,
-        checkpoint_bytes: int,
-        duration_seconds: float,
-        event_time: str = "",
-    ) -> None:
-        """Do nothing."""
 
-    def update_pending(self, committables: int, age_seconds: float) -> None:
-        """Do nothing."""
-
-    def update_failure(self, reason: str) -> None:
-        """Do nothing."""
-
-    def close(self, *, clear: bool = False) -> None:
-        """Do nothing."""
-
-
-class LineProgressReporter:
+class LineProgressReporter(ProgressReporter):
     """Logs a line now and then: at the first epoch, every ``interval_seconds``, and at the end."""
 
     def __init__(
@@ -145,26 +115,9 @@ class LineProgressReporter:
         self._next = -float("inf")
         self._unwritten: Progress | None = None
 
-    def update(
-        self,
-        epoch: int,
-        records: int,
-        records_per_second: float,
-        watermark: int,
-        checkpoint_bytes: int,
-        duration_seconds: float,
-        event_time: str = "",
-    ) -> None:
+    def update(self, progress: Progress) -> None:
         """Take the figures of an epoch; writes them if a line is due."""
-        self._unwritten = Progress(
-            epoch,
-            records,
-            records_per_second,
-            watermark,
-            checkpoint_bytes,
-            duration_seconds,
-            event_time,
-        )
+        self._unwritten = progress
         now = self._clock()
         if now >= self._next:
             self._next = now + self._interval_seconds
@@ -197,7 +150,7 @@ class LineProgressReporter:
             self._unwritten = None
 
 
-class LiveProgressReporter:
+class LiveProgressReporter(ProgressReporter):
     """Keeps one line at the bottom of a terminal, above which other output scrolls."""
 
     def __init__(self, job_name: str, stream: TextIO | None = None) -> None:
@@ -209,26 +162,8 @@ class LiveProgressReporter:
         #: The figures of the last epoch, beside which is shown what is pending.
         self._figures = ""
 
-    def update(
-        self,
-        epoch: int,
-        records: int,
-        records_per_second: float,
-        watermark: int,
-        checkpoint_bytes: int,
-        duration_seconds: float,
-        event_time: str = "",
-    ) -> None:
+    def update(self, progress: Progress) -> None:
         """Show the figures of an epoch."""
-        progress = Progress(
-            epoch,
-            records,
-            records_per_second,
-            watermark,
-            checkpoint_bytes,
-            duration_seconds,
-            event_time,
-        )
         self._figures = format_progress(progress)
         self._show(self._figures)
 
