@@ -166,6 +166,22 @@ def test_restart_strategies_become_options() -> None:
     assert env.get_configuration().get_string("restart-strategy.type", "") == "none"
 
 
+def test_a_restart_strategy_takes_the_place_of_the_one_before() -> None:
+    env = environment()
+    env.get_configuration().set_string("restart-strategy", "none")
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(4, 250))
+    env.set_restart_strategy(RestartStrategies.failure_rate_restart(1, 1000, 10))
+    assert {
+        key: value
+        for key, value in env.get_configuration().to_dict().items()
+        if key.startswith("restart-strategy")
+    } == RestartStrategies.failure_rate_restart(1, 1000, 10).entries
+    env.set_restart_strategy(RestartStrategies.fall_back_restart())
+    assert env.get_configuration().get_string("restart-strategy.type", "") == "none"
+    untouched = environment().set_restart_strategy(RestartStrategies.fall_back_restart())
+    assert not untouched.get_configuration().contains_key("restart-strategy.type")
+
+
 def test_python_files_add_up() -> None:
     env = environment().add_python_file("a.py").add_python_file("b.zip")
     assert env.get_configuration().get_string("python.files", "") == "a.py,b.zip"

@@ -435,6 +435,8 @@ RUNTIME_MODE: Final = ConfigOption(
     "AUTOMATIC: BATCH if every source is bounded",
     choices=("STREAMING", "BATCH", "AUTOMATIC"),
 )
+#: Of the keys of all restart strategies.
+RESTART_STRATEGY_PREFIX: Final = "restart-strategy"
 RESTART_STRATEGY: Final = ConfigOption(
     "restart-strategy.type",
     _lower,

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millstream.configuration.execution_config import ExecutionConfig
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.all_windowed_stream import AllWindowedStream
     from millstream.datastream.co_grouped_streams import CoGroupedStreams
@@ -135,6 +136,10 @@ class DataStream(NamedOperator):
     def get_type(self) -> TypeInformation:
         """The type of the records."""
         return self._transformation.output_type
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """The settings of the environment."""
+        return self._environment.get_config()
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """The environment that the stream belongs to."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from millstream.configuration import options
 from millstream.configuration.accepted import accept
+from millstream.configuration.configuration import Configuration
 from millstream.configuration.execution_config import ExecutionConfig
 from millstream.configuration.parallelism import check_parallelism
 from millstream.configuration.state_backends import state_backend_of
@@ -22,7 +23,6 @@ from millstream.graph.job_files import cached_file_entry
 
 if TYPE_CHECKING:
     from millstream.configuration.checkpointing_mode import CheckpointingMode
-    from millstream.configuration.configuration import Configuration
     from millstream.configuration.execution_mode import RuntimeExecutionMode
     from millstream.configuration.resources import SlotSharingGroup
     from millstream.configuration.restart_strategies import RestartStrategyConfiguration
@@ -36,6 +36,8 @@ class JobSettings:
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
+        #: Options of restart strategies before the program set one.
+        self._configured_restart: dict[str, str] | None = None
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
 
     def get_configuration(self) -> Configuration:
@@ -149,9 +151,18 @@ class JobSettings:
         return self._configuration.get(options.SAVEPOINT_DIRECTORY) or None
 
     def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
-        """Set when a failed job is run again (PyFlink 1's way; keys do the same)."""
-        for key, value in restart_strategy.entries.items():
-            self._configuration.set_string(key, value)
+        """Set when a failed job is run again (PyFlink 1's way; keys do the same).
+
+        Each call takes the place of the one before; ``fall_back_restart()`` gives back what the
+        configuration said before the first.
+        """
+        config, prefix = self._configuration, options.RESTART_STRATEGY_PREFIX
+        now = {key: value for key, value in config.to_dict().items() if key.startswith(prefix)}
+        if self._configured_restart is None:
+            self._configured_restart = now
+        for key in now:
+            config.remove_config(key)
+        config.add_all(Configuration({**self._configured_restart, **restart_strategy.entries}))
         return self
 
     # -- where tasks run ---------------------------------------------------------------------
