@@ -12,7 +12,7 @@ import pytest
 
 from millstream.common import Configuration, Duration
 from millstream.common.config_options import ConfigOptions
-from millstream.configuration import accepted, options
+from millstream.configuration import accepted, options, parsing
 from millstream.configuration.configuration import CONFIGURATION_VARIABLE
 from millstream.errors import ConfigurationError
 
@@ -200,7 +200,7 @@ def test_from_dict_and_lists() -> None:
 )
 def test_lists(text: str, elements: list[str]) -> None:
     assert Configuration.parse_list_value(text) == elements
-    assert Configuration.parse_list_value(options.parse_string(elements)) == elements
+    assert Configuration.parse_list_value(parsing.parse_string(elements)) == elements
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_maps_are_read_as_they_are_written(entries: dict[str, str]) -> None:
     configuration = Configuration().set(options.GLOBAL_JOB_PARAMETERS, entries)
     assert configuration.get(options.GLOBAL_JOB_PARAMETERS) == entries
     text = configuration.get_string("pipeline.global-job-parameters", "")
-    assert options.parse_map(text) == entries
+    assert parsing.parse_map(text) == entries
 
 
 @pytest.mark.parametrize("text", ["a", "a:1,b", "'a:1"])

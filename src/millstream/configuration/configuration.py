@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.configuration.accepted import accept, say_once
-from millstream.configuration.options import (
-    ALL_OPTIONS,
-    ConfigOption,
+from millstream.configuration.options import ALL_OPTIONS, ConfigOption
+from millstream.configuration.parsing import (
     parse_boolean,
     parse_float,
     parse_integer,

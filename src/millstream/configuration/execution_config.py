@@ -17,6 +17,7 @@ from millstream.configuration.parallelism import (
     check_max_parallelism,
     check_parallelism,
 )
+from millstream.configuration.parsing import parse_map, parse_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +85,7 @@ class ExecutionConfig:
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, object]) -> Self:
         """Set the program's own parameters in the place of those set before; values become text."""
         self._configuration.set(
-            options.GLOBAL_JOB_PARAMETERS, options.parse_map(dict(global_job_parameters_dict))
+            options.GLOBAL_JOB_PARAMETERS, parse_map(dict(global_job_parameters_dict))
         )
         return self
 
@@ -200,7 +201,7 @@ class ExecutionConfig:
         return self._configuration.get_boolean(key, default_value=False)
 
     def _keep(self, key: str, value: object) -> Self:
-        self._configuration.set_string(key, options.parse_string(value))
+        self._configuration.set_string(key, parse_string(value))
         return self
 
     def __eq__(self, other: object) -> bool:

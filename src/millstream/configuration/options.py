@@ -10,191 +10,25 @@ Read next: ``configuration/configuration.py``.
 
 from __future__ import annotations
 
-import datetime as dt
-import re
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from millstream.configuration.parsing import (
+    parse_boolean,
+    parse_duration,
+    parse_float,
+    parse_integer,
+    parse_map,
+    parse_string,
+)
 from millstream.errors import ConfigurationError
-from millstream.types.time import Duration, milliseconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "ALL_OPTIONS",
-    "ConfigOption",
-    "parse_boolean",
-    "parse_duration",
-    "parse_float",
-    "parse_integer",
-    "parse_list",
-    "parse_map",
-    "parse_string",
-]
+__all__ = ["ALL_OPTIONS", "ConfigOption"]
 
 T = TypeVar("T")
-
-#: Flink's units of time.
-_UNITS: Final[dict[str, float]] = {
-    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-6),
-    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-3),
-    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
-    **dict.fromkeys(("d", "day", "days"), 86_400_000),
-}
-_DURATION: Final = re.compile(r"\s*([+-]?\d+)\s*([a-zµ]*)\s*")
-_BOOLEANS: Final = {"true": True, "false": False}
-
-
-def parse_string(value: object) -> str:
-    """The value as text; booleans as ``true`` and ``false``, enums by name.
-
-    Lists and dicts are written as Flink does: ``a;b`` and ``k1:v1,k2:v2``.
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, Duration | dt.timedelta):
-        return f"{milliseconds_of(value)} ms"
-    if isinstance(value, list | tuple):
-        return ";".join(_quoted(each, ";") for each in value)
-    if isinstance(value, dict):
-        return ",".join(f"{_quoted(k, ',:')}:{_quoted(v, ',:')}" for k, v in value.items())
-    return str(value)
-
-
-def _quoted(value: object, separators: str) -> str:
-    """In single quotes where it must be, quotes within doubled."""
-    text = parse_string(value)
-    if any(each in text for each in (*separators, "'", '"')):
-        return "'" + text.replace("'", "''") + "'"
-    return text
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """Cut at separators that are not within quotes; the quotes stay."""
-    parts, quote = [""], ""
-    for character in text:
-        if character == separator and not quote:
-            parts.append("")
-            continue
-        if character == quote:
-            quote = ""
-        elif character in "'\"" and not quote:
-            quote = character
-        parts[-1] += character
-    if quote:
-        message = f"has a quote {quote} that is not closed"
-        raise ValueError(message)
-    return parts
-
-
-def _unquoted(text: str) -> str:
-    text = text.strip()
-    quote = text[:1]
-    if quote and quote in "'\"" and len(text) > 1 and text.endswith(quote):
-        return text[1:-1].replace(quote * 2, quote)
-    return text
-
-
-def parse_list(value: object) -> list[str]:
-    """A list of texts: a list, YAML's ``[a, b]``, or ``a;b``.
-
-    Raises:
-        ValueError: a quote is not closed.
-    """
-    if isinstance(value, list | tuple):
-        return [parse_string(each) for each in value]
-    text = parse_string(value).strip()
-    if text.startswith("[") and text.endswith("]"):
-        import yaml  # only for lists in YAML's form
-
-        loaded = yaml.safe_load(text)
-        return [parse_string(each) for each in loaded]
-    return [_unquoted(each) for each in _split(text, ";")] if text else []
-
-
-def parse_map(value: object) -> dict[str, str]:
-    """Texts by text: a dict, or ``k1:v1,k2:v2``.
-
-    Raises:
-        ValueError: an entry has no colon, or a quote is not closed.
-    """
-    if isinstance(value, dict):
-        return {parse_string(key): parse_string(each) for key, each in value.items()}
-    found = {}
-    text = parse_string(value)
-    for entry in _split(text, ",") if text.strip() else []:
-        key, *rest = _split(entry, ":")
-        if not rest:
-            message = f"must be entries such as 'key:value', but one is {entry!r}"
-            raise ValueError(message)
-        found[_unquoted(key)] = _unquoted(":".join(rest))
-    return found
-
-
-def parse_integer(value: object) -> int:
-    """An integer.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if isinstance(value, float | bool) and not (isinstance(value, float) and value.is_integer()):
-        message = "must be a whole number"
-        raise ValueError(message)
-    try:
-        return int(parse_string(value)) if not isinstance(value, float) else int(value)
-    except ValueError:
-        message = "must be a whole number"
-        raise ValueError(message) from None
-
-
-def parse_float(value: object) -> float:
-    """A number.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        return float(parse_string(value))
-    except ValueError:
-        message = "must be a number"
-        raise ValueError(message) from None
-
-
-def parse_boolean(value: object) -> bool:
-    """True or false, in any case.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    try:
-        return _BOOLEANS[parse_string(value).strip().lower()]
-    except KeyError:
-        message = "must be true or false"
-        raise ValueError(message) from None
-
-
-def parse_duration(value: object) -> int:
-    """A length of time in milliseconds.
-
-    Args:
-        value: a Duration, a timedelta, milliseconds (int), or text such as "10 s", "200 ms",
-            "1 min", "2 h", "1 d"; text without a unit is milliseconds.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    match = _DURATION.fullmatch(parse_string(value).lower())
-    if match is None or match[2] not in _UNITS:
-        message = "must be a length of time such as '10 s', '200 ms', '1 min', or milliseconds"
-        raise ValueError(message)
-    return int(int(match[1]) * _UNITS[match[2]])
 
 
 @dataclass(frozen=True)
