@@ -93,6 +93,12 @@ def test_an_unknown_option_is_refused_before_the_program_runs(
     assert not shown.exists()
 
 
+def test_options_of_the_program_are_taken(program: Path, tmp_path: Path) -> None:
+    shown = tmp_path / "shown.json"
+    assert main(["run", "-D", "my.colour=green", str(program), str(shown)]) == 0
+    assert json.loads(shown.read_text())[3] == {"my.colour": "green"}
+
+
 def test_a_missing_program_is_a_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "no-such-job.py"]) == 1
     assert capsys.readouterr().err == (

@@ -49,10 +49,15 @@ class ProgramOptions:
         """All options by key.
 
         Raises:
-            ConfigurationError: an option is not known or the file cannot be read.
+            ConfigurationError: an option makes no sense, or its key of a command line, where it is
+                typed by hand, looks misspelt; the file cannot be read.
         """
-        from millstream.configuration.configuration import Configuration
+        from millstream.configuration.configuration import Configuration, misspelling
 
+        for key in self.definitions:
+            hint = misspelling(key)
+            if hint is not None:
+                raise ConfigurationError(hint)
         collected: dict[str, str] = {}
         if self.configuration_file is not None:
             loaded = Configuration.from_file(self.configuration_file)
@@ -76,7 +81,7 @@ def run_as_main(options: ProgramOptions) -> None:
     """Run the program with its arguments and defaults.
 
     Raises:
-        ConfigurationError: there is no such file, or an option is not known.
+        ConfigurationError: there is no such file, or an option makes no sense.
     """
     path = Path(options.path)
     if not path.is_file():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["CONFIGURATION_VARIABLE", "Configuration"]
+__all__ = ["CONFIGURATION_VARIABLE", "Configuration", "misspelling"]
 
 T = TypeVar("T")
 
@@ -361,19 +361,25 @@ def _synonyms(key: str) -> tuple[str, ...]:
     return (key,) if option is None else (option.key, *option.aliases)
 
 
+def misspelling(key: str) -> str | None:
+    """What is to be said of a key that looks like a misspelt one of ours; None of any other."""
+    if key in ALL_OPTIONS or key.startswith((*_FREE_PREFIXES, *_FLINK_PREFIXES)):
+        return None
+    near = difflib.get_close_matches(key, ALL_OPTIONS, n=3, cutoff=_MISSPELT)
+    near = near or [name for name in ALL_OPTIONS if name.endswith("." + key)]
+    if near:
+        return f"unknown option {key!r}; did you mean {' or '.join(map(repr, near))}?"
+    if key.startswith("millstream."):
+        return f"unknown option {key!r}; millstream.configuration.options lists all of ours"
+    return None
+
+
 def _say_of_unknown(key: str, where: str) -> None:
     """Warn of a key that has no effect here though its writer may think that it has."""
     if key.startswith(_FLINK_PREFIXES):
         accept(where + key, "it is about the inside of Flink")
-        return
-    near = difflib.get_close_matches(key, ALL_OPTIONS, n=3, cutoff=_MISSPELT)
-    near = near or [name for name in ALL_OPTIONS if name.endswith("." + key)]
-    if near:
-        say_once(f"{where}unknown option {key!r}; did you mean {' or '.join(map(repr, near))}?")
-    elif key.startswith("millstream."):
-        say_once(
-            f"{where}unknown option {key!r}; millstream.configuration.options lists all of ours"
-        )
+    elif hint := misspelling(key):
+        say_once(where + hint)
 
 
 def _to_text(value: object) -> str:
