@@ -81,7 +81,22 @@ class _Recorder:
 
 
 class OperatorHarness:
-    """Feeds one operator and records what it emits."""
+    """Feeds one operator and records what it emits; opened, in its first epoch, when it is made.
+
+    Args:
+        factory: Makes the operator, again after each cut.
+        input_type: Type of the records of ``process``; untyped by default.
+        output_type: Type of the main output; untyped by default.
+        side_types: Types of side outputs by tag id.
+        batch_mode: BATCH runtime mode.
+        subtask: Which subtask this is.
+        parallelism: Of how many.
+        max_parallelism: Number of key groups.
+        configuration: The job's configuration; empty by default.
+        name: The operator's name in error messages.
+        long_lived: Whether the instance goes on behind a cut as it is, on the store that it
+            has, instead of being restored; ``crash`` restores it in any case.
+    """
 
     #: What ``long_lived`` is where it is not given.
     long_lived_by_default: ClassVar[bool] = False
@@ -101,22 +116,6 @@ class OperatorHarness:
         name: str = "operator",
         long_lived: bool | None = None,
     ) -> None:
-        """Open an operator and begin its first epoch.
-
-        Args:
-            factory: Makes the operator, again after each cut.
-            input_type: Type of the records of ``process``; untyped by default.
-            output_type: Type of the main output; untyped by default.
-            side_types: Types of side outputs by tag id.
-            batch_mode: BATCH runtime mode.
-            subtask: Which subtask this is.
-            parallelism: Of how many.
-            max_parallelism: Number of key groups.
-            configuration: The job's configuration; empty by default.
-            name: The operator's name in error messages.
-            long_lived: Whether the instance goes on behind a cut as it is, on the store that it
-                has, instead of being restored; ``crash`` restores it in any case.
-        """
         self.factory = factory
         self.long_lived = self.long_lived_by_default if long_lived is None else long_lived
         self.is_restoring = False
