@@ -80,8 +80,6 @@ _CLASSES: Final = {
 _RENAMED: Final = {
     "FlinkKafkaConsumer": "take KafkaSource of millstream.datastream.connectors.kafka",
     "FlinkKafkaProducer": "take KafkaSink of millstream.datastream.connectors.kafka",
-    "KafkaSink": "import it from millstream.datastream.connectors.kafka",
-    "KafkaSource": "import it from millstream.datastream.connectors.kafka",
     "PostgresSink": "import it from millstream.datastream.connectors.postgres",
     "PostgresSource": "import it from millstream.datastream.connectors.postgres",
     "StreamingFileSink": "take FileSink",

@@ -6,6 +6,7 @@ import pytest
 
 from millstream.configuration import accepted, options
 from millstream.configuration.configuration import Configuration
+from millstream.contracts.serialization import Encoder
 from millstream.datastream import (
     CheckpointConfig,
     EmbeddedRocksDBStateBackend,
@@ -194,3 +195,25 @@ def test_memory_sizes_compare_and_have_units() -> None:
     assert len({MemorySize(2), MemorySize(2)}) == 1
     with pytest.raises(ConfigurationError, match="cannot be negative"):
         MemorySize(-1)
+
+
+def test_an_environment_that_is_closed_has_its_settings(env: StreamExecutionEnvironment) -> None:
+    stream = env.set_parallelism(3).from_collection([1])
+    assert stream.get_execution_config() == env.get_config()
+    assert stream.get_execution_config().get_parallelism() == 3
+    env.close()
+    assert env.get_parallelism() == 3
+
+
+def test_names_of_connectors() -> None:
+    from millstream.datastream import connectors
+    from millstream.datastream.connectors import kafka
+
+    assert connectors.KafkaSource is kafka.KafkaSource
+    assert connectors.KafkaSink is kafka.KafkaSink
+    sink = connectors.FileSink
+    builder = sink.for_row_format("out", Encoder.simple_string_encoder())
+    assert isinstance(builder, sink.RowFormatBuilder)
+    assert isinstance(builder.disable_compact(), sink.BaseBuilder)
+    config = connectors.OutputFileConfig.OutputFileConfigBuilder().with_part_prefix("p").build()
+    assert config.get_part_prefix() == "p"

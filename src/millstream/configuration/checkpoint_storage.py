@@ -101,7 +101,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def __init__(
         self,
-        checkpoint_path: str,
+        checkpoint_path: str | None = None,
         file_state_size_threshold: int | None = None,
         write_buffer_size: int = -1,
     ) -> None:

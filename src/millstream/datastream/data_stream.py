@@ -396,16 +396,22 @@ class DataStream(NamedOperator):
         """Send each record to a random subtask."""
         return self._partitioned(Partitioning.SHUFFLE)
 
-    def broadcast(self, *broadcast_state_descriptors: object) -> DataStream:
+    def broadcast(
+        self,
+        broadcast_state_descriptor: object = None,
+        *other_broadcast_state_descriptors: object,
+    ) -> DataStream:
         """Send every record to every subtask.
 
         Args:
-            broadcast_state_descriptors: of broadcast state, which is not there yet.
+            broadcast_state_descriptor: of broadcast state, which is not there yet.
+            other_broadcast_state_descriptors: more of them.
 
         Raises:
             ProgramError: a descriptor was given.
         """
-        if any(descriptor is not None for descriptor in broadcast_state_descriptors):
+        descriptors = (broadcast_state_descriptor, *other_broadcast_state_descriptors)
+        if any(descriptor is not None for descriptor in descriptors):
             message = (
                 "broadcast(descriptor): broadcast state is not there yet. Where the records that "
                 "are to be shared have a key in common with the others, key both streams by it, "

@@ -291,6 +291,9 @@ class StreamExecutionEnvironment(JobSettings):
         """The plan as JSON, in Flink's form; ``millstream plan`` shows it for people."""
         return execution_plan(self.get_job_graph())
 
+    def close(self) -> None:
+        """Let go of results that are cached, of which there are none; jobs that run go on."""
+
     # -- for streams -----------------------------------------------------------------------
 
     def next_id(self) -> int:

@@ -41,18 +41,18 @@ class _EmptyCleanupStrategy(_CleanupStrategy):
     """Nothing but that it is wanted."""
 
 
-@dataclass(frozen=True)
 class _IncrementalCleanupStrategy(_CleanupStrategy):
-    cleanup_size: int
-    for_every_record: bool
+    def __init__(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> None:  # noqa: FBT001 - PyFlink's
+        self._cleanup_size = cleanup_size
+        self._for_every_record = run_cleanup_for_every_record
 
     def get_cleanup_size(self) -> int:
         """How many entries are looked at each time."""
-        return self.cleanup_size
+        return self._cleanup_size
 
     def run_cleanup_for_every_record(self) -> bool:
         """Whether that is at every record."""
-        return self.for_every_record
+        return self._for_every_record
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ class _CleanupStrategies:
         given = self._strategies.get(_Strategies.INCREMENTAL_CLEANUP)
         if isinstance(given, _IncrementalCleanupStrategy):
             return given
-        return (
-            _IncrementalCleanupStrategy(5, for_every_record=False) if self._in_background else None
-        )
+        if not self._in_background:
+            return None
+        return _IncrementalCleanupStrategy(5, run_cleanup_for_every_record=False)
 
     def get_rocksdb_compact_filter_cleanup_strategy(
         self,

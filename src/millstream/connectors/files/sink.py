@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from millstream.connectors.files.file_writers import (
@@ -74,9 +74,9 @@ class OutputFileConfig:
     part_suffix: str = ""
 
     @staticmethod
-    def builder() -> OutputFileConfigBuilder:
+    def builder() -> OutputFileConfig.OutputFileConfigBuilder:
         """Start building."""
-        return OutputFileConfigBuilder()
+        return OutputFileConfig.OutputFileConfigBuilder()
 
     def get_part_prefix(self) -> str:
         """The prefix."""
@@ -86,30 +86,35 @@ class OutputFileConfig:
         """The suffix."""
         return self.part_suffix
 
+    class OutputFileConfigBuilder:
+        """Builds an OutputFileConfig."""
 
-class OutputFileConfigBuilder:
-    """Builds an OutputFileConfig."""
+        def __init__(self) -> None:
+            self._prefix = "part"
+            self._suffix = ""
 
-    def __init__(self) -> None:
-        self._prefix = "part"
-        self._suffix = ""
+        def with_part_prefix(self, prefix: str) -> Self:
+            """Set the prefix."""
+            self._prefix = prefix
+            return self
 
-    def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
-        """Set the prefix."""
-        self._prefix = prefix
-        return self
+        def with_part_suffix(self, suffix: str) -> Self:
+            """Set the suffix, with its dot."""
+            self._suffix = suffix
+            return self
 
-    def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
-        """Set the suffix, with its dot."""
-        self._suffix = suffix
-        return self
+        def build(self) -> OutputFileConfig:
+            """The configuration; raises SinkError if a name would hide or move the files."""
+            if self._prefix.startswith((".", "_")) or "/" in self._prefix + self._suffix:
+                message = (
+                    f"{self._prefix!r} and {self._suffix!r} must not hide the files or hold a '/'"
+                )
+                raise SinkError(message)
+            return OutputFileConfig(self._prefix, self._suffix)
 
-    def build(self) -> OutputFileConfig:
-        """The configuration; raises SinkError if a name would hide or move the files."""
-        if self._prefix.startswith((".", "_")) or "/" in self._prefix + self._suffix:
-            message = f"{self._prefix!r} and {self._suffix!r} must not hide the files or hold a '/'"
-            raise SinkError(message)
-        return OutputFileConfig(self._prefix, self._suffix)
+
+#: Its name before it was nested, as PyFlink's is.
+OutputFileConfigBuilder = OutputFileConfig.OutputFileConfigBuilder
 
 
 class BucketAssigner(ABC):
@@ -226,6 +231,11 @@ class FileSink(Sink):
         output_file_config: prefix and suffix of the names.
         fsync: False trades survival of a machine crash for speed.
     """
+
+    #: PyFlink's names of the builder.
+    BaseBuilder: ClassVar[type[FileSinkBuilder]]
+    RowFormatBuilder: ClassVar[type[FileSinkBuilder]]
+    BulkFormatBuilder: ClassVar[type[FileSinkBuilder]]
 
     def __init__(
         self,
@@ -460,6 +470,10 @@ class FileSinkBuilder:
         self._config = output_file_config
         return self
 
+    def disable_compact(self) -> FileSinkBuilder:
+        """Accepted for PyFlink's sake: files are not compacted."""
+        return self
+
     def build(self) -> FileSink:
         """The sink."""
         return FileSink(
@@ -471,6 +485,6 @@ class FileSinkBuilder:
         )
 
 
-#: PyFlink's names of the two builders.
-RowFormatBuilder = FileSinkBuilder
-BulkFormatBuilder = FileSinkBuilder
+FileSink.BaseBuilder = FileSinkBuilder
+FileSink.RowFormatBuilder = RowFormatBuilder = FileSinkBuilder
+FileSink.BulkFormatBuilder = BulkFormatBuilder = FileSinkBuilder

@@ -7,7 +7,7 @@ Read next: ``connectors/files/source.py`` and ``connectors/files/sink.py`` of th
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, Final
 
 from millstream.connectors.basic.blackhole import DiscardingSink
 from millstream.connectors.basic.collection import CollectionSource
@@ -43,6 +43,9 @@ from millstream.datastream.connectors.file_system import (
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.not_offered import missing_connector
 
+if TYPE_CHECKING:
+    from millstream.datastream.connectors.kafka import KafkaSink, KafkaSource
+
 __all__ = [
     "BucketAssigner",
     "BulkFormat",
@@ -59,6 +62,8 @@ __all__ = [
     "FileSplitAssignerProvider",
     "GeneratorFunction",
     "GenericWriteAheadSink",
+    "KafkaSink",
+    "KafkaSource",
     "NumberSequenceSource",
     "OutputFileConfig",
     "PrintSink",
@@ -73,8 +78,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> NoReturn:
-    """Say what to take in place of a connector that PyFlink has."""
+#: Imported when they are asked for: they need the packages of the extra ``kafka``.
+_KAFKA: Final = frozenset({"KafkaSink", "KafkaSource"})
+
+
+def __getattr__(name: str) -> object:
+    """Kafka's connectors; or what to take in place of a connector that PyFlink has."""
+    if name in _KAFKA:
+        from millstream.datastream.connectors import kafka
+
+        return getattr(kafka, name)
     instead = missing_connector(name)
     if instead is not None:
         message = f"Millstream has no {name} in {__name__}: {instead}"
