@@ -215,6 +215,10 @@ def test_strategies_are_immutable_and_picklable() -> None:
     assert restored.idle_timeout == 5000
     assert (restored.alignment.group, restored.alignment.max_drift) == ("group", 20_000)
     assert restored.alignment.update_interval == 1000
+    for given, milliseconds in [(None, 1000), (Duration.of_seconds(5), 5000)]:
+        aligned = plain.with_watermark_alignment("group", 10, given).alignment
+        assert aligned is not None
+        assert aligned.update_interval == milliseconds
     assert restored.extract_timestamps(columnar(ROW, [("a", 7)])).tolist() == [7]
 
 

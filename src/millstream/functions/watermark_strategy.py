@@ -46,6 +46,9 @@ __all__ = [
     "field_timestamps",
 ]
 
+#: Milliseconds, as in Flink.
+_ALIGNMENT_UPDATE: Final = 1000
+
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
@@ -342,7 +345,7 @@ class WatermarkStrategy:
         self,
         watermark_group: str,
         max_allowed_watermark_drift: DurationLike,
-        update_interval: DurationLike = 1000,
+        update_interval: DurationLike | None = None,
     ) -> WatermarkStrategy:
         """The same strategy, whose source waits when it is too far ahead of its group.
 
@@ -353,14 +356,16 @@ class WatermarkStrategy:
         Args:
             watermark_group: sources with the same name wait for each other.
             max_allowed_watermark_drift: a Duration, or milliseconds of event time.
-            update_interval: how long a comparison may be used; it is made again sooner when
-                nothing else can be read.
+            update_interval: how long a comparison may be used, a second unless given; it is made
+                again sooner when nothing else can be read.
 
         Raises:
             ProgramError: the group has no name, or a length of time is negative.
         """
         drift = milliseconds_of(max_allowed_watermark_drift)
-        interval = milliseconds_of(update_interval)
+        interval = (
+            _ALIGNMENT_UPDATE if update_interval is None else milliseconds_of(update_interval)
+        )
         if not watermark_group:
             message = "with_watermark_alignment() needs the name of a group"
             raise ProgramError(message)
