@@ -11,6 +11,7 @@ from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdReq
 
 from kafka import KafkaProducer
 from millstream.common import Configuration, Row, SimpleStringSchema, Types
+from millstream.common.serialization import RowFieldExtractorSchema
 from millstream.connectors.kafka import client, producers
 from millstream.connectors.kafka.transactions import (
     Outcome,
@@ -308,6 +309,22 @@ def test_what_stands_for_a_row_without_names_gets_them(values: Any, first: objec
         ("a", b"1"),
         ("b", b"2"),
     ]
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_fields_of_a_row_are_key_and_value(columns: bool) -> None:
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic("topic")
+        .set_key_serialization_schema(RowFieldExtractorSchema(0))
+        .set_value_serialization_schema(RowFieldExtractorSchema(1))
+        .build()
+    )
+    kind = Types.ROW([Types.PRIMITIVE_ARRAY(Types.BYTE())] * 2)
+    rows: list[object] = [Row(b"a", b"1"), Row(b"b", b"2")]
+    batch = Batch(kind, arrow=kind.to_arrow(rows)) if columns else Batch(kind, values=rows)
+    made = serializer.messages(batch)["topic"]
+    assert [(each["key"], each["value"]) for each in made] == [(b"a", b"1"), (b"b", b"2")]
 
 
 def test_columns_become_messages_without_records() -> None:
