@@ -217,7 +217,7 @@ def test_wrong_functions_are_refused(numbers: DataStream, rows: DataStream) -> N
 
 def test_wrong_streams_are_refused(numbers: DataStream) -> None:
     with pytest.raises(ProgramError, match=r"connect\(\) needs a DataStream, not 5"):
-        numbers.connect(5)  # type: ignore[arg-type]
+        numbers.connect(5)  # type: ignore[call-overload]
     other = StreamExecutionEnvironment.get_execution_environment().from_sequence(1, 2)
     with pytest.raises(ProgramError, match="one environment"):
         numbers.connect(other)

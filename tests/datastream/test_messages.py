@@ -22,7 +22,7 @@ from millstream.datastream import (
     StreamExecutionEnvironment,
 )
 from millstream.datastream.closeable_iterator import CloseableIterator
-from millstream.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import MillstreamError, MissingMethodError, ProgramError
 from millstream.not_offered import NOT_OFFERED
 from millstream.testing.mini_cluster import MiniCluster
@@ -161,9 +161,9 @@ AT_ONCE: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.get_execution_environment().from_collection(5),
         r"from_collection\(\) needs a list .*not 5",
     ),
-    "broadcast state": (
-        lambda s: s.broadcast(MapStateDescriptor("rules", Types.STRING(), Types.LONG())),
-        r"broadcast\(descriptor\): broadcast state is not there yet",
+    "no broadcast state": (
+        lambda s: s.broadcast(ValueStateDescriptor("rules", Types.STRING())),
+        r"broadcast\(\) needs MapStateDescriptors",
     ),
 }
 

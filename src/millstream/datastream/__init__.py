@@ -24,6 +24,7 @@ from millstream.configuration.state_backends import (
     StateBackend,
 )
 from millstream.datastream.all_windowed_stream import AllWindowedStream
+from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.co_grouped_streams import CoGroupedStreams
@@ -34,6 +35,7 @@ from millstream.datastream.environment import StreamExecutionEnvironment
 from millstream.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoGroupFunction,
     CoMapFunction,
@@ -43,6 +45,7 @@ from millstream.datastream.functions import (
     FlatMapFunction,
     Function,
     JoinFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
@@ -107,6 +110,9 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",
@@ -153,6 +159,7 @@ __all__ = [
     "JoinFunction",
     "JoinedStreams",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",

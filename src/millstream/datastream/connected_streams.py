@@ -38,7 +38,13 @@ if TYPE_CHECKING:
     from millstream.functions.functions import KeySelector
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["ConnectedStreams", "check_key_types", "check_streams", "two_input_operator"]
+__all__ = [
+    "ConnectedStreams",
+    "check_key_types",
+    "check_streams",
+    "common_type",
+    "two_input_operator",
+]
 
 
 class ConnectedStreams:
@@ -105,7 +111,7 @@ class ConnectedStreams:
             output_type: the type of the new records.
         """
         require(func, (CoMapFunction,), "map", plain=False)
-        chosen = _common_type(output_type, func.map1, func.map2, unwrap=False)
+        chosen = common_type(output_type, func.map1, func.map2, unwrap=False)
         return self._processed("CoMap", CoMapAdapter(func), chosen, func)
 
     def flat_map(
@@ -118,7 +124,7 @@ class ConnectedStreams:
             output_type: the type of the new records.
         """
         require(func, (CoFlatMapFunction,), "flat_map", plain=False)
-        chosen = _common_type(output_type, func.flat_map1, func.flat_map2, unwrap=True)
+        chosen = common_type(output_type, func.flat_map1, func.flat_map2, unwrap=True)
         return self._processed("CoFlatMap", CoFlatMapAdapter(func), chosen, func)
 
     def process(
@@ -144,9 +150,7 @@ class ConnectedStreams:
                 "before process()"
             )
             raise ProgramError(message)
-        chosen = _common_type(
-            output_type, func.process_element1, func.process_element2, unwrap=True
-        )
+        chosen = common_type(output_type, func.process_element1, func.process_element2, unwrap=True)
         name = "CoProcess" if self._keys() is None else "KeyedCoProcess"
         return self._processed(name, func, chosen, func)
 
@@ -275,7 +279,7 @@ def _can_be_equal(first: TypeInformation, second: TypeInformation) -> bool:
     return any(first in same and second in same for same in _SAME_VALUES)
 
 
-def _common_type(
+def common_type(
     given: TypeInformation | None,
     function1: Callable[..., object],
     function2: Callable[..., object],

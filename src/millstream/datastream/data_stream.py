@@ -11,7 +11,8 @@ Read next: ``datastream/keyed_stream.py``, ``graph/transformation.py``.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from millstream.contracts.sink import Sink
 from millstream.datastream.closeable_iterator import CloseableIterator
@@ -66,12 +67,14 @@ if TYPE_CHECKING:
     from millstream.configuration.execution_config import ExecutionConfig
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.all_windowed_stream import AllWindowedStream
+    from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
     from millstream.datastream.co_grouped_streams import CoGroupedStreams
     from millstream.datastream.connected_streams import ConnectedStreams
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.joined_streams import JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.datastream.windowed_stream import WindowedStream
+    from millstream.functions.descriptors import MapStateDescriptor
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.functions.windows import WindowAssigner
     from millstream.graph.transformation import Transformation
@@ -79,6 +82,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllWindowedStream",
+    "BroadcastConnectedStream",
+    "BroadcastStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",
@@ -88,26 +93,23 @@ __all__ = [
 ]
 
 
+#: Streams of other kinds, which have modules of their own.
+_ELSEWHERE: Final = {
+    "AllWindowedStream": "all_windowed_stream",
+    "BroadcastConnectedStream": "broadcast_stream",
+    "BroadcastStream": "broadcast_stream",
+    "ConnectedStreams": "connected_streams",
+    "KeyedStream": "keyed_stream",
+    "WindowedStream": "windowed_stream",
+}
+
+
 def __getattr__(name: str) -> object:
-    """Streams of other kinds, which have modules of their own, under PyFlink's path."""
-    if name == "AllWindowedStream":
-        from millstream.datastream.all_windowed_stream import AllWindowedStream
-
-        return AllWindowedStream
-    if name == "ConnectedStreams":
-        from millstream.datastream.connected_streams import ConnectedStreams
-
-        return ConnectedStreams
-    if name == "KeyedStream":
-        from millstream.datastream.keyed_stream import KeyedStream
-
-        return KeyedStream
-    if name == "WindowedStream":
-        from millstream.datastream.windowed_stream import WindowedStream
-
-        return WindowedStream
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    """Streams of other kinds under PyFlink's path."""
+    if name not in _ELSEWHERE:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(f"millstream.datastream.{_ELSEWHERE[name]}"), name)
 
 
 class DataStream(NamedOperator):
@@ -328,15 +330,33 @@ class DataStream(NamedOperator):
         )
         return DataStream(self._environment, union)
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(
+        self, ds: DataStream | BroadcastStream
+    ) -> ConnectedStreams | BroadcastConnectedStream:
         """This stream and another, of any type, as the two inputs of one operator.
+
+        Args:
+            ds: the other stream; or what ``broadcast(descriptor)`` gave, whose records every
+                subtask keeps in broadcast state.
 
         Raises:
             ProgramError: the streams belong to two environments, or both are keyed and their keys
                 can never be equal.
         """
+        from millstream.datastream.broadcast_stream import (
+            BroadcastConnectedStream,
+            BroadcastStream,
+        )
         from millstream.datastream.connected_streams import ConnectedStreams
 
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, ds)
 
     def join(self, other_stream: DataStream) -> JoinedStreams:
@@ -396,30 +416,39 @@ class DataStream(NamedOperator):
         """Send each record to a random subtask."""
         return self._partitioned(Partitioning.SHUFFLE)
 
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
     def broadcast(
         self,
-        broadcast_state_descriptor: object = None,
-        *other_broadcast_state_descriptors: object,
-    ) -> DataStream:
+        broadcast_state_descriptor: MapStateDescriptor,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream: ...
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
         """Send every record to every subtask.
 
         Args:
-            broadcast_state_descriptor: of broadcast state, which is not there yet.
-            other_broadcast_state_descriptors: more of them.
+            broadcast_state_descriptor: of a state that every subtask makes of the records: another
+                stream can be connected with what is returned then.
+            other_broadcast_state_descriptors: of more states.
 
         Raises:
-            ProgramError: a descriptor was given.
+            ProgramError: a descriptor is no MapStateDescriptor, expires, or has the name of
+                another.
         """
+        stream = self._partitioned(Partitioning.BROADCAST)
+        if broadcast_state_descriptor is None:
+            return stream
+        from millstream.datastream.broadcast_stream import BroadcastStream
+
         descriptors = (broadcast_state_descriptor, *other_broadcast_state_descriptors)
-        if any(descriptor is not None for descriptor in descriptors):
-            message = (
-                "broadcast(descriptor): broadcast state is not there yet. Where the records that "
-                "are to be shared have a key in common with the others, key both streams by it, "
-                "connect() them and keep the shared ones in the state of a KeyedCoProcessFunction. "
-                "broadcast() without a descriptor sends every record to every subtask"
-            )
-            raise ProgramError(message)
-        return self._partitioned(Partitioning.BROADCAST)
+        return BroadcastStream(stream, descriptors)
 
     def global_(self) -> DataStream:
         """Send every record to the first subtask."""

@@ -8,6 +8,11 @@ Read next: ``functions/functions.py``.
 
 from __future__ import annotations
 
+from millstream.functions.broadcast_functions import (
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
 from millstream.functions.co_functions import (
     CoFlatMapFunction,
     CoGroupFunction,
@@ -42,6 +47,8 @@ from millstream.functions.functions import (
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "BaseBroadcastProcessFunction",
+    "BroadcastProcessFunction",
     "CoFlatMapFunction",
     "CoGroupFunction",
     "CoMapFunction",
@@ -52,6 +59,7 @@ __all__ = [
     "Function",
     "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",

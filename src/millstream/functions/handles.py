@@ -37,9 +37,11 @@ else:
 __all__ = [
     "AggregatingState",
     "AppendingState",
+    "BroadcastState",
     "ListState",
     "MapState",
     "MergingState",
+    "ReadOnlyBroadcastState",
     "ReducingState",
     "State",
     "ValueState",
@@ -175,6 +177,80 @@ class MapState(State, Generic[K, V]):
     def __iter__(self) -> Iterator[K]:
         """Iterate over the map keys."""
         return iter(self.keys())
+
+
+class ReadOnlyBroadcastState(State, Generic[K, V]):
+    """A map that is the same in every subtask, to be read.
+
+    What it returns must not be changed.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self, key: K) -> V:
+        """Return the value of a key, None if there is none."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Whether the key is there."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Return all entries, in the order in which their keys were first put."""
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return not any(True for _ in self.items())
+
+    def keys(self) -> Iterable[K]:
+        """Return all keys."""
+        return [key for key, _ in self.items()]
+
+    def values(self) -> Iterable[V]:
+        """Return all values."""
+        return [value for _, value in self.items()]
+
+    def __getitem__(self, key: K) -> V:
+        """Return the value of a key, None if there is none."""
+        return self.get(key)
+
+    def __contains__(self, key: K) -> bool:
+        """Whether the key is there."""
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys."""
+        return iter(self.keys())
+
+
+class BroadcastState(ReadOnlyBroadcastState[K, V]):
+    """A map that is the same in every subtask, because each makes the same changes.
+
+    A value that is changed in place has to be put again.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+
+    @abstractmethod
+    def put_all(self, dict_value: Mapping[K, V]) -> None:
+        """Set several."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove a key, if it is there."""
+
+    def __setitem__(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        """Remove a key, if it is there."""
+        self.remove(key)
 
 
 class ReducingState(MergingState[T, T], Generic[T]):

@@ -10,6 +10,10 @@ Read next: ``runtime/operators/map.py``, then ``runtime/operators/keyed_process.
 
 from __future__ import annotations
 
+from millstream.runtime.operators.broadcast_process import (
+    BroadcastProcessFactory,
+    KeyedBroadcastProcessFactory,
+)
 from millstream.runtime.operators.co_process import CoProcessFactory, KeyedCoProcessFactory
 from millstream.runtime.operators.combiner import CombinerFactory
 from millstream.runtime.operators.filter import FilterFactory
@@ -35,6 +39,7 @@ from millstream.runtime.operators.windows.window_factory import WindowFactory
 __all__ = [
     "AggregateSpec",
     "ApplySpec",
+    "BroadcastProcessFactory",
     "BuiltInSpec",
     "CoProcessFactory",
     "CombinerFactory",
@@ -42,6 +47,7 @@ __all__ = [
     "FlatMapFactory",
     "IntervalJoinFactory",
     "KeyedAggregateFactory",
+    "KeyedBroadcastProcessFactory",
     "KeyedCoProcessFactory",
     "KeyedProcessFactory",
     "KeyedReduceFactory",

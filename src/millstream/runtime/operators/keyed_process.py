@@ -75,7 +75,7 @@ class KeyedProcessOperator(KeyedOperator):
     def open(self) -> None:
         """Make the context, then open the function."""
         self._service = KeyedTimerService(self.keyed_state)
-        self._context = _Context(self.keyed_state, self._service)
+        self._context: Any = _Context(self.keyed_state, self._service)
         super().open()
 
     def restore(self, restored: RestoreContext) -> None:

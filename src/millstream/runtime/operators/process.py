@@ -55,6 +55,7 @@ class ProcessOperator(FunctionOperator):
         super().__init__(function)
         self._process = bound_method(self.function, self.method)
         self._clock = Clock()
+        self._record_context: Any = _Context(self._clock)
         self._collector = Collector(self, self.emit)
 
     def restore(self, restored: RestoreContext) -> None:
@@ -70,7 +71,7 @@ class ProcessOperator(FunctionOperator):
         """Process all records."""
         del input_index
         self.records_in += len(batch)
-        collector, process, context = self._collector, self._process, _Context(self._clock)
+        collector, process, context = self._collector, self._process, self._record_context
         append, append_timestamp = collector.values.append, collector.timestamps.append
         value: object = NO_RECORD
         try:

@@ -1,0 +1,317 @@
+"""The operators of a stream and a broadcast one: process functions with broadcast state.
+
+What it is: input 0 is the stream, whose records read the states; input 1 is broadcast to all
+subtasks, and its records write them.  The states are operator state that every subtask has whole.
+
+What it is not: a promise about the order between the inputs.  As in Flink, a record may come before
+a broadcast one that was written earlier; who cannot have that keeps such records in keyed state.
+
+Read next: ``contracts/operator_state.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.errors import ProgramError, StateError
+from millstream.functions.broadcast_functions import (
+    BaseBroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
+from millstream.functions.functions import TimeDomain, TimerService
+from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
+from millstream.runtime.operators.keyed_process import KeyedProcessOperator
+from millstream.runtime.operators.process import ProcessOperator
+from millstream.runtime.user_code import bound_method, refuse_row, user_error
+from millstream.types.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Operator, OperatorContext, RestoreContext
+    from millstream.contracts.operator_state import OperatorBroadcastState
+    from millstream.contracts.state_sections import StateSection
+    from millstream.functions.descriptors import MapStateDescriptor
+    from millstream.runtime.function_context import Clock
+    from millstream.state.keyed import KeyedState
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = [
+    "BroadcastProcessFactory",
+    "BroadcastProcessOperator",
+    "KeyedBroadcastProcessFactory",
+    "KeyedBroadcastProcessOperator",
+]
+
+_BROADCAST_METHOD: Final = "process_broadcast_element"
+
+
+class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
+    """A state as records of the stream see it."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: OperatorBroadcastState) -> None:
+        self._state = state
+
+    def get(self, key: Any) -> Any:  # noqa: ANN401 - the user's
+        return self._state.get(key)
+
+    def contains(self, key: Any) -> bool:  # noqa: ANN401 - the user's
+        return self._state.contains(key)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self._state.items()
+
+    def clear(self) -> None:
+        message = "broadcast state can be written in process_broadcast_element only"
+        raise ProgramError(message)
+
+
+class _Writable(_ReadOnly, BroadcastState[Any, Any]):
+    """A state as records of the broadcast stream see it."""
+
+    __slots__ = ()
+
+    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401 - the user's
+        self._state.put(key, value)
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        self._state.put_all(dict_value)
+
+    def remove(self, key: Any) -> None:  # noqa: ANN401 - the user's
+        self._state.remove(key)
+
+    def clear(self) -> None:
+        self._state.clear()
+
+
+class _States:
+    """The broadcast states of one operator, by name, in both forms."""
+
+    def __init__(self, descriptors: Sequence[MapStateDescriptor]) -> None:
+        self._descriptors = descriptors
+        self._writable: dict[str, _Writable] = {}
+        self._read_only: dict[str, _ReadOnly] = {}
+
+    def setup(self, context: OperatorContext) -> None:
+        if context.batch_mode:
+            message = (
+                f"operator {context.name!r} ({context.location}): broadcast state is not there yet"
+                " in BATCH mode, where Flink reads the broadcast stream to its end first; use"
+                " STREAMING mode, which bounded sources end as well"
+            )
+            raise ProgramError(message)
+
+    def restore(self, restored: RestoreContext) -> None:
+        states = restored.operator_states
+        for each in self._descriptors:
+            key_type = cast("TypeInformation | None", each.key_type_info)
+            value_type = cast("TypeInformation | None", each.type_info)
+            state = states.broadcast_state(each.name, key_type, value_type)
+            self._writable[each.name] = _Writable(state)
+            self._read_only[each.name] = _ReadOnly(state)
+
+    def writable(self, descriptor: MapStateDescriptor) -> _Writable:
+        return self._writable.get(descriptor.name) or self._unknown(descriptor)
+
+    def read_only(self, descriptor: MapStateDescriptor) -> _ReadOnly:
+        return self._read_only.get(descriptor.name) or self._unknown(descriptor)
+
+    def _unknown(self, descriptor: MapStateDescriptor) -> _Writable:
+        known = ", ".join(repr(each.name) for each in self._descriptors)
+        message = (
+            f"there is no broadcast state {descriptor.name!r}; broadcast() was given {known}."
+            " Give it this descriptor as well"
+        )
+        raise ProgramError(message)
+
+
+class _Context(BaseBroadcastProcessFunction.Context):
+    """One object reused for all records of the broadcast stream."""
+
+    __slots__ = ("_clock", "_states", "current_timestamp")
+
+    def __init__(self, clock: Clock, states: _States) -> None:
+        self._clock = clock
+        self._states = states
+        self.current_timestamp = MIN_TIMESTAMP
+
+    def timestamp(self) -> int:
+        return self.current_timestamp
+
+    def current_processing_time(self) -> int:
+        return self._clock.processing_time
+
+    def current_watermark(self) -> int:
+        return self._clock.watermark
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        return self._states.writable(state_descriptor)
+
+
+class _ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
+    """One object reused for all records of a stream that is not keyed."""
+
+    __slots__ = ("_clock", "_states", "current_timestamp")
+
+    def __init__(self, clock: Clock, states: _States) -> None:
+        self._clock = clock
+        self._states = states
+        self.current_timestamp = MIN_TIMESTAMP
+
+    def timestamp(self) -> int:
+        return self.current_timestamp
+
+    def current_processing_time(self) -> int:
+        return self._clock.processing_time
+
+    def current_watermark(self) -> int:
+        return self._clock.watermark
+
+    def get_broadcast_state(
+        self, state_descriptor: MapStateDescriptor
+    ) -> ReadOnlyBroadcastState[Any, Any]:
+        return self._states.read_only(state_descriptor)
+
+
+class _KeyedContext(_ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    """One object reused for all records and timers of a keyed stream."""
+
+    __slots__ = ("_keyed", "domain")
+
+    def __init__(self, clock: Clock, states: _States, keyed: KeyedState) -> None:
+        super().__init__(clock, states)
+        self._keyed = keyed
+        self.domain = TimeDomain.EVENT_TIME
+
+    def timer_service(self) -> TimerService:
+        return self._clock
+
+    def get_current_key(self) -> Any:  # noqa: ANN401 - the user's key
+        return self._keyed.current_key
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+
+class _NoKey:
+    """Stands for the key where there is none: whatever looks it up is told so."""
+
+    def __hash__(self) -> int:
+        message = (
+            "keyed state has no current key in process_broadcast_element; use it in process_element"
+            " or on_timer"
+        )
+        raise StateError(message)
+
+
+class BroadcastProcessOperator(ProcessOperator):
+    """Applies a BroadcastProcessFunction."""
+
+    def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:  # noqa: ANN401
+        """Take the user's function and the descriptors of the states."""
+        super().__init__(function)
+        self._states = _States(descriptors)
+        self._methods = (self._process, bound_method(self.function, _BROADCAST_METHOD))
+        self._contexts = (
+            _ReadOnlyContext(self._clock, self._states),
+            _Context(self._clock, self._states),
+        )
+
+    def open(self) -> None:
+        """Open the function."""
+        self._states.setup(self.context)
+        super().open()
+
+    def restore(self, restored: RestoreContext) -> None:
+        """Take the states."""
+        super().restore(restored)
+        self._states.restore(restored)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Process records of one input."""
+        self._process = self._methods[input_index]
+        self._record_context = self._contexts[input_index]
+        super().process_batch(batch)
+
+
+class KeyedBroadcastProcessOperator(KeyedProcessOperator):
+    """Applies a KeyedBroadcastProcessFunction."""
+
+    def __init__(
+        self, function: Any, key_selector: Any, descriptors: Sequence[MapStateDescriptor]  # noqa: ANN401
+    ) -> None:  # fmt: skip
+        """Take the user's function, key selector, and the descriptors of the states."""
+        super().__init__(function, key_selector)
+        self._states = _States(descriptors)
+        self._process_broadcast = bound_method(self.function, _BROADCAST_METHOD)
+
+    def open(self) -> None:
+        """Make the contexts, then open the function."""
+        self._states.setup(self.context)
+        super().open()
+        self._context = _KeyedContext(self._service, self._states, self.keyed_state)
+        self._broadcast_context = _Context(self._service, self._states)
+
+    def restore(self, restored: RestoreContext) -> None:
+        """Take the restored state."""
+        super().restore(restored)
+        self._states.restore(restored)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Process records of one input."""
+        if input_index == 0:
+            super().process_batch(batch)
+            return
+        self.records_in += len(batch)
+        # A key that came before must not look like that of a record which has none.
+        self.keyed_state.current_key = None
+        self.keyed_state.cache_key = _NoKey()  # type: ignore[assignment] # on purpose
+        context, collector = self._broadcast_context, self._collector
+        for value, timestamp in zip(batch.values, batch.timestamp_list, strict=True):
+            context.current_timestamp = timestamp
+            try:
+                result = self._process_broadcast(value, context)
+                if isinstance(result, Row):
+                    refuse_row(result)
+                if result is not None:
+                    collector.collect(result, timestamp)
+            except Exception as error:
+                raise user_error(self.context, error, value) from error
+        collector.flush()
+
+
+@dataclass
+class BroadcastProcessFactory:
+    """Makes operators for a stream that is not keyed."""
+
+    function: Any
+    descriptors: Sequence[MapStateDescriptor]
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return BroadcastProcessOperator(self.function, self.descriptors)
+
+
+@dataclass
+class KeyedBroadcastProcessFactory:
+    """Makes operators for a keyed stream."""
+
+    function: Any
+    key_selector: Any
+    descriptors: Sequence[MapStateDescriptor]
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [FUNCTION_STATES]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return KeyedBroadcastProcessOperator(self.function, self.key_selector, self.descriptors)

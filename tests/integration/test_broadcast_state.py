@@ -1,0 +1,234 @@
+"""Jobs with broadcast state, as PyFlink's programs write them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
+from tests.matrix.test_other_modes import dying_at
+
+from millstream.checkpoint.inspect import inspect_checkpoint
+from millstream.common import Time, Types
+from millstream.datastream import (
+    BroadcastProcessFunction,
+    BroadcastStream,
+    KeyedBroadcastProcessFunction,
+    RuntimeContext,
+    RuntimeExecutionMode,
+    StreamExecutionEnvironment,
+)
+from millstream.datastream.state import (
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueState,
+    ValueStateDescriptor,
+)
+from millstream.errors import MillstreamError, ProgramError, StateError
+from millstream.testing.mini_cluster import MiniCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
+SEEN = MapStateDescriptor("seen", Types.LONG(), Types.LONG())
+#: (key, number, time); rules come first by their time, and there are as many as keys.
+RECORDS = [("abc"[n % 3], n, 100 + n) for n in range(90)]
+RULED = [("abc"[n % 3], 1000 * (n // 3 + 1), n) for n in range(30)]
+
+
+class Pricing(BroadcastProcessFunction):
+    """Notes rules; gives each record the rule of its key."""
+
+    def process_element(
+        self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterator[Any]:
+        rules = ctx.get_broadcast_state(RULES)
+        assert not hasattr(rules, "put")
+        yield "record", value[1], rules.get(value[0]), ctx.timestamp()
+
+    def process_broadcast_element(
+        self, value: Any, ctx: BroadcastProcessFunction.Context
+    ) -> Iterator[Any]:
+        rules, seen = ctx.get_broadcast_state(RULES), ctx.get_broadcast_state(SEEN)
+        rules.put(value[0], value[1])
+        seen[value[1]] = (seen[value[1]] or 0) + 1
+        if value[1] == 5000:
+            del seen[1000]
+            assert 1000 not in seen
+        yield "rule", value[1], dict(sorted(rules.items())), len(list(seen))
+
+
+class Counting(KeyedBroadcastProcessFunction):
+    """Counts the records of a key, with timers; the last rule of the key is given with them."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count: ValueState[int] = runtime_context.get_state(
+            ValueStateDescriptor("count", Types.LONG())
+        )
+
+    def process_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> None:
+        assert ctx.get_current_key() == value[0]
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(10_000)
+
+    def process_broadcast_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> None:
+        ctx.get_broadcast_state(RULES).put_all({value[0]: value[1]})
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
+    ) -> Iterator[Any]:
+        key = ctx.get_current_key()
+        yield key, self.count.value(), ctx.get_broadcast_state(RULES).get(key), timestamp
+
+
+class TouchingKeyedState(Counting):
+    """Uses keyed state where there is no key."""
+
+    def process_broadcast_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> None:
+        self.count.update(1)
+
+
+def inputs(env: StreamExecutionEnvironment) -> tuple[Any, Any]:
+    records = env.from_source(SplitsSource([RECORDS[::2], RECORDS[1::2]]), event_time(0), "records")
+    rules = env.from_source(SplitsSource([RULED]), event_time(0), "rules")
+    return records.uid("records"), rules.uid("ruled")
+
+
+def cluster(directory: Path, parallelism: int, function: Any, limit: int = 20) -> MiniCluster:
+    env = environment(parallelism)
+    records, rules = inputs(env)
+    if isinstance(function, KeyedBroadcastProcessFunction):
+        records = records.key_by(lambda record: record[0], key_type=Types.STRING())
+    out = records.connect(rules.broadcast(RULES, SEEN)).process(function).uid("process")
+    collect(out, directory)
+    graph = env.get_job_graph("broadcast state")
+    return MiniCluster(graph, directory / "checkpoint", limits=repeat(limit), seed=parallelism)
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_every_subtask_has_all_of_it(tmp_path: Path, parallelism: int) -> None:
+    cluster(tmp_path, parallelism, Pricing()).run()
+    found = collected(tmp_path)
+    records = sorted(row[1:] for row in found if row[0] == "record")
+    assert [(n, time) for n, _, time in records] == [(n, time) for _, n, time in RECORDS]
+    # The rules are read in the first epochs; from then on every subtask has all of them.
+    last = {"a": 10_000, "b": 10_000, "c": 10_000}
+    assert [rule for _, rule, _ in records[60:]] == [10_000] * 30
+    rules = [row[1:] for row in found if row[0] == "rule"]
+    assert len(rules) == 30 * parallelism
+    assert Counter(number for number, _, _ in rules) == Counter(
+        {1000 * n: 3 * parallelism for n in range(1, 11)}
+    )
+    assert rules.count((10_000, last, 9)) == parallelism
+
+
+@pytest.mark.parametrize("kind", ["plain", "keyed"])
+def test_a_job_that_is_rescaled_keeps_it(tmp_path: Path, kind: str) -> None:
+    function = Pricing() if kind == "plain" else Counting()
+    for parallelism in (2, 3, 1):
+        cluster(tmp_path, parallelism, function).run(max_epochs=1)
+    for point in ("task.ack.before", "manifest.publish.after"):
+        run = cluster(tmp_path, 2, function)
+        with dying_at(point):
+            run.run_epoch()
+        run.close_instances()
+    run = cluster(tmp_path, 3, function)
+    run.run()
+    found = collected(tmp_path)
+    if kind == "plain":
+        numbers = Counter(row[1] for row in found if row[0] == "record")
+        assert numbers == Counter(range(90))
+        # The rules were read in the first two epochs, by 2 and 3 subtasks; later ones found them.
+        late = [row[2] for row in found if row[0] == "record" and row[1] > 80]
+        assert late == [10_000] * 9
+    else:
+        assert sorted(found) == [(key, 30, 10_000, 10_000) for key in "abc"]
+    details = inspect_checkpoint(run.storage)
+    process = next(each for each in details.operators if each.uid == "process")
+    kept = "'rules': broadcast state of String -> Long, 3 entries"
+    assert kept in process.keeps
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_keyed_state_has_no_key_in_the_broadcast_side(tmp_path: Path, parallelism: int) -> None:
+    with pytest.raises(MillstreamError, match="no current key in process_broadcast_element"):
+        cluster(tmp_path, parallelism, TouchingKeyedState()).run()
+
+
+def test_a_state_that_broadcast_was_not_given(tmp_path: Path) -> None:
+    class Mistaken(Pricing):
+        def process_broadcast_element(
+            self, value: Any, ctx: BroadcastProcessFunction.Context
+        ) -> Iterator[Any]:
+            ctx.get_broadcast_state(MapStateDescriptor("ruls", Types.STRING(), Types.LONG()))
+            yield value
+
+    message = r"no broadcast state 'ruls'; broadcast\(\) was given 'rules', 'seen'"
+    with pytest.raises(MillstreamError, match=message):
+        cluster(tmp_path, 1, Mistaken()).run()
+
+
+def test_writing_where_it_is_read_only(tmp_path: Path) -> None:
+    class Clearing(Pricing):
+        def process_element(
+            self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext
+        ) -> Iterator[Any]:
+            ctx.get_broadcast_state(RULES).clear()
+            yield value
+
+    with pytest.raises(MillstreamError, match="in process_broadcast_element only"):
+        cluster(tmp_path, 1, Clearing()).run()
+
+
+def test_another_type_of_a_state_is_refused(tmp_path: Path) -> None:
+    cluster(tmp_path, 2, Counting()).run(max_epochs=1)
+    env = environment(2)
+    records, rules = inputs(env)
+    keyed = records.key_by(lambda record: record[0], key_type=Types.STRING())
+    other = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
+    out = keyed.connect(rules.broadcast(other, SEEN)).process(Counting()).uid("process")
+    collect(out, tmp_path)
+    graph = env.get_job_graph("broadcast state")
+    message = "state 'rules' was kept with values of type String -> Long and is now declared with"
+    with pytest.raises(StateError, match=message):
+        MiniCluster(graph, tmp_path / "checkpoint", limits=repeat(20)).run()
+
+
+def test_what_a_program_may_not_do() -> None:
+    env = environment(1)
+    records, rules = inputs(env)
+    broadcast = rules.broadcast(RULES)
+    assert isinstance(broadcast, BroadcastStream)
+    keyed = records.key_by(lambda record: record[0])
+    with pytest.raises(ProgramError, match="not keyed needs a BroadcastProcessFunction"):
+        records.connect(broadcast).process(Counting())
+    with pytest.raises(ProgramError, match="is keyed needs a KeyedBroadcastProcessFunction"):
+        keyed.connect(broadcast).process(Pricing())
+    with pytest.raises(ProgramError, match="needs MapStateDescriptors"):
+        rules.broadcast(ValueStateDescriptor("v", Types.LONG()))
+    with pytest.raises(ProgramError, match="two states called 'rules'"):
+        rules.broadcast(RULES, RULES)
+    expiring = MapStateDescriptor("e", Types.STRING(), Types.LONG())
+    expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.seconds(1)).build())
+    with pytest.raises(ProgramError, match="'e' cannot expire"):
+        rules.broadcast(expiring)
+
+
+def test_batch_mode_is_refused(tmp_path: Path) -> None:
+    env = environment(1)
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    records, rules = inputs(env)
+    collect(records.connect(rules.broadcast(RULES, SEEN)).process(Pricing()), tmp_path)
+    graph = env.get_job_graph("broadcast state")
+    with pytest.raises(ProgramError, match="not there yet in BATCH mode"):
+        MiniCluster(graph, tmp_path / "checkpoint").run()
