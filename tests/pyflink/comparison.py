@@ -136,18 +136,17 @@ def _fits(theirs: tuple[str, ...], ours: list[inspect.Parameter]) -> bool:
     positional = [each for each in ours if each.kind in _POSITIONAL]
     kinds = {each.kind for each in ours}
     named = {each.name: each for each in ours}
-    wanted = [each for each in theirs if not each.startswith("*")]
+    wanted = [each.partition("=") for each in theirs if not each.startswith("*")]
     before_star = theirs[: next((i for i, t in enumerate(theirs) if t.startswith("*")), None)]
     same_places = len(before_star) <= len(positional) and all(
-        mine.name == other.rstrip("=") and mine.kind is not inspect.Parameter.POSITIONAL_ONLY
+        mine.name == other.partition("=")[0] and mine.kind is not inspect.Parameter.POSITIONAL_ONLY
         for mine, other in zip(positional, before_star, strict=False)
     )
     same_names = all(
-        other.rstrip("=") in named
-        and (named[other.rstrip("=")].default is not inspect.Parameter.empty) >= other.endswith("=")
-        for other in wanted
+        name in named and _same_default(named[name], default if optional else None)
+        for name, optional, default in wanted
     )
-    further = {each.rstrip("=") for each in wanted}
+    further = {name for name, _, _ in wanted}
     optional = all(
         each.default is not inspect.Parameter.empty
         for each in ours
@@ -165,11 +164,17 @@ def _fits(theirs: tuple[str, ...], ours: list[inspect.Parameter]) -> bool:
     return same_places and same_names and optional and variable
 
 
+def _same_default(mine: inspect.Parameter, theirs: str | None) -> bool:
+    """Whether what may be left out has the same default; None: it must be given."""
+    if theirs is None:
+        return True
+    return mine.default is not inspect.Parameter.empty and theirs in {"", repr(mine.default)}
+
+
 def _shown(parameter: inspect.Parameter) -> str:
     optional = parameter.default is not inspect.Parameter.empty
-    return str(parameter.replace(annotation=inspect.Parameter.empty)).partition("=")[0] + (
-        "=" if optional else ""
-    )
+    name = str(parameter.replace(annotation=inspect.Parameter.empty)).partition("=")[0]
+    return name + (f"={parameter.default!r}" if optional else "")
 
 
 def compare() -> Iterator[str]:
@@ -205,9 +210,9 @@ _HEAD: Final = """# PyFlink's names, and which of them are here
 The public modules, classes, methods and parameters of PyFlink {version} below `pyflink.common`,
 `pyflink.datastream` and `pyflink.metrics`, as its source lists them, against those of Millstream:
 `pyflink` in an import becomes `millstream`, the rest of the path is the same. Parameters count: a
-method is here if it takes what PyFlink's takes, by the same names and in the same places. Not
-counted are the Table API, PyFlink's inside (`fn_execution`, `java_gateway`, `util`) and parameters
-that hand over objects of the JVM.
+method is here if it takes what PyFlink's takes, by the same names, in the same places and with the
+same defaults. Not counted are the Table API, PyFlink's inside (`fn_execution`, `java_gateway`,
+`util`) and parameters that hand over objects of the JVM.
 
 What is missing has a reason. *Not yet*: it waits for what is named. *Artefact*: it is there in
 PyFlink because Flink runs in a JVM, and has nothing to do here. *Otherwise*: it takes PyFlink's

@@ -1,8 +1,8 @@
 """Lists the public names of PyFlink, read from its source: ``python -m tests.pyflink.list_names``.
 
 What it is: a script that is run once per release of PyFlink, on its unpacked source distribution.
-It writes one file per module to ``tests/pyflink/names``, one name per line, with parameters; a
-parameter that may be left out ends in ``=``.
+It writes one file per module to ``tests/pyflink/names``, one name per line, with parameters; what
+may be left out is written with its default, or ends in ``=`` where that is no plain value.
 What it is not: a comparison with ours: ``tests/pyflink/comparison.py``.
 """
 
@@ -98,15 +98,32 @@ def _parameters(arguments: ast.arguments, *, bound: bool) -> Iterator[str]:
     optional = len(positional) - len(arguments.defaults)
     for index, argument in enumerate(positional):
         if index >= bound and not argument.arg.startswith("j_"):
-            yield argument.arg + ("=" if index >= optional else "")
+            yield argument.arg + (
+                _default(arguments.defaults[index - optional]) if index >= optional else ""
+            )
     if arguments.vararg:
         yield "*" + arguments.vararg.arg
     elif arguments.kwonlyargs:
         yield "*"
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        yield argument.arg + ("=" if default else "")
+        yield argument.arg + (_default(default) if default else "")
     if arguments.kwarg:
         yield "**" + arguments.kwarg.arg
+
+
+def _default(node: ast.expr) -> str:
+    """``=`` and the value, also of a product of numbers."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            factors = _default(left)[1:], _default(right)[1:]
+            return f"={int(factors[0]) * int(factors[1])}" if all(factors) else "="
+        case ast.Constant(value=value):
+            # Parameters are told apart by a comma and a space.
+            return f"={value!r}" if ", " not in repr(value) else "="
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
+            return f"=-{value!r}"
+        case _:
+            return "="
 
 
 def main(root: Path) -> None:

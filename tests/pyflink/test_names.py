@@ -19,9 +19,17 @@ def test_the_page_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("module", "path", "parameters", "wrong"),
     [
+        ("common.types", "Row.as_dict", ("recursive=False",), None),
         ("common.types", "Row.as_dict", ("recursive=",), None),
-        ("common.types", "Row.as_dict", ("deep=",), "its parameters are (recursive=)"),
-        ("common.types", "Row.as_dict", ("recursive=", "more"), "its parameters are (recursive=)"),
+        ("common.types", "Row.as_dict", ("recursive",), None),
+        (
+            "common.types",
+            "Row.as_dict",
+            ("recursive=True",),
+            "its parameters are (recursive=False)",
+        ),
+        ("common.types", "Row.as_dict", ("deep=",), "its parameters are (recursive=False)"),
+        ("common.types", "Row.as_dict", ("recursive=", "more"), "its parameters are "),
         ("common.types", "Row.no_such_method", (), "it is not there"),
         ("common.types", "RowKind.__lt__", None, "it is not there"),
         ("common.types", "RowKind.INSERT", None, None),
