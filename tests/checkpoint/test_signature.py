@@ -362,7 +362,7 @@ def test_what_is_damaged_or_too_old_is_not_signed(
     sign = ["checkpoints", str(job.checkpoints), "sign", "--hmac-key-file", str(job.key_file)]
     rewrite(newest, older)
     assert main(sign) == 1
-    assert "noted a CRC-32" in capsys.readouterr().err
+    assert "kept a CRC-32" in capsys.readouterr().err
     newest.write_bytes(whole[:-9])
     assert main(sign) == 1
     assert "damaged" in capsys.readouterr().err

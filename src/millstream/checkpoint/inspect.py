@@ -173,7 +173,7 @@ def _pending(storage: CheckpointStorage, entries: list[LogVersion]) -> PendingCo
 
     Cases:
 
-    1. A commit failed -> there is a note of it, with the error.
+    1. A commit failed -> it is kept as pending, with the error.
     2. The newest checkpoint has committables, and Spark, which began its micro-batch, has not
        logged its end: the run died in the commit or just behind it, or is in it now.  Which of
        them, only the sinks know; the next run asks them.
@@ -181,11 +181,11 @@ def _pending(storage: CheckpointStorage, entries: list[LogVersion]) -> PendingCo
        successor's publishing waited for that.
 
     What can never happen: output of a published epoch is pending and this says None, for a job on
-    Spark.  Nothing is written for this: a note before each commit, forced to disk, took 9 ms.
+    Spark.  Nothing is written for this: a line before each commit, forced to disk, took 9 ms.
     """
-    noted = read_pending(storage)
-    if noted is not None:
-        return noted
+    pending = read_pending(storage)
+    if pending is not None:
+        return pending
     manifest = next((each.manifest for each in reversed(entries) if each.manifest), None)
     if manifest is None or manifest.committed:
         return None

@@ -94,13 +94,13 @@ class JobIdentity:
             content = storage.read(_NAME)
         except FileNotFoundError:
             return None
-        place = f"{_NAME} in {storage.location}"
+        file = f"{_NAME} in {storage.location}"
         try:
             value: dict[str, Any] = json.loads(content)
             found = value["format_version"]
             if found not in READABLE_VERSIONS:
                 message = (
-                    f"{place} has format version {found!r}; this release of Millstream reads"
+                    f"{file} has format version {found!r}; this release of Millstream reads"
                     f" versions up to {FORMAT_VERSION}. Run the job with the release that wrote"
                     " it, or start with an empty checkpoint directory."
                 )
@@ -117,7 +117,7 @@ class JobIdentity:
                 }
             return cls(str(value["job_id"]), str(value["job_name"]), program)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            message = f"{place} is damaged ({error!r}). Put the file back from a copy."
+            message = f"{file} is damaged ({error!r}). Put the file back from a copy."
             raise CorruptCheckpointError(message) from error
 
     @classmethod

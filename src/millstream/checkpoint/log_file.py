@@ -101,13 +101,13 @@ def encode(
     return f'{body[:-1]}{_CHECKSUM}{checksum}"}}\n'.encode(), checksum
 
 
-def decode(stored: bytes, version: int, place: str) -> LogFile:
+def decode(stored: bytes, version: int, location: str) -> LogFile:
     """What the bytes of a file say.
 
     Args:
         stored: the bytes.
         version: the number in the name of the file.
-        place: the file, for messages.
+        location: the file, for messages.
 
     Raises:
         UnknownFormatError: it was written in another format version.
@@ -117,21 +117,21 @@ def decode(stored: bytes, version: int, place: str) -> LogFile:
         value: dict[str, Any] = json.loads(stored)
         found = value["format_version"]
     except (ValueError, TypeError, KeyError) as error:
-        raise corrupt(place, "it is not a JSON object of a manifest log") from error
+        raise corrupt(location, "it is not a JSON object of a manifest log") from error
     if found not in READABLE_VERSIONS:
         message = (
-            f"{place} has format version {found!r}; this release of Millstream reads versions up to"
-            f" {FORMAT_VERSION}. Run the job with the release that wrote it, or start with an"
+            f"{location} has format version {found!r}; this release of Millstream reads versions up"
+            f" to {FORMAT_VERSION}. Run the job with the release that wrote it, or start with an"
             " empty checkpoint directory."
         )
         raise UnknownFormatError(message)
     body = stored.decode().rpartition(_CHECKSUM)[0] + "}"
     checksum = hashlib.sha256(body.encode()).hexdigest()
     if checksum != value.get("checksum"):
-        raise corrupt(place, "its checksum does not match its content")
+        raise corrupt(location, "its checksum does not match its content")
     try:
         if value["version"] != version:
-            raise corrupt(place, f"it says that it is version {value['version']}")
+            raise corrupt(location, f"it says that it is version {value['version']}")
         base = value.get("base")
         return LogFile(
             version=version,
@@ -143,7 +143,7 @@ def decode(stored: bytes, version: int, place: str) -> LogFile:
             checksum=checksum,
         )
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
-        raise corrupt(place, f"it lacks a part or has a wrong one ({error!r})") from error
+        raise corrupt(location, f"it lacks a part or has a wrong one ({error!r})") from error
 
 
 def _content(value: dict[str, Any]) -> dict[str, Any]:
@@ -158,10 +158,10 @@ def _content(value: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def corrupt(place: str, reason: str) -> CorruptCheckpointError:
+def corrupt(location: str, reason: str) -> CorruptCheckpointError:
     """The error for a file that is not as it should be."""
     message = (
-        f"{place} is damaged: {reason}. Put the file back from a copy. Going on from an older"
+        f"{location} is damaged: {reason}. Put the file back from a copy. Going on from an older"
         " checkpoint would write again what was already committed."
     )
     return CorruptCheckpointError(message)

@@ -45,7 +45,7 @@ def sign_directory(directory: str, key_file: str) -> int:
 
     Raises:
         CheckpointError: something is damaged, was signed with another key, or was written by a
-            release that noted no digests that could be signed.
+            release that kept no digests that could be signed.
         ConfigurationError: the key cannot be used.
         DirectoryError: the directory cannot be written to.
     """
@@ -78,7 +78,7 @@ def _require_digests(storage: LocalStorage) -> None:
                     if not file["digest"].startswith("sha256:"):
                         message = (
                             f"{storage.location} cannot be signed: {file['remote']} was written by"
-                            " an older release, which noted a CRC-32 of it only. Sign a directory"
+                            " an older release, which kept a CRC-32 of it only. Sign a directory"
                             " that this release has begun"
                         )
                         raise CheckpointError(message)

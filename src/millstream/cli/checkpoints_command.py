@@ -196,7 +196,7 @@ def _confirm(storage: CheckpointStorage, epoch: int) -> None:
     manifest = confirm_committed(storage, epoch)
     committables = sum(manifest.committable_counts().values())
     print(
-        f"Noted: the {committables} committables of epoch {epoch} have been committed. The next"
+        f"Marked: the {committables} committables of epoch {epoch} have been committed. The next"
         " run commits what it still finds pending, and takes what is neither pending nor there"
         " for taken away"
     )

@@ -11,7 +11,7 @@ Key layout (all integers big-endian, so that byte order is numeric order)::
     b"K" + key group (2) + state index (2) + length of key (4) + key + namespace or map key
     b"T" + state index (2) + time (8, sign bit flipped) + key group (2) + rest
     b"C" + state index (2) + time (8, sign bit flipped) + rest
-    b"M" + name                      facts about the store itself (state names and their index)
+    b"M" + name                      metadata of the store itself (state names and their index)
 
 ``K`` entries are found by key, ``T`` entries are ordered by time over all keys (timers, windows);
 both move with their key group when the parallelism changes.  ``C`` entries are columnar chunks

@@ -141,14 +141,14 @@ def run_directory(parent: Path | None = None) -> RunDirectory:
     Args:
         parent: where; the system's temporary directory unless given.
     """
-    place = Path(parent or tempfile.gettempdir()).absolute()
-    key = (os.getpid(), place)
+    directory = Path(parent or tempfile.gettempdir()).absolute()
+    key = (os.getpid(), directory)
     with _making:
         found = _of_process.get(key)
         if found is None or found.lock < 0 or not found.path.exists():
-            place.mkdir(parents=True, exist_ok=True)
-            remove_left(place)
-            found = _of_process[key] = RunDirectory(place)
+            directory.mkdir(parents=True, exist_ok=True)
+            remove_left(directory)
+            found = _of_process[key] = RunDirectory(directory)
         return found
 
 

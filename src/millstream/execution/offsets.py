@@ -51,25 +51,25 @@ class NumberRanges:
 
     def __contains__(self, number: int) -> bool:
         """Whether the number is in one of the ranges."""
-        place = bisect_right(self._firsts, number) - 1
-        return place >= 0 and number < self._stops[place]
+        index = bisect_right(self._firsts, number) - 1
+        return index >= 0 and number < self._stops[index]
 
     def add(self, number: int) -> None:
         """Add a number that is in none of the ranges."""
         firsts, stops = self._firsts, self._stops
-        place = bisect_right(firsts, number)
-        joins_before = place > 0 and stops[place - 1] == number
-        joins_behind = place < len(firsts) and firsts[place] == number + 1
+        index = bisect_right(firsts, number)
+        joins_before = index > 0 and stops[index - 1] == number
+        joins_behind = index < len(firsts) and firsts[index] == number + 1
         if joins_before and joins_behind:
-            stops[place - 1] = stops.pop(place)
-            del firsts[place]
+            stops[index - 1] = stops.pop(index)
+            del firsts[index]
         elif joins_before:
-            stops[place - 1] += 1
+            stops[index - 1] += 1
         elif joins_behind:
-            firsts[place] -= 1
+            firsts[index] -= 1
         else:
-            firsts.insert(place, number)
-            stops.insert(place, number + 1)
+            firsts.insert(index, number)
+            stops.insert(index, number + 1)
 
     def take_range_at(self, first: int) -> int:
         """Remove the range that begins at ``first``; returns its stop, or ``first``."""

@@ -58,8 +58,8 @@ class PlannedSource:
     #: None for a Spark DataFrame: Spark keeps its offsets, and it has one split per subtask.
     source: Source | None
     parallelism: int
-    #: Name and place in the program, for errors.
-    place: str = "source"
+    #: Name and location in the program, for errors.
+    label: str = "source"
     #: Milliseconds without data after which a split is idle; None: never.
     idleness: int | None = None
     #: With which other sources it keeps step; None: with none.
@@ -189,7 +189,7 @@ class SourcePlanner:
         over = bool(self._sources)
         for planned in self._sources:
             position = Position.of(start, planned.uid)
-            with error_context(planned.place):
+            with error_context(planned.label):
                 changed |= self._advance(planned, position, now)
                 over = over and self._is_over(planned, position)
             positions[planned.uid] = position.to_json()
@@ -496,7 +496,7 @@ class SourcePlanner:
         if _has(planned.table, position):
             return
         message = (
-            f"{planned.place}: the list of its splits does not go with the checkpoint; the "
+            f"{planned.label}: the list of its splits does not go with the checkpoint; the "
             "directory was put back in part, or from copies of different times"
         )
         raise CheckpointError(message)

@@ -22,17 +22,17 @@ _ADVICE = "write such a value, or declare another type in the state's descriptor
 
 
 def writer(
-    kind: object, place: str, write: Callable[[Any], None] | None = None
+    kind: object, what: str, write: Callable[[Any], None] | None = None
 ) -> Callable[[Any], None]:
     """A function that checks one value and then hands it to ``write``.
 
     Args:
         kind: the type that was declared; None: nothing is checked.
-        place: what is written, for the message: "state 'n'", "state 'n', map key".
+        what: what is written, for the message: "state 'n'", "state 'n', map key".
         write: takes the value; None: the value is only checked.
     """
     take = write or _nothing
-    check = check_of(kind, place)
+    check = check_of(kind, what)
     if check is None:
         return take
     fits, refuse = check
@@ -49,21 +49,19 @@ def _nothing(value: object) -> None:
     del value
 
 
-def check_of(
-    kind: object, place: str
-) -> tuple[Callable[[Any], bool], Callable[[Any], None]] | None:
+def check_of(kind: object, what: str) -> tuple[Callable[[Any], bool], Callable[[Any], None]] | None:
     """A quick predicate, and what raises for a value that it is false of; None: any value fits."""
     if not isinstance(kind, TypeInformation):
         return None
     fits = compile_check(kind)
-    return None if fits is None else (fits, partial(_refuse, kind, place))
+    return None if fits is None else (fits, partial(_refuse, kind, what))
 
 
-def _refuse(kind: TypeInformation, place: str, value: object) -> None:
+def _refuse(kind: TypeInformation, what: str, value: object) -> None:
     """Raise TypeMismatchError unless the value fits after all (a numpy number, a subclass)."""
     text = misfit(kind, value, _ADVICE)
     if text is not None:
-        message = f"{place} is declared as {kind}: {text}"
+        message = f"{what} is declared as {kind}: {text}"
         raise TypeMismatchError(message)
 
 

@@ -84,7 +84,7 @@ class JobFiles:
         """Those for some uses."""
         return [file for file in self.files if file.use in uses]
 
-    def place(self, file: JobFile) -> Path:
+    def path(self, file: JobFile) -> Path:
         """Where a file is that is not extracted or installed."""
         return Path(self.root) / _key([file]) / file.name
 
@@ -103,8 +103,8 @@ class JobFiles:
         """What goes before the worker's own Python path."""
         path = []
         for file in self.of(FileUse.PYTHON):
-            place = self.place(file)
-            path.append(str(place.parent if place.suffix == ".py" else place))
+            at = self.path(file)
+            path.append(str(at.parent if at.suffix == ".py" else at))
         if self.packages_directory is not None:
             path.append(str(self.packages_directory))
         return path
@@ -112,7 +112,7 @@ class JobFiles:
     @property
     def cached(self) -> dict[str, str]:
         """The paths of cached files by their names."""
-        return {file.name: str(self.place(file)) for file in self.of(FileUse.CACHED)}
+        return {file.name: str(self.path(file)) for file in self.of(FileUse.CACHED)}
 
     def _made_of(self, name: str, files: Iterable[JobFile]) -> Path | None:
         found = list(files)

@@ -54,8 +54,8 @@ def bring_files(files: JobFiles) -> None:
     if not files.files and not _on_path:
         return
     for file in files.of(FileUse.PYTHON, FileUse.CACHED):
-        place = files.place(file)
-        _once(files, place.parent, partial(_place, files, file))
+        directory = files.path(file).parent
+        _once(files, directory, partial(_fetch_whole, files, file))
     archives = files.working_directory
     if archives is not None:
         _once(files, archives, partial(_extract_all, files))
@@ -97,9 +97,9 @@ def _use_path(path: list[str]) -> None:
     importlib.invalidate_caches()
 
 
-def _once(files: JobFiles, place: Path, make: Callable[[Path], None]) -> None:
+def _once(files: JobFiles, directory: Path, make: Callable[[Path], None]) -> None:
     """Have a directory made, by one process of the machine; it is there whole or not at all."""
-    if place.exists():
+    if directory.exists():
         return
     root = Path(files.root)
     with explained(LOCAL_STATE, root):
@@ -107,13 +107,13 @@ def _once(files: JobFiles, place: Path, make: Callable[[Path], None]) -> None:
         make_own(LOCAL_STATE, root)
         with (root / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if place.exists():
+            if directory.exists():
                 return
             new = root / f"new-{uuid.uuid4().hex}"
             new.mkdir()
             try:
                 make(new)
-                new.rename(place)
+                new.rename(directory)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
 
@@ -132,7 +132,7 @@ def _fetch(files: JobFiles, file: JobFile, path: Path) -> None:
         raise CorruptCheckpointError(message)
 
 
-def _place(files: JobFiles, file: JobFile, directory: Path) -> None:
+def _fetch_whole(files: JobFiles, file: JobFile, directory: Path) -> None:
     path = directory / file.name
     if not file.directory:
         _fetch(files, file, path)

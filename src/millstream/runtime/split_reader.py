@@ -169,17 +169,17 @@ class SplitReader:
             raise SourceError(message)
         if assignment.start < assignment.stop:
             batches = node.source.read(assignment.split, assignment.start, assignment.stop)
-            place = connector_label(node)
+            label = connector_label(node)
             while True:
                 # Only the source's own step is within: what operators make of a batch fails under
                 # their own names.
                 try:
-                    with error_context(place):
+                    with error_context(label):
                         found = next(batches, None)
                 except MillstreamError:
                     raise
                 except Exception as error:
-                    message = f"{place} failed while reading split {assignment.split.id!r}"
+                    message = f"{label} failed while reading split {assignment.split.id!r}"
                     msg = f"{message}: {cause_of(error)}"
                     raise SourceError(msg) from error
                 if found is None:

@@ -144,9 +144,9 @@ def user_error(
     if key is not NO_RECORD:
         parts.append(f" (key {short_repr(key)})")
     parts.append(f": {error}" if own else f": {type(error).__name__}: {error}")
-    place = user_line(error)
-    if place is not None:
-        parts.append(f"\n  at {place}")
+    location = user_line(error)
+    if location is not None:
+        parts.append(f"\n  at {location}")
     elif isinstance(error, TypeError) and str(error).endswith("object is not iterable"):
         parts.append("; the function must return an iterable of records, or yield them")
     kind = type(error) if isinstance(error, MillstreamError) else UserFunctionError

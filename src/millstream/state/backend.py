@@ -111,16 +111,16 @@ class _Opener:
 
     def empty(self, backend: str) -> KeyValueStore:
         """A store without content."""
-        place = (self._storage, self._uid, self._key_groups, self._copies)
+        shared = (self._storage, self._uid, self._key_groups, self._copies)
         if backend == "hashmap":
-            return HashMapStore({}, *place)
-        return RocksDBStore(self._copies.open_work(self._attempt), *place)
+            return HashMapStore({}, *shared)
+        return RocksDBStore(self._copies.open_work(self._attempt), *shared)
 
     def restored(self, handle: StateHandle) -> KeyValueStore:
         """A store with the content of a snapshot."""
         if handle["backend"] == "hashmap":
-            place = (self._storage, self._uid, self._key_groups, self._copies)
-            return HashMapStore(self._entries(handle), *place, base=handle["id"])
+            shared = (self._storage, self._uid, self._key_groups, self._copies)
+            return HashMapStore(self._entries(handle), *shared, base=handle["id"])
         try:
             return self._opened(handle)
         except LocalCopyError:  # it was dropped: once more, with the checkpoint's files
@@ -128,8 +128,8 @@ class _Opener:
 
     def _opened(self, handle: StateHandle) -> KeyValueStore:
         work = self._copies.link_work(self._attempt, handle, self._storage)
-        place = (self._storage, self._uid, self._key_groups, self._copies)
-        return RocksDBStore(work, *place, base=handle)
+        shared = (self._storage, self._uid, self._key_groups, self._copies)
+        return RocksDBStore(work, *shared, base=handle)
 
     def _entries(self, handle: StateHandle) -> dict[bytes, bytes]:
         """The content of a file that has no checksums of its own: all of it is read in any case."""

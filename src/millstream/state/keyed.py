@@ -32,7 +32,7 @@ from millstream.state.registry import (
     META,
     SECTION_RECORD,
     STORE_FORMAT,
-    new_fact,
+    new_metadata,
     section_record,
 )
 from millstream.state.timers import InternalTimers
@@ -90,10 +90,10 @@ def _declared(descriptor: StateDescriptor) -> str | None:
     return " -> ".join(told) if told else None
 
 
-def _description(fact: dict[str, object]) -> str:
-    kind = f"{fact['kind']} state"
-    declared = f" of {fact['type']}" if fact.get("type") else ""
-    return f"{kind}{declared}{', expires' if fact['ttl'] else ''}"
+def _description(meta: dict[str, object]) -> str:
+    kind = f"{meta['kind']} state"
+    declared = f" of {meta['type']}" if meta.get("type") else ""
+    return f"{kind}{declared}{', expires' if meta['ttl'] else ''}"
 
 
 class _Stored(Protocol):
@@ -122,11 +122,11 @@ class KeyedState(KeyContext):
     """
 
     __slots__ = (
-        "_facts",
         "_handles",
         "_is_recorded",
         "_known_names",
-        "_new_facts",
+        "_metadata",
+        "_new_metadata",
         "_next_index",
         "_record",
         "_states",
@@ -142,8 +142,8 @@ class KeyedState(KeyContext):
         self._states: dict[str, _Stored] = {}
         self._handles: dict[str, State] = {}
         #: What the store says of its states: name -> {"index", "kind", "ttl"}.
-        self._facts: dict[str, dict[str, object]] = {}
-        self._new_facts: dict[str, dict[str, object]] = {}
+        self._metadata: dict[str, dict[str, object]] = {}
+        self._new_metadata: dict[str, dict[str, object]] = {}
         self._next_index = 0
         #: What the operator says of what it keeps, and whether the store says so.
         self._record: tuple[bytes, bytes] | None = None
@@ -177,20 +177,20 @@ class KeyedState(KeyContext):
         )
         if not goes_on:  # what is in memory is not what the store holds
             self._forget()
-        self._read_facts(store)
+        self._read_metadata(store)
         for state in self._states.values():
             self._bind(state)
         for queue in (self.timers.event, self.timers.processing):
-            fact = self._facts.get(queue.name)
-            queue.begin_epoch(-1 if fact is None else cast("int", fact["index"]))
+            meta = self._metadata.get(queue.name)
+            queue.begin_epoch(-1 if meta is None else cast("int", meta["index"]))
 
     def _forget(self) -> None:
         for state in self._states.values():
             state.forget()
 
-    def _read_facts(self, store: KeyValueStore) -> None:
-        self._facts = {}
-        self._new_facts = {}
+    def _read_metadata(self, store: KeyValueStore) -> None:
+        self._metadata = {}
+        self._new_metadata = {}
         self._flushes = 0
         version = None
         self._is_recorded = self._record is None
@@ -202,15 +202,15 @@ class KeyedState(KeyContext):
             elif name.startswith(SECTION_RECORD):
                 self._is_recorded = self._is_recorded or (name, content) == self._record
             else:
-                self._facts[name[1:].decode()] = json.loads(content)
+                self._metadata[name[1:].decode()] = json.loads(content)
         if version not in (None, STATE_FORMAT):
             message = (
                 f"the state was written in format version {version}; this release reads"
                 f" version {STATE_FORMAT}"
             )
             raise UnknownFormatError(message)
-        self._known_names = frozenset(self._facts)
-        taken = [cast("int", fact["index"]) for fact in self._facts.values()]
+        self._known_names = frozenset(self._metadata)
+        taken = [cast("int", meta["index"]) for meta in self._metadata.values()]
         self._next_index = max((each for each in taken if each < FIRST_FIXED), default=-1) + 1
 
     def flush(self) -> None:
@@ -227,9 +227,9 @@ class KeyedState(KeyContext):
         """Write entries of states and timers, and what the store must know of these."""
         if not puts and not deletes:
             return
-        for name, fact in self._new_facts.items():
-            puts.append((META + name.encode(), json.dumps(fact).encode()))
-        self._new_facts.clear()
+        for name, meta in self._new_metadata.items():
+            puts.append((META + name.encode(), json.dumps(meta).encode()))
+        self._new_metadata.clear()
         if not self._is_recorded and self._record is not None:
             puts.append(self._record)
             self._is_recorded = True
@@ -291,43 +291,43 @@ class KeyedState(KeyContext):
         Raises:
             StateError: the store has this name for another kind or type of state.
         """
-        fact = self._facts.get(name)
-        if fact is None:
-            fact = new_fact(self._next_index, kind, ttl=ttl, declared=declared)
+        meta = self._metadata.get(name)
+        if meta is None:
+            meta = new_metadata(self._next_index, kind, ttl=ttl, declared=declared)
             self._next_index += 1
-            self._facts[name] = self._new_facts[name] = fact
-        elif (fact["kind"], fact["ttl"]) != (kind, ttl):
+            self._metadata[name] = self._new_metadata[name] = meta
+        elif (meta["kind"], meta["ttl"]) != (kind, ttl):
             with_ttl = {True: " with time to live", False: " without time to live"}
             message = (
-                f"state {name!r} was kept as {fact['kind']} state{with_ttl[bool(fact['ttl'])]}"
+                f"state {name!r} was kept as {meta['kind']} state{with_ttl[bool(meta['ttl'])]}"
                 f" and is now declared as {kind} state{with_ttl[ttl]};"
                 " give the new state another name"
             )
             raise StateError(message)
-        elif declared is not None and fact.get("type") != declared:
-            if fact.get("type") is not None:
+        elif declared is not None and meta.get("type") != declared:
+            if meta.get("type") is not None:
                 message = (
-                    f"state {name!r} was kept with values of type {fact['type']} and is now"
+                    f"state {name!r} was kept with values of type {meta['type']} and is now"
                     f" declared with {declared}; what is stored would come back as the old type."
                     " Declare the old type, or give the new state another name"
                 )
                 raise StateError(message)
-            fact["type"] = declared  # the first declaration counts from now on
-            self._new_facts[name] = fact
-        return cast("int", fact["index"])
+            meta["type"] = declared  # the first declaration counts from now on
+            self._new_metadata[name] = meta
+        return cast("int", meta["index"])
 
     def stored_names(self) -> list[str]:
         """Of every state that the store has, those of the operator too."""
-        return sorted(self._facts)
+        return sorted(self._metadata)
 
     def stored_index(self, name: str) -> int | None:
         """The number of a state in the store, None if it has none of this name."""
-        fact = self._facts.get(name)
-        return None if fact is None else cast("int", fact["index"])
+        meta = self._metadata.get(name)
+        return None if meta is None else cast("int", meta["index"])
 
     def forget_state(self, name: str) -> None:
         """Let the store know nothing of a state whose entries are gone; while restoring only."""
-        if self._facts.pop(name, None) is not None:
+        if self._metadata.pop(name, None) is not None:
             self.store.write([], [META + name.encode()])
 
     def renamed(self) -> list[tuple[str, str, str]]:
@@ -336,23 +336,23 @@ class KeyedState(KeyContext):
         The store has a state that the function does not declare, and the function one that the
         store does not have, both of one kind and type.  What is stored would be lost to it.
         """
-        gone = {name: fact for name, fact in self._facts.items() if name not in self._states}
-        fresh = {name: fact for name, fact in self._new_facts.items() if name in self._states}
+        gone = {name: meta for name, meta in self._metadata.items() if name not in self._states}
+        fresh = {name: meta for name, meta in self._new_metadata.items() if name in self._states}
         return [
-            (old, new, _description(fact))
-            for old, fact in gone.items()
+            (old, new, _description(meta))
+            for old, meta in gone.items()
             for new, other in fresh.items()
             if not old.startswith(_OWN)
             and new not in self._known_names
-            and (fact["kind"], fact["ttl"]) == (other["kind"], other["ttl"])
-            and (fact.get("type") == other.get("type") or None in (fact.get("type"), other["type"]))
+            and (meta["kind"], meta["ttl"]) == (other["kind"], other["ttl"])
+            and (meta.get("type") == other.get("type") or None in (meta.get("type"), other["type"]))
         ]
 
     def described(self) -> dict[str, str]:
         """Kind and type of each state of the user that the store has, by name, for people."""
         return {
-            name: _description(fact)
-            for name, fact in sorted(self._facts.items())
+            name: _description(meta)
+            for name, meta in sorted(self._metadata.items())
             if not name.startswith(_OWN)
         }
 

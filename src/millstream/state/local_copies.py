@@ -115,7 +115,7 @@ class LocalCopies:
                 raise
             raise directory_error(LOCAL_STATE, self._root, refused) from error
 
-    def _places(self, handle: StateHandle) -> Iterator[Path]:
+    def _directories(self, handle: StateHandle) -> Iterator[Path]:
         """Where copies of ``handle`` may be: of this subtask, then of any of the operator."""
         yield self.snapshot(handle["id"])
         for sibling in sorted(self._operator.iterdir()):
@@ -129,17 +129,17 @@ class LocalCopies:
             handle: the snapshot.
             read_all: trust no file for this process has written it.
         """
-        for place in self._places(handle):
-            if not place.is_dir():
+        for directory in self._directories(handle):
+            if not directory.is_dir():
                 continue
-            damage = damage_of(place, handle, read_all=read_all)
+            damage = damage_of(directory, handle, read_all=read_all)
             if damage is None:
-                return place
+                return directory
             _LOG.warning(
                 "%s: the local copy of its state in %s is damaged (%s); it is dropped and restored"
                 " from the checkpoint",
                 self.owner,
-                place,
+                directory,
                 damage,
             )
             self.drop(handle)
@@ -148,8 +148,8 @@ class LocalCopies:
     def drop(self, handle: StateHandle) -> None:
         """Remove every local copy of ``handle``, and trust no other file unread."""
         forget_files()
-        for place in self._places(handle):
-            shutil.rmtree(place, ignore_errors=True)
+        for directory in self._directories(handle):
+            shutil.rmtree(directory, ignore_errors=True)
 
     def judge(
         self, work: Path, base: StateHandle | None, storage: CheckpointStorage, error: Exception

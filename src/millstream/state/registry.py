@@ -40,7 +40,7 @@ __all__ = [
     "StoreNotes",
     "fixed_entry",
     "is_section",
-    "new_fact",
+    "new_metadata",
     "read_sections",
     "section_record",
     "stored_record",
@@ -105,7 +105,7 @@ SESSION_FRAGMENTS: Final[_Fixed] = ("\0windows.fragments", 0xFFF2, "session frag
 _FIXED: Final = {0xFFF0: WINDOW_ACCUMULATORS, 0xFFF1: PANES, 0xFFF2: SESSION_FRAGMENTS}
 
 
-def new_fact(
+def new_metadata(
     index: int, kind: str, *, ttl: bool = False, declared: str | None = None
 ) -> dict[str, object]:
     """What a store is to say of a section; JSON."""
@@ -124,8 +124,8 @@ def new_fact(
 def fixed_entry(section: _Fixed, content: str) -> tuple[bytes, bytes]:
     """The entry that says that a section with a number of its own is there."""
     name, index, kind = section
-    fact = new_fact(index, kind, declared=content)
-    return META + name.encode(), json.dumps(fact).encode()
+    meta = new_metadata(index, kind, declared=content)
+    return META + name.encode(), json.dumps(meta).encode()
 
 
 class StoreNotes:
@@ -186,19 +186,19 @@ def read_sections(store: KeyValueStore) -> list[Section]:
             continue
         length = int.from_bytes(entry[0][_LENGTH_AT:_KEY_AT], "big")
         is_list = letter == b"T" and len(entry[0]) > _KEY_AT + length
-        found.append(_section(name, new_fact(index, WINDOW_LISTS[2] if is_list else kind)))
+        found.append(_section(name, new_metadata(index, WINDOW_LISTS[2] if is_list else kind)))
     return sorted(found, key=lambda section: section.name)
 
 
-def _section(name: str, fact: dict[str, Any]) -> Section:
-    letter, namespace, form = _FORMS.get(fact["kind"], ("K", "", "pickle"))
+def _section(name: str, meta: dict[str, Any]) -> Section:
+    letter, namespace, form = _FORMS.get(meta["kind"], ("K", "", "pickle"))
     return Section(
         name=name,
-        index=int(fact["index"]),
-        kind=str(fact["kind"]),
-        letter=str(fact.get("letter", letter)),
-        namespace=str(fact.get("namespace", namespace)),
-        format=str(fact.get("format", form)),
-        value_type=str(fact.get("type") or ""),
-        expires=bool(fact["ttl"]),
+        index=int(meta["index"]),
+        kind=str(meta["kind"]),
+        letter=str(meta.get("letter", letter)),
+        namespace=str(meta.get("namespace", namespace)),
+        format=str(meta.get("format", form)),
+        value_type=str(meta.get("type") or ""),
+        expires=bool(meta["ttl"]),
     )

@@ -64,7 +64,7 @@ def copy_key_groups(
     Raises:
         StateError: the stores have states of one name and different kinds.
     """
-    numbers = _merge_facts(source, target)
+    numbers = _merge_metadata(source, target)
     groups = (
         max(source_groups[0], target_groups[0]),
         min(source_groups[1], target_groups[1]),
@@ -94,26 +94,26 @@ def _entries(
         yield b"C" + numbers.get(number, number) + key[3:] + suffix, value
 
 
-def _facts(store: KeyValueStore) -> dict[bytes, bytes]:
+def _metadata(store: KeyValueStore) -> dict[bytes, bytes]:
     return dict(store.scan(b"M", b"N"))
 
 
-def _merge_facts(source: KeyValueStore, target: KeyValueStore) -> dict[bytes, bytes]:
+def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes, bytes]:
     """Make every state of ``source`` known to ``target``.
 
     Returns:
         State number in the source -> in the target, where they differ.
     """
-    known, puts, numbers = _facts(target), [], {}
-    states = {name: json.loads(fact) for name, fact in known.items() if is_section(name)}
+    known, puts, numbers = _metadata(target), [], {}
+    states = {name: json.loads(meta) for name, meta in known.items() if is_section(name)}
     counted = [state["index"] for state in states.values() if state["index"] < FIRST_FIXED]
     free = max(counted, default=-1) + 1
-    for name, fact in _facts(source).items():
+    for name, meta in _metadata(source).items():
         if not is_section(name):  # the version, a record, or the counter: the highest counts
-            if fact > known.get(name, b""):
-                puts.append((name, fact))
+            if meta > known.get(name, b""):
+                puts.append((name, meta))
             continue
-        state = json.loads(fact)
+        state = json.loads(meta)
         old = state["index"]
         if name in states:
             if (states[name]["kind"], states[name]["ttl"]) != (state["kind"], state["ttl"]):

@@ -48,12 +48,12 @@ class _TypedValue(ValueState[Any]):
     __slots__ = ("clear", "update", "value")
 
     def __init__(self, inner: ValueState[Any], descriptor: Any) -> None:  # noqa: ANN401
-        place = f"state {descriptor.name!r}"
-        check = check_of(descriptor.type_info, place)
+        what = f"state {descriptor.name!r}"
+        check = check_of(descriptor.type_info, what)
         if check is not None and isinstance(inner, KeyedValueState):
             update = inner.checked_update(*check)
         else:
-            update = writer(descriptor.type_info, place, inner.update)
+            update = writer(descriptor.type_info, what, inner.update)
         _set(self, value=inner.value, clear=inner.clear, update=update)
 
 
@@ -74,10 +74,10 @@ class _TypedList(ListState[Any]):
 
     def __init__(self, inner: ListState[Any], descriptor: Any) -> None:  # noqa: ANN401
         self._inner = inner
-        place = f"state {descriptor.name!r}, element"
-        add = writer(descriptor.type_info, place, inner.add)
+        what = f"state {descriptor.name!r}, element"
+        add = writer(descriptor.type_info, what, inner.add)
         _set(self, get=inner.get, clear=inner.clear, add=add)
-        self._check = writer(descriptor.type_info, place)
+        self._check = writer(descriptor.type_info, what)
 
     def add_all(self, values: Sequence[Any]) -> None:
         """Add elements at the end."""

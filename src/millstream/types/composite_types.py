@@ -103,8 +103,8 @@ class CompositeTypeInfo(TypeInformation):
             try:
                 arrays.append(kind.column_to_arrow(column))
             except ColumnMismatchError as mismatch:
-                place = f"field {name!r}"
-                raise mismatch.within(place) from mismatch.__cause__
+                label = f"field {name!r}"
+                raise mismatch.within(label) from mismatch.__cause__
         return arrays
 
     def _batch_of(self, values: Sequence[object]) -> pa.RecordBatch:
@@ -144,8 +144,8 @@ class CompositeTypeInfo(TypeInformation):
             mismatch.index = int(np.flatnonzero(present)[mismatch.index])
             raise
         # Row i of the struct is the next present record, or null.
-        places = pa.array(np.cumsum(present) - 1, mask=~present)
-        spread = [array.take(places) for array in arrays]
+        positions = pa.array(np.cumsum(present) - 1, mask=~present)
+        spread = [array.take(positions) for array in arrays]
         return pa.StructArray.from_arrays(
             spread, fields=list(self.arrow_type), mask=pa.array(~present)
         )

@@ -149,8 +149,8 @@ class IntervalJoinOperator(KeyedOperator):
         set_key = self.keyed_state.set_current_key
         for _, key, namespace in self.keyed_state.timers.advance_event_time(watermark):
             set_key(key)
-            place = int.from_bytes(namespace[1:], "big", signed=True)
-            self._sides[namespace[0]].buffer.remove(place)
+            time_slice = int.from_bytes(namespace[1:], "big", signed=True)
+            self._sides[namespace[0]].buffer.remove(time_slice)
         self.output.emit_watermark(watermark)
 
     def take_metrics(self) -> dict[str, MetricValue]:
@@ -194,15 +194,16 @@ class IntervalJoinOperator(KeyedOperator):
         own = stamps // self._slice
         first, last = (stamps + side.lower) // self._slice, (stamps + side.upper) // self._slice
         written = {
-            (of, place): key for of, place, key in zip(short, own.tolist(), keys, strict=True)
+            (of, time_slice): key
+            for of, time_slice, key in zip(short, own.tolist(), keys, strict=True)
         }
         read = {
-            (of, place): key
+            (of, time_slice): key
             for of, start, stop, key in zip(short, first.tolist(), last.tolist(), keys, strict=True)
-            for place in range(start, stop + 1)
+            for time_slice in range(start, stop + 1)
         }
         for buffer, wanted in ((side.buffer, written), (other.buffer, read)):
-            buffer.prefetch_entries([(key, place) for (_, place), key in wanted.items()])
+            buffer.prefetch_entries([(key, time_slice) for (_, time_slice), key in wanted.items()])
 
     def _join(
         self, side: _Side, other: _Side, keys: list[Any], batch: Batch, *, is_left: bool
@@ -216,8 +217,8 @@ class IntervalJoinOperator(KeyedOperator):
             first = stamp + lower
             if at_watermark and lower < 0:
                 first += 1  # the other's record there was over when the watermark came
-            for place in range(first // length, (stamp + upper) // length + 1):
-                entries: list[_Entry] | None = get(place)
+            for time_slice in range(first // length, (stamp + upper) // length + 1):
+                entries: list[_Entry] | None = get(time_slice)
                 if not entries:
                     continue
                 start = bisect_left(entries, first, key=_timestamp)
@@ -231,19 +232,21 @@ class IntervalJoinOperator(KeyedOperator):
 
     def _keep(self, side: _Side, key: Any, value: Any, stamp: int) -> None:  # noqa: ANN401
         """Put a record into its slice."""
-        place = stamp // self._slice
-        entries: list[_Entry] | None = side.buffer.get(place)
+        time_slice = stamp // self._slice
+        entries: list[_Entry] | None = side.buffer.get(time_slice)
         if entries is None:
             entries = []
-            end = (place + 1) * self._slice - 1 + side.kept
-            namespace = bytes([self._sides.index(side)]) + place.to_bytes(8, "big", signed=True)
+            end = (time_slice + 1) * self._slice - 1 + side.kept
+            namespace = bytes([self._sides.index(side)]) + time_slice.to_bytes(
+                8, "big", signed=True
+            )
             self.keyed_state.timers.register_event_time(key, namespace, end)
         entry: _Entry = (stamp, value, True) if stamp == self.watermark else (stamp, value)
         if entries and stamp < entries[-1][0]:
             insort_right(entries, entry, key=_timestamp)
         else:
             entries.append(entry)
-        side.buffer.put(place, entries)
+        side.buffer.put(time_slice, entries)
 
     def _emit_pairs(
         self,
