@@ -16,6 +16,7 @@
     ├── StateError                      keyed state cannot be read, written or restored
     │   └── LocalCopyError              its local copy is damaged and was dropped: run again
     ├── DirectoryError                  a directory of Millstream's is full, read-only, not private
+    ├── WorkerLostError                 a worker process died while it ran a task
     ├── JobError                        a job ended in failure, after its restarts
     ├── EngineError                     Spark's JVM does not start, or has ended
     └── CheckpointError                 the checkpoint directory cannot be used
@@ -60,6 +61,7 @@ __all__ = [
     "UnknownFormatError",
     "UnpicklableFunctionError",
     "UserFunctionError",
+    "WorkerLostError",
     "with_article",
 ]
 
@@ -165,6 +167,10 @@ class FencedError(CheckpointError):
 
 class InconsistentEpochError(CheckpointError):
     """Consumers of one epoch read different attempts of the same producer."""
+
+
+class WorkerLostError(MillstreamError):
+    """A worker process died while it ran a task; what it did is done again after a restart."""
 
 
 class JobError(MillstreamError):

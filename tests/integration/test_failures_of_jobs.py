@@ -164,7 +164,7 @@ class TwoAttempts(MiniCluster):
     mixed = False
 
     def _run_task(
-        self, plan: EpochPlan, level: int, subtask: int, frames: pa.Table
+        self, plan: EpochPlan, level: int, subtask: int, frames: list[pa.RecordBatch]
     ) -> list[pa.RecordBatch]:
         made = super()._run_task(plan, level, subtask, frames)
         if level or subtask:

@@ -114,7 +114,7 @@ def drive(plan: DriverPlan) -> None:
     if Protection.SESSION_END in plan.without:
         target.options["lock_timeout"] = IN_VAIN
     fault = _arm(plan, target)
-    pool = WorkerPool()
+    pool = WorkerPool(orphans_die=False)
     if fault is not None:
         fault.pool = pool
     code = _run_until_done(plan, target, pool)

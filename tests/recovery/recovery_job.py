@@ -1,10 +1,11 @@
 """The job of the kill tests: keyed state, timers and windows into two exactly-once file sinks.
 
 Run as ``python recovery_job.py INPUT OUTPUT CHECKPOINTS BYTES_PER_EPOCH MASTER``, where the master
-is one of Spark or ``mini``: then the job runs in this process, with the same tasks, coordinator
-and sinks, and starts in a second instead of many.  With ``DATABASE BROKERS TOPIC`` behind it the
-running totals go to PostgreSQL (table ``running``, two-phase) and Kafka as well.  Every key lives
-in one input file, so the order of its records is that of the file.  Nothing is late.
+is one of Spark, or ``local`` for the local engine, or ``mini``: then the job runs in this process,
+with the same tasks, coordinator and sinks, and starts in a second instead of many.  With
+``DATABASE BROKERS TOPIC`` behind it the running totals go to PostgreSQL (table ``running``,
+two-phase) and Kafka as well.  Every key lives in one input file, so the order of its records is
+that of the file.  Nothing is late.
 """
 
 from __future__ import annotations
@@ -155,7 +156,9 @@ def main(arguments: list[str]) -> None:
     configuration = Configuration()
     configuration.set_string("execution.checkpointing.dir", checkpoints)
     configuration.set_string("parallelism.default", "2")
-    if arguments[4] != "mini":
+    if arguments[4] == "local":
+        configuration.set_string("execution.target", "local")
+    elif arguments[4] != "mini":
         configuration.set_string("millstream.spark.master", arguments[4])
     configuration.set_string("millstream.local-directory", str(Path(checkpoints) / "local"))
     # A driver that is left without a JVM must not start again, whatever its strategy.

@@ -23,6 +23,7 @@ _SHARED: Final = {
     "--parallelism": True,
     "-p": True,
     "--checkpoint-dir": True,
+    "--target": True,
     "--master": True,
     "--config": True,
     "-D": True,

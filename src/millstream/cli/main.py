@@ -118,6 +118,11 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_program(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parallelism", "-p", type=_positive, metavar="N", help="subtasks")
     parser.add_argument("--checkpoint-dir", metavar="DIR", help="where checkpoints are kept")
+    parser.add_argument(
+        "--target",
+        choices=("spark", "local"),
+        help="what runs the job: Spark, or processes of this machine (default: spark)",
+    )
     parser.add_argument("--master", metavar="URL", help="Spark master, for instance local[2]")
     parser.add_argument("--config", metavar="FILE", help="a YAML file with options")
     parser.add_argument(
@@ -280,6 +285,7 @@ def _dispatch(options: argparse.Namespace) -> int:
         arguments=options.arguments,
         parallelism=options.parallelism,
         checkpoint_directory=options.checkpoint_dir,
+        target=options.target,
         master=options.master,
         configuration_file=options.config,
         definitions=dict(options.definitions),

@@ -40,6 +40,7 @@ class ProgramOptions:
     arguments: list[str] = field(default_factory=list)
     parallelism: int | None = None
     checkpoint_directory: str | None = None
+    target: str | None = None
     master: str | None = None
     configuration_file: str | None = None
     #: From ``-D key=value``; these win over the configuration file, the named options over both.
@@ -69,6 +70,8 @@ class ProgramOptions:
             directory = self.checkpoint_directory
             local = directory if "://" in directory else str(Path(directory).absolute())
             collected["execution.checkpointing.dir"] = local
+        if self.target is not None:
+            collected["execution.target"] = self.target
         if self.master is not None:
             collected["millstream.spark.master"] = self.master
         check = Configuration()

@@ -69,7 +69,6 @@ _FLINK_PREFIXES: Final = (
     "execution.checkpointing.tolerable-failed-checkpoints",
     "execution.checkpointing.unaligned",
     "execution.shutdown-on-attached-exit",
-    "execution.target",
     "heartbeat.",
     "high-availability",
     "io.tmp.dirs",

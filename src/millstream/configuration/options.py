@@ -76,6 +76,13 @@ def _upper(value: object) -> str:
     return parse_string(value).strip().upper().replace("-", "_")
 
 
+def _target(value: object) -> str:
+    """An engine; programs for Flink name kinds of clusters."""
+    text = _lower(value)
+    cluster = text == "remote" or text.startswith(("yarn-", "kubernetes-"))
+    return "spark" if cluster else text
+
+
 def _attempts(value: object) -> str:
     text = _lower(value)
     if text != "infinite" and not text.isdigit():
@@ -469,6 +476,14 @@ TICK_INTERVAL: Final = ConfigOption(
     200,
     "time between looks at the clock when a job that needs processing time gets no data",
     minimum=1,
+)
+TARGET: Final = ConfigOption(
+    "execution.target",
+    _target,
+    "spark",
+    "what runs the job: spark, or local: processes of this machine, without Spark and Java; Flink's"
+    " targets for clusters mean spark",
+    choices=("spark", "local"),
 )
 SPARK_MASTER: Final = ConfigOption(
     "millstream.spark.master", parse_string, "local[*]", "Spark master, if no session is active"

@@ -1,6 +1,6 @@
 """The engines by name, each imported only when a job is to run on it.
 
-What it is: the one place that knows them all.
+What it is: what ``execution.target`` may be.
 What it is not: an import of any engine.
 
 Read next: ``execution/engine.py``, ``engines/spark/engine.py``.
@@ -11,15 +11,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from millstream.configuration import options
+
 if TYPE_CHECKING:
     from millstream.execution.job_client import JobHandle
     from millstream.graph.model import JobGraph
 
 __all__ = ["ENGINES", "submit"]
 
-#: Name -> the module whose ``submit`` starts jobs there.
+#: Target -> the module whose ``submit`` starts jobs there.
 ENGINES: Final = {
     "spark": "millstream.engines.spark.engine",
+    "local": "millstream.engines.local.engine",
 }
 
 
@@ -28,12 +31,12 @@ class _Engine(Protocol):
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
-    """Check a job and start it on its engine.
+    """Check a job and start it on the engine that its ``execution.target`` names.
 
     Args:
         job_graph: the job.
         spark_dataframes: the DataFrames of ``env.from_spark``, by their ``spark_index``.
     """
-    name = ENGINES["spark"]
+    name = ENGINES[job_graph.configuration.get(options.TARGET)]
     engine = cast("_Engine", importlib.import_module(name))
     return engine.submit(job_graph, spark_dataframes=spark_dataframes)

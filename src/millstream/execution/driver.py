@@ -12,6 +12,7 @@ Read next: ``execution/run.py``, ``execution/engine.py``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -90,7 +91,11 @@ def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
     Raises:
         CheckpointError, UnpicklableFunctionError: the job cannot run as it is; nothing was written.
     """
-    driver = JobDriver(Job(graph), engine)
+    try:
+        driver = JobDriver(Job(graph), engine)
+    except BaseException:
+        engine.close()
+        raise
     driver.start()
     return driver
 
@@ -172,24 +177,28 @@ class JobDriver:
     # -- the thread ----------------------------------------------------------------------------
 
     def _main(self) -> None:
-        finished = False
         try:
-            finished = self._run_until_over()
-            status = JobStatus.FINISHED if finished else JobStatus.CANCELED
+            over = self._run_until_over()
+            status = JobStatus.FINISHED if over else JobStatus.CANCELED
         except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
             self._error = error
             status = JobStatus.FAILED
         self._seconds = time.monotonic() - self._started
-        try:
-            self._engine.close()
-            self._job.clean_up(
-                finished=finished,
-                cancelled=status is JobStatus.CANCELED,
-                taken_over=self._run is not None and self._run.coordinator.is_fenced(),
-            )
-        finally:
-            self._status = status
-            self._ended.set()
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._end, status)
+            closing.callback(self._clean_up, status)
+            closing.callback(self._engine.close)
+
+    def _clean_up(self, status: JobStatus) -> None:
+        self._job.clean_up(
+            finished=status is JobStatus.FINISHED,
+            cancelled=status is JobStatus.CANCELED,
+            taken_over=self._run is not None and self._run.coordinator.is_fenced(),
+        )
+
+    def _end(self, status: JobStatus) -> None:
+        self._status = status
+        self._ended.set()
 
     def _run_until_over(self) -> bool:
         """Run, and run again as the restart strategy allows; True when the job has finished."""

@@ -1,14 +1,14 @@
-"""MiniCluster: runs a whole job in this process, without Spark, epoch by epoch.
+"""MiniCluster: runs a whole job in the process of the test, epoch by epoch.
 
-What it is: the same planner, tasks, exchange, coordinator and recovery as on Spark, with a list
-and a sort in the place of the shuffle.  Epochs are cut where the test says, tasks may be failed
-or run twice, workers forget their instances, and the job can be stopped after any epoch and be
-resumed, at another parallelism too.
+What it is: the local engine (``execution.target: local``) with its tasks in this process, one after
+the other, and faults between them.  Epochs are cut where the test says, tasks come in any order,
+workers forget their instances, and the job can be stopped after any epoch and be resumed, at
+another parallelism too.
 
 What it is not: fast or parallel, and it has no restart strategy: an error is the test's to see.
 
-Read next: ``runtime/task.py``, ``execution/epoch_loop.py`` (the same on Spark),
-``testing/process_cluster.py`` (tasks in processes that can be killed).
+Read next: ``engines/local/epoch_tasks.py``, ``testing/process_cluster.py`` (tasks in processes that
+can be killed).
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import cloudpickle
-import pyarrow as pa
 
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
+from millstream.directories.run_directory import run_directory
+from millstream.engines.local.epoch_tasks import EpochTasks
+from millstream.engines.local.frame_files import addressed, read_frames, write_frames
+from millstream.engines.local.task_host import TaskHost
+from millstream.engines.local.worker import TaskOutput
 from millstream.execution.epoch_loop import EpochLoop
 from millstream.execution.job import Job
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.run import Run
 from millstream.execution.split_log import SplitLog
-from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
-from millstream.runtime.job_files import bring_files, working_directory
-from millstream.runtime.stage import StageInstance
-from millstream.runtime.task import Task
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
 
     from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.engines.local.worker import TaskRequest
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["MiniCluster"]
-
-_SORT_KEYS = [(name, "ascending") for name in ("watermark", "edge", "channel", "sequence")]
 
 
 class _ScriptedPlanner(SourcePlanner):
@@ -86,7 +87,6 @@ class MiniCluster:
         self._graph = graph
         self._limits = iter(limits)
         self._random = random.Random(seed)  # noqa: S311 - a seeded test
-        self._instances: dict[tuple[int, int], StageInstance] = {}
         seal = seal_of(graph.configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
         self.storage = LocalStorage(self.directory, fsync=False, seal=seal)
         local = self.directory.absolute() / "local"
@@ -115,7 +115,9 @@ class MiniCluster:
         self._run = Run(job, make_planner=make_planner)
         self.coordinator = self._run.coordinator
         self._run.open()
-        self._graph_bytes = cloudpickle.dumps(graph)
+        self._host = TaskHost(cloudpickle.dumps(graph), graph.files)
+        frames = run_directory().path / f"frames-{self._run.run_id}"
+        self._tasks = EpochTasks(graph, frames, self._run_stage)
         self.loop = EpochLoop(self._run, self._run_tasks)
 
     @property
@@ -143,54 +145,29 @@ class MiniCluster:
         return self.loop.run_next()
 
     def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:
-        frames = pa.Table.from_batches([], schema=FRAME_SCHEMA)
-        for stage in self._graph.stages:
-            made: list[pa.RecordBatch] = []
-            subtasks = list(range(stage.parallelism))
-            self._random.shuffle(subtasks)  # which task finishes first must not matter
-            for subtask in subtasks:
-                mine = _addressed(frames, subtask, stage.parallelism)
-                made.extend(self._run_task(plan, stage.level, subtask, mine))
-            frames = pa.Table.from_batches(made, schema=FRAME_SCHEMA)
-        rows = frames.to_pylist()
-        return [
-            cast("TaskAck", loads(row["payload"]))
-            for row in rows
-            if row["stage"] == ACKNOWLEDGEMENT_STAGE
-        ]
+        return self._tasks.run(plan)
+
+    def _run_stage(self, requests: Sequence[TaskRequest]) -> list[TaskOutput]:
+        # Which task finishes first must not matter.
+        order = self._random.sample(requests, len(requests))
+        return [self._run_request(request) for request in order]
+
+    def _run_request(self, request: TaskRequest) -> TaskOutput:
+        plan = cast("EpochPlan", loads(request.plan))
+        frames = addressed(read_frames(request.inputs), request.subtask, request.parallelism)
+        made = self._run_task(plan, request.level, request.subtask, list(frames))
+        return TaskOutput(request.output, write_frames(made, request.output))
 
     def _run_task(
-        self, plan: EpochPlan, level: int, subtask: int, frames: pa.Table
+        self, plan: EpochPlan, level: int, subtask: int, frames: list[pa.RecordBatch]
     ) -> list[pa.RecordBatch]:
-        bring_files(self._graph.files)
-        with working_directory(self._graph.files):
-            return self._run_here(plan, level, subtask, frames)
-
-    def _run_here(
-        self, plan: EpochPlan, level: int, subtask: int, frames: pa.Table
-    ) -> list[pa.RecordBatch]:
-        key = (level, subtask)
-        instance = self._instances.pop(key, None)
-        if instance is not None and self._flips_coin():
-            instance.close()  # the subtask moves to another worker
-            instance = None
-        if instance is None:
-            instance = StageInstance(cloudpickle.loads(self._graph_bytes), level, subtask)
-            instance.open()
-        made = list(Task(instance, plan).run(iter(frames.to_batches(max_chunksize=16))))
-        self._instances[key] = instance
-        return made
+        if self._flips_coin():
+            self._host.forget(level, subtask)  # it moves to another worker
+        return list(self._host.run(plan, level, subtask, frames))
 
     def _flips_coin(self) -> bool:
         return self._random.random() < 0.5  # noqa: PLR2004 - a coin has two sides
 
     def close_instances(self) -> None:
         """Close the user functions."""
-        while self._instances:
-            self._instances.popitem()[1].close()
-
-
-def _addressed(frames: pa.Table, subtask: int, parallelism: int) -> pa.Table:
-    targets = frames.column("subtask").to_numpy() % parallelism
-    mine = frames.filter(pa.array(targets == subtask))
-    return mine.sort_by(_SORT_KEYS)
+        self._host.close()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 if TYPE_CHECKING:
     from millstream.runtime.columnar.aggregates import Predicate
@@ -34,6 +33,9 @@ def selected(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
         ValueError: it has another length than the batch.
     """
     if isinstance(predicate, pc.Expression):
+        # Not at the top: it imports pandas, for most of a second, and few programs come here.
+        from pyarrow import acero
+
         table = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
         project = acero.ProjectNodeOptions([predicate], ["selected"])
         plan = acero.Declaration.from_sequence(

@@ -1,0 +1,88 @@
+"""The local engine: runs a job in processes of this machine.
+
+What it is: the worker processes of a job, as many as its widest stage has subtasks, and the epochs
+that run in them, one after the other.
+
+What it is not: the life of the job, which is ``execution/driver.py``, as on every engine.
+
+Read next: ``engines/local/epoch_tasks.py``, ``engines/local/pool.py``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from millstream.directories.run_directory import run_directory
+from millstream.engines.local.epoch_tasks import EpochTasks
+from millstream.engines.local.pool import WorkerPool
+from millstream.engines.local.worker import RunMessage
+from millstream.errors import ProgramError
+from millstream.execution.driver import check_job, start_job
+from millstream.execution.engine import Engine
+from millstream.execution.epoch_loop import EpochLoop
+
+if TYPE_CHECKING:
+    import threading
+
+    from millstream.execution.driver import JobDriver
+    from millstream.execution.run import Run
+    from millstream.graph.model import JobGraph
+
+__all__ = ["LocalEngine", "submit"]
+
+
+def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
+    """Check a job and start it in processes of this machine.
+
+    Args:
+        job_graph: the job.
+        spark_dataframes: of ``env.from_spark``, which needs Spark.
+
+    Returns:
+        A handle; the job runs in a thread of this process, its tasks in others.
+
+    Raises:
+        ProgramError: the program reads a Spark DataFrame.
+        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
+        UnpicklableFunctionError:
+            the job cannot run as it is; nothing was written.
+    """
+    del spark_dataframes
+    for node in job_graph.nodes.values():
+        if node.spark_index is not None:
+            message = (
+                f"source {node.name!r} ({node.location}) is a Spark DataFrame, which only Spark can"
+                " read: run the program with execution.target: spark"
+            )
+            raise ProgramError(message)
+    check_job(job_graph)
+    return start_job(job_graph, LocalEngine(max(s.parallelism for s in job_graph.stages)))
+
+
+class LocalEngine(Engine):
+    """Runs a job in worker processes.
+
+    Args:
+        workers: how many.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._pool = WorkerPool(workers)
+
+    def execute(self, run: Run, cancelled: threading.Event) -> bool:
+        """Run epochs until the job is over."""
+        graph, pool = run.job.graph, self._pool
+        pool.begin_run(RunMessage(cloudpickle.dumps(graph), graph.files))
+        with tempfile.TemporaryDirectory(prefix="frames-", dir=run_directory().path) as directory:
+            tasks = EpochTasks(
+                graph, Path(directory), lambda requests: pool.run(requests, cancelled)
+            )
+            return EpochLoop(run, tasks.run, pool.giving_up.set).run(cancelled)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()

@@ -1,0 +1,156 @@
+"""A worker process: runs the tasks that the driver sends it, until the driver lets go.
+
+What it is: one task at a time; stage instances are kept from epoch to epoch.  A thread looks at the
+connection and ends the process at once when the driver is gone, whatever the task is doing.
+
+What it is not: what a task does (``engines/local/task_host.py``), nor the driver's side
+(``engines/local/pool.py``).
+
+Read next: ``engines/local/task_host.py``, ``engines/local/frame_files.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import cloudpickle
+
+from millstream.engines.local.frame_files import addressed, read_frames, write_frames
+from millstream.engines.local.task_host import TaskHost
+from millstream.errors import MillstreamError
+from millstream.runtime.job_files import bring_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+    from types import FrameType
+
+    from millstream.graph.job_files import JobFiles
+    from millstream.runtime.plan import EpochPlan
+
+__all__ = ["RunMessage", "TaskOutput", "TaskRequest", "serve", "serve_and_outlive"]
+
+#: Exit code of a worker that was told to give up.
+_GIVEN_UP: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunMessage:
+    """A run begins: what its tasks have in common.  Instances of the run before are closed."""
+
+    graph: bytes
+    files: JobFiles
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """A task to run."""
+
+    #: Pickled by value: workers may lack the program's modules.
+    plan: bytes
+    level: int
+    subtask: int
+    parallelism: int
+    #: Where its frames are.
+    inputs: Sequence[Path]
+    #: Where those that it makes go.
+    output: Path
+    #: The subtask comes from elsewhere: an instance that is here is not used.
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """What a task leaves."""
+
+    frames: Path
+    acks: list[bytes]
+
+
+class _GiveUpError(BaseException):
+    """The driver does not want the task any more."""
+
+
+def serve(connection: Connection) -> None:
+    """What a worker does; it ends with the driver."""
+    threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()
+    serve_and_outlive(connection)
+
+
+def serve_and_outlive(connection: Connection) -> None:
+    """What a worker does; a task that is at work when the driver ends is run to its end."""
+    signal.signal(signal.SIGTERM, _give_up)
+    if "numpy.random" in sys.modules:
+        # Else all workers would draw the same numbers; Python's own does this by itself.
+        sys.modules["numpy.random"].seed()
+    # Records are many short-lived objects without cycles: collecting them often only costs.
+    gc.set_threshold(200_000, 20, 100)
+    host: TaskHost | None = None
+    files: JobFiles | None = None
+    try:
+        # The driver is gone, or has let go.
+        with contextlib.suppress(EOFError, OSError, _GiveUpError):
+            while True:
+                message = pickle.loads(connection.recv_bytes())
+                if isinstance(message, RunMessage):
+                    if host is not None:
+                        host.close()
+                    files = message.files
+                    host = TaskHost(message.graph, files)
+                elif host is not None and files is not None:
+                    connection.send_bytes(_answer(host, files, message))
+    finally:
+        if host is not None:
+            with contextlib.suppress(_GiveUpError):
+                host.close()
+
+
+def _answer(host: TaskHost, files: JobFiles, request: TaskRequest) -> bytes:
+    try:
+        bring_files(files)  # before the plan, which may be of what they hold
+        plan = cast("EpochPlan", pickle.loads(request.plan))
+        if request.moved:
+            host.forget(request.level, request.subtask)
+        frames = addressed(read_frames(request.inputs), request.subtask, request.parallelism)
+        made = host.run(plan, request.level, request.subtask, frames)
+        return pickle.dumps(TaskOutput(request.output, write_frames(made, request.output)))
+    except Exception as error:  # noqa: BLE001 - the driver's to raise
+        return _portable(error)
+
+
+def _portable(error: Exception) -> bytes:
+    """The error, pickled, or its text if it cannot be unpickled."""
+    text = "".join(traceback.format_exception(error))
+    if not isinstance(error, MillstreamError):
+        error.add_note(f"in worker process {os.getpid()}:\n{text}")
+    try:
+        content: bytes = cloudpickle.dumps(error)
+        pickle.loads(content)
+    except Exception:  # noqa: BLE001 - whatever its constructor raises
+        content = cloudpickle.dumps(MillstreamError(text))
+    return content
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise _GiveUpError
+
+
+def _end_with(descriptor: int) -> None:
+    """End the process when the other end of the connection is closed."""
+    poll = select.poll()
+    # Hang-ups and errors are always told; what arrives is the main thread's.
+    poll.register(descriptor, 0)
+    poll.poll()
+    os._exit(_GIVEN_UP)
