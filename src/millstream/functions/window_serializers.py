@@ -22,11 +22,9 @@ class TimeWindowSerializer(TypeSerializer[TimeWindow]):
     """Start and end, 16 bytes."""
 
     def serialize(self, element: TimeWindow, stream: IO[bytes]) -> None:
-        """Append a window."""
         stream.write(_TIMES.pack(element.start, element.end))
 
     def deserialize(self, stream: IO[bytes]) -> TimeWindow:
-        """Read the next window."""
         return TimeWindow(*_TIMES.unpack(stream.read(_TIMES.size)))
 
 
@@ -34,11 +32,9 @@ class CountWindowSerializer(TypeSerializer[CountWindow]):
     """The number, 8 bytes."""
 
     def serialize(self, element: CountWindow, stream: IO[bytes]) -> None:
-        """Append a window."""
         stream.write(_NUMBER.pack(element.id))
 
     def deserialize(self, stream: IO[bytes]) -> CountWindow:
-        """Read the next window."""
         return CountWindow(*_NUMBER.unpack(stream.read(_NUMBER.size)))
 
 
@@ -46,11 +42,9 @@ class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
     """A byte: there is one such window."""
 
     def serialize(self, element: GlobalWindow, stream: IO[bytes]) -> None:
-        """Append the window."""
         del element
         stream.write(b"\0")
 
     def deserialize(self, stream: IO[bytes]) -> GlobalWindow:
-        """Read the window."""
         stream.read(1)
         return GlobalWindow()

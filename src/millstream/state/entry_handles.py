@@ -38,7 +38,7 @@ __all__ = ["Entry", "handle_of"]
 class Entry(Protocol):
     """Where the handle of one state keeps what it holds; None stands for nothing."""
 
-    def read(self) -> Any:  # noqa: ANN401 - whatever the user keeps
+    def read(self) -> Any:
         """Return what is there."""
 
     def write(self, value: object) -> None:
@@ -69,10 +69,10 @@ class _Value(ValueState[Any]):
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
 
-    def value(self) -> Any:  # noqa: ANN401
+    def value(self) -> Any:
         return self._entry.read()
 
-    def update(self, value: Any) -> None:  # noqa: ANN401
+    def update(self, value: Any) -> None:
         self._entry.write(value)
 
     def clear(self) -> None:
@@ -86,7 +86,7 @@ class _List(ListState[Any]):
     def get(self) -> Iterable[Any]:
         return list(self._entry.read() or ())
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def add(self, value: Any) -> None:
         self._entry.write([*self.get(), value])
 
     def add_all(self, values: Sequence[Any]) -> None:
@@ -108,20 +108,20 @@ class _Map(MapState[Any, Any]):
     def items(self) -> list[tuple[Any, Any]]:
         return list(self._entry.read() or ())
 
-    def get(self, key: Any) -> Any:  # noqa: ANN401
+    def get(self, key: Any) -> Any:
         return next((value for known, value in self.items() if known == key), None)
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401
+    def put(self, key: Any, value: Any) -> None:
         self._entry.write([*(pair for pair in self.items() if pair[0] != key), (key, value)])
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
-    def remove(self, key: Any) -> None:  # noqa: ANN401
+    def remove(self, key: Any) -> None:
         self._entry.write([pair for pair in self.items() if pair[0] != key] or None)
 
-    def contains(self, key: Any) -> bool:  # noqa: ANN401
+    def contains(self, key: Any) -> bool:
         return any(known == key for known, _ in self.items())
 
     def is_empty(self) -> bool:
@@ -132,14 +132,14 @@ class _Map(MapState[Any, Any]):
 
 
 class _Reducing(ReducingState[Any]):
-    def __init__(self, entry: Entry, reduce: Any) -> None:  # noqa: ANN401
+    def __init__(self, entry: Entry, reduce: Any) -> None:
         self._entry = entry
         self._reduce = reduce
 
-    def get(self) -> Any:  # noqa: ANN401
+    def get(self) -> Any:
         return self._entry.read()
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def add(self, value: Any) -> None:
         so_far = self._entry.read()
         self._entry.write(value if so_far is None else self._reduce(so_far, value))
 
@@ -152,11 +152,11 @@ class _Aggregating(AggregatingState[Any, Any]):
         self._entry = entry
         self._function = function
 
-    def get(self) -> Any:  # noqa: ANN401
+    def get(self) -> Any:
         so_far = self._entry.read()
         return None if so_far is None else self._function.get_result(so_far)
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def add(self, value: Any) -> None:
         so_far = self._entry.read()
         if so_far is None:
             so_far = self._function.create_accumulator()

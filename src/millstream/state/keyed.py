@@ -224,7 +224,6 @@ class KeyedState(KeyContext):
         self.write_through(puts, deletes)
 
     def write_through(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
-        """Write entries of states and timers, and what the store must know of these."""
         if not puts and not deletes:
             return
         for name, meta in self._new_metadata.items():
@@ -244,7 +243,6 @@ class KeyedState(KeyContext):
 
     @property
     def has_states(self) -> bool:
-        """Whether there is anything that ``prefetch`` could read."""
         return bool(self._states)
 
     @property
@@ -257,7 +255,6 @@ class KeyedState(KeyContext):
         return self._handles.get(name)
 
     def prefetch(self, keys: list[object]) -> None:
-        """Read the values of ``keys`` in one go per state, for those not in memory yet."""
         if {int, str}.issuperset(map(type, keys)):
             wanted = cast("set[CacheKey]", set(keys))
         else:

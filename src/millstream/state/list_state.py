@@ -78,7 +78,7 @@ class KeyedListState(ListState[Any]):
                 self._replaced.add(key)
         return whole
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def add(self, value: Any) -> None:
         """Add an element at the end."""
         key = self.keyed.cache_key
         try:
@@ -89,21 +89,18 @@ class KeyedListState(ListState[Any]):
             self._whole[key].append(value)
 
     def add_all(self, values: Sequence[Any]) -> None:
-        """Add elements at the end."""
         key = self.keyed.cache_key
         self._added.setdefault(key, []).extend(values)
         if key in self._whole:
             self._whole[key].extend(values)
 
     def update(self, values: Sequence[Any]) -> None:
-        """Replace all elements."""
         key = self.keyed.cache_key
         self._whole[key] = list(values)
         self._added.pop(key, None)
         self._replaced.add(key)
 
     def clear(self) -> None:
-        """Remove all elements."""
         self.update(())
 
     def prefetch(self, keys: set[CacheKey]) -> None:

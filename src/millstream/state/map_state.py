@@ -73,7 +73,7 @@ class KeyedMapState(MapState[Any, Any]):
             entries = self._maps[key] = _Entries(self.keyed.store_key(self.index, key))
             return entries
 
-    def _lookup(self, key: object) -> Any:  # noqa: ANN401
+    def _lookup(self, key: object) -> Any:
         entries = self._entries()
         short = cache_key(key)
         found = entries.values.get(short)
@@ -85,13 +85,11 @@ class KeyedMapState(MapState[Any, Any]):
             entries.values[short] = found
         return found
 
-    def get(self, key: Any) -> Any:  # noqa: ANN401
-        """Return the value of a map key, None if there is none."""
+    def get(self, key: Any) -> Any:
         found = self._lookup(key)
         return None if found is _ABSENT else found
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401
-        """Set the value of a map key."""
+    def put(self, key: Any, value: Any) -> None:
         entries = self._entries()
         short = cache_key(key)
         if entries.sorted and short not in entries.values:
@@ -100,16 +98,13 @@ class KeyedMapState(MapState[Any, Any]):
         entries.dirty.add(short)
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        """Set several."""
         for key, value in dict_value.items():
             self.put(key, value)
 
-    def remove(self, key: Any) -> None:  # noqa: ANN401
-        """Remove a map key, if it is there."""
+    def remove(self, key: Any) -> None:
         self.put(key, _ABSENT)
 
-    def contains(self, key: Any) -> bool:  # noqa: ANN401
-        """Whether the map key is there."""
+    def contains(self, key: Any) -> bool:
         return self._lookup(key) is not _ABSENT
 
     def _complete(self) -> dict[CacheKey, Any]:
@@ -139,11 +134,9 @@ class KeyedMapState(MapState[Any, Any]):
         ]
 
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
         return all(value is _ABSENT for value in self._complete().values())
 
     def clear(self) -> None:
-        """Remove all entries."""
         entries = self._entries()
         entries.values = {}
         entries.dirty.clear()

@@ -70,7 +70,7 @@ class NamespacedValues:
         """How many objects are held in memory."""
         return len(self.cache)
 
-    def get(self, slot: Slot) -> Any:  # noqa: ANN401 - whatever is kept
+    def get(self, slot: Slot) -> Any:
         """Return the value, ABSENT if there is none."""
         try:
             return self.cache[slot]
@@ -129,7 +129,7 @@ class _Entry:
         self._states = states
         self.values = values
 
-    def read(self) -> Any:  # noqa: ANN401 - whatever the user keeps
+    def read(self) -> Any:
         found = self.values.get(self._states.slot)
         return None if found is ABSENT else found
 
@@ -203,28 +203,24 @@ class NamespacedStates(KeyedStateStore):
         if merged is not ABSENT:
             values.put(self.slot, merged)
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> Any:  # noqa: ANN401 - a handle
-        """Return the handle of a single value."""
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> Any:
         return self.handle(state_descriptor)
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> Any:  # noqa: ANN401 - a handle
-        """Return the handle of a list."""
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> Any:
         return self.handle(state_descriptor)
 
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> Any:  # noqa: ANN401 - a handle
-        """Return the handle of a map."""
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> Any:
         return self.handle(state_descriptor)
 
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> Any:  # noqa: ANN401 - a handle
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> Any:
         """Return the handle of a reduced value."""
         return self.handle(state_descriptor)
 
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> Any:  # noqa: ANN401 - a handle
-        """Return the handle of an accumulator."""
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> Any:
         return self.handle(state_descriptor)
 
 
-def _merger(descriptor: Any) -> Any:  # noqa: ANN401 - by kind of descriptor
+def _merger(descriptor: Any) -> Any:
     if descriptor.kind == "list":
         return lambda one, other: [*one, *other]
     if descriptor.kind == "reducing":

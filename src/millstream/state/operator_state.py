@@ -89,10 +89,10 @@ class _Broadcast(_Named):
     def load(self, elements: Iterable[bytes]) -> None:
         self._entries = dict(cast("Iterable[tuple[Any, Any]]", map(loads, elements)))
 
-    def get(self, key: Any) -> Any:  # noqa: ANN401 - the user's
+    def get(self, key: Any) -> Any:
         return self._entries.get(key)
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401 - the user's
+    def put(self, key: Any, value: Any) -> None:
         self.handle = None
         self._entries[key] = value
 
@@ -100,12 +100,12 @@ class _Broadcast(_Named):
         self.handle = None
         self._entries.update(entries)
 
-    def remove(self, key: Any) -> None:  # noqa: ANN401 - the user's
+    def remove(self, key: Any) -> None:
         if key in self._entries:
             self.handle = None
             del self._entries[key]
 
-    def contains(self, key: Any) -> bool:  # noqa: ANN401 - the user's
+    def contains(self, key: Any) -> bool:
         return key in self._entries
 
     def items(self) -> Iterator[tuple[Any, Any]]:

@@ -71,7 +71,7 @@ class Foreign:
         """Take an item of a list."""
         self.arguments.append(item)
 
-    def extend(self, items: Any) -> None:  # noqa: ANN401 - what pickle gives
+    def extend(self, items: Any) -> None:
         """Take items of a list."""
         self.arguments.extend(items)
 
@@ -107,7 +107,7 @@ class Foreign:
 class _Reader(pickle.Unpickler):
     """Finds harmless classes, and stands ``Foreign`` in for all others."""
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - a class or function
+    def find_class(self, module: str, name: str) -> Any:
         short = module.removeprefix("millstream.")
         if module.startswith("millstream.") and short in MOVED:
             module = f"millstream.{MOVED[short]}"
@@ -137,7 +137,7 @@ def _class_by_name(module: str, name: str) -> type[Foreign]:
     return _stand_in(module, name)
 
 
-def readable_value(stored: bytes) -> Any:  # noqa: ANN401 - whatever was stored
+def readable_value(stored: bytes) -> Any:
     """The value that was pickled; nothing of the program is imported or run.
 
     Raises:
@@ -150,7 +150,7 @@ def readable_value(stored: bytes) -> Any:  # noqa: ANN401 - whatever was stored
         raise StateError(message) from error
 
 
-def readable_key(encoded: bytes) -> Any:  # noqa: ANN401 - the user's key
+def readable_key(encoded: bytes) -> Any:
     """The key with these bytes, as ``encode_key`` made them; nothing of the program is imported.
 
     Raises:

@@ -70,7 +70,7 @@ class TtlValueState(ValueState[Any]):
         self._inner = inner
         self._expiry = _Expiry(keyed, config)
 
-    def value(self) -> Any:  # noqa: ANN401
+    def value(self) -> Any:
         """Return the value of the current key, None if it has none or it has expired."""
         kept = self._inner.value()
         if kept is None:
@@ -82,8 +82,7 @@ class TtlValueState(ValueState[Any]):
             self._inner.update(self._expiry.stamp(kept[1]))
         return kept[1]
 
-    def update(self, value: Any) -> None:  # noqa: ANN401
-        """Set the value of the current key; None removes it."""
+    def update(self, value: Any) -> None:
         self._inner.update(None if value is None else self._expiry.stamp(value))
 
     def clear(self) -> None:
@@ -106,12 +105,11 @@ class TtlReducingState(TtlValueState, ReducingState[Any]):
         super().__init__(keyed, inner, config)
         self._reduce = reduce
 
-    def get(self) -> Any:  # noqa: ANN401
+    def get(self) -> Any:
         """Return the reduced value, None if there is none."""
         return self.value()
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
-        """Reduce ``value`` into the state."""
+    def add(self, value: Any) -> None:
         current = self.value()
         self.update(value if current is None else self._reduce(current, value))
 
@@ -131,13 +129,12 @@ class TtlAggregatingState(TtlValueState, AggregatingState[Any, Any]):
         super().__init__(keyed, inner, config)
         self._function = function
 
-    def get(self) -> Any:  # noqa: ANN401
+    def get(self) -> Any:
         """Return the result of the accumulator, None if there is none."""
         accumulator = self.value()
         return None if accumulator is None else self._function.get_result(accumulator)
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
-        """Add ``value`` to the accumulator."""
+    def add(self, value: Any) -> None:
         accumulator = self.value()
         if accumulator is None:
             accumulator = self._function.create_accumulator()
@@ -164,20 +161,17 @@ class TtlListState(ListState[Any]):
             self._inner.update(alive)
         return [value for _, value in (kept if expiry.return_expired else alive)]
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def add(self, value: Any) -> None:
         """Add an element at the end."""
         self._inner.add(self._expiry.stamp(value))
 
     def add_all(self, values: Sequence[Any]) -> None:
-        """Add elements at the end."""
         self._inner.add_all([self._expiry.stamp(value) for value in values])
 
     def update(self, values: Sequence[Any]) -> None:
-        """Replace all elements."""
         self._inner.update([self._expiry.stamp(value) for value in values])
 
     def clear(self) -> None:
-        """Remove all elements."""
         self._inner.clear()
 
 
@@ -192,7 +186,7 @@ class TtlMapState(MapState[Any, Any]):
         self._inner = inner
         self._expiry = _Expiry(keyed, config)
 
-    def _read(self, key: Any, kept: tuple[int, Any] | None) -> tuple[Any] | None:  # noqa: ANN401
+    def _read(self, key: Any, kept: tuple[int, Any] | None) -> tuple[Any] | None:
         """The value in a tuple, None if there is none; removes or stamps the entry."""
         if kept is None:
             return None
@@ -203,25 +197,22 @@ class TtlMapState(MapState[Any, Any]):
             self._inner.put(key, self._expiry.stamp(kept[1]))
         return (kept[1],)
 
-    def get(self, key: Any) -> Any:  # noqa: ANN401
+    def get(self, key: Any) -> Any:
         """Return the value of a map key, None if there is none or it has expired."""
         found = self._read(key, self._inner.get(key))
         return None if found is None else found[0]
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401
-        """Set the value of a map key."""
+    def put(self, key: Any, value: Any) -> None:
         self._inner.put(key, self._expiry.stamp(value))
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        """Set several."""
         for key, value in dict_value.items():
             self.put(key, value)
 
-    def remove(self, key: Any) -> None:  # noqa: ANN401
-        """Remove a map key, if it is there."""
+    def remove(self, key: Any) -> None:
         self._inner.remove(key)
 
-    def contains(self, key: Any) -> bool:  # noqa: ANN401
+    def contains(self, key: Any) -> bool:
         """Whether the map key is there and has not expired."""
         return self._read(key, self._inner.get(key)) is not None
 
@@ -235,5 +226,4 @@ class TtlMapState(MapState[Any, Any]):
         return not self.items()
 
     def clear(self) -> None:
-        """Remove all entries."""
         self._inner.clear()

@@ -27,7 +27,7 @@ __all__ = ["hold_to_types"]
 S = TypeVar("S")
 
 
-def hold_to_types(handle: S, descriptor: Any) -> S:  # noqa: ANN401 - any descriptor
+def hold_to_types(handle: S, descriptor: Any) -> S:
     """The handle, or one around it that checks what is written if types were declared."""
     kinds = [descriptor.type_info, getattr(descriptor, "key_type_info", None)]
     wrapper = _WRAPPERS.get(descriptor.kind)
@@ -47,7 +47,7 @@ class _TypedValue(ValueState[Any]):
 
     __slots__ = ("clear", "update", "value")
 
-    def __init__(self, inner: ValueState[Any], descriptor: Any) -> None:  # noqa: ANN401
+    def __init__(self, inner: ValueState[Any], descriptor: Any) -> None:
         what = f"state {descriptor.name!r}"
         check = check_of(descriptor.type_info, what)
         if check is not None and isinstance(inner, KeyedValueState):
@@ -62,7 +62,7 @@ class _TypedReducing(ReducingState[Any]):
 
     __slots__ = ("add", "clear", "get")
 
-    def __init__(self, inner: ReducingState[Any], descriptor: Any) -> None:  # noqa: ANN401
+    def __init__(self, inner: ReducingState[Any], descriptor: Any) -> None:
         add = writer(descriptor.type_info, f"state {descriptor.name!r}", inner.add)
         _set(self, get=inner.get, clear=inner.clear, add=add)
 
@@ -72,7 +72,7 @@ class _TypedList(ListState[Any]):
 
     __slots__ = ("_check", "_inner", "add", "clear", "get")
 
-    def __init__(self, inner: ListState[Any], descriptor: Any) -> None:  # noqa: ANN401
+    def __init__(self, inner: ListState[Any], descriptor: Any) -> None:
         self._inner = inner
         what = f"state {descriptor.name!r}, element"
         add = writer(descriptor.type_info, what, inner.add)
@@ -80,14 +80,12 @@ class _TypedList(ListState[Any]):
         self._check = writer(descriptor.type_info, what)
 
     def add_all(self, values: Sequence[Any]) -> None:
-        """Add elements at the end."""
         values = list(values)
         for value in values:
             self._check(value)
         self._inner.add_all(values)
 
     def update(self, values: Sequence[Any]) -> None:
-        """Replace all elements."""
         values = list(values)
         for value in values:
             self._check(value)
@@ -102,7 +100,7 @@ class _TypedMap(MapState[Any, Any]):
         "remove",
     )  # fmt: skip
 
-    def __init__(self, inner: MapState[Any, Any], descriptor: Any) -> None:  # noqa: ANN401
+    def __init__(self, inner: MapState[Any, Any], descriptor: Any) -> None:
         self._inner = inner
         _set(self, get=inner.get, contains=inner.contains, items=inner.items)
         _set(self, is_empty=inner.is_empty, remove=inner.remove, clear=inner.clear)
@@ -110,14 +108,12 @@ class _TypedMap(MapState[Any, Any]):
         self._check_key = writer(descriptor.key_type_info, f"{state}, map key")
         self._check_value = writer(descriptor.type_info, f"{state}, map value")
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401
-        """Set the value of a map key."""
+    def put(self, key: Any, value: Any) -> None:
         self._check_key(key)
         self._check_value(value)
         self._inner.put(key, value)
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        """Set several."""
         for key, value in dict_value.items():
             self.put(key, value)
 

@@ -56,7 +56,7 @@ class SingleValue:
         """How many objects are held in memory."""
         return len(self.cache)
 
-    def load(self) -> Any:  # noqa: ANN401 - whatever the user keeps
+    def load(self) -> Any:
         """Read the value of the current key, which is not in the cache."""
         keyed = self.keyed
         key = keyed.cache_key
@@ -110,15 +110,13 @@ class KeyedValueState(SingleValue, ValueState[Any]):
 
     __slots__ = ()
 
-    def value(self) -> Any:  # noqa: ANN401
-        """Return the value of the current key, None if it has none."""
+    def value(self) -> Any:
         try:
             return self.cache[self.keyed.cache_key]
         except KeyError:
             return self.load()
 
-    def update(self, value: Any) -> None:  # noqa: ANN401
-        """Set the value of the current key; None removes it."""
+    def update(self, value: Any) -> None:
         key = self.keyed.cache_key
         self.cache[key] = value
         self.dirty.add(key)
@@ -134,7 +132,7 @@ class KeyedValueState(SingleValue, ValueState[Any]):
         """
         keyed, cache, add = self.keyed, self.cache, self.dirty.add  # which stay the same objects
 
-        def update(value: Any) -> None:  # noqa: ANN401
+        def update(value: Any) -> None:
             if not fits(value):
                 refuse(value)
             key = keyed.cache_key
@@ -157,15 +155,14 @@ class KeyedReducingState(SingleValue, ReducingState[Any]):
         super().__init__(keyed, descriptor)
         self._reduce = descriptor.reduce
 
-    def get(self) -> Any:  # noqa: ANN401
+    def get(self) -> Any:
         """Return the reduced value, None if nothing was added."""
         try:
             return self.cache[self.keyed.cache_key]
         except KeyError:
             return self.load()
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
-        """Reduce ``value`` into the state."""
+    def add(self, value: Any) -> None:
         current = self.get()
         self.put(value if current is None else self._reduce(current, value))
 
@@ -188,20 +185,19 @@ class KeyedAggregatingState(SingleValue, AggregatingState[Any, Any]):
         super().__init__(keyed, descriptor)
         self._function = descriptor.aggregate
 
-    def accumulator(self) -> Any:  # noqa: ANN401
+    def accumulator(self) -> Any:
         """Return the accumulator of the current key, None if nothing was added."""
         try:
             return self.cache[self.keyed.cache_key]
         except KeyError:
             return self.load()
 
-    def get(self) -> Any:  # noqa: ANN401
+    def get(self) -> Any:
         """Return the result of the accumulator, None if nothing was added."""
         accumulator = self.accumulator()
         return None if accumulator is None else self._function.get_result(accumulator)
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
-        """Add ``value`` to the accumulator."""
+    def add(self, value: Any) -> None:
         accumulator = self.accumulator()
         function = self._function
         if accumulator is None:

@@ -41,12 +41,12 @@ class WindowCodec:
 
     __slots__ = ("_known", "_serializer")
 
-    def __init__(self, serializer: Any = None) -> None:  # noqa: ANN401 - PyFlink's TypeSerializer
+    def __init__(self, serializer: Any = None) -> None:
         """Take what ``get_window_serializer`` returned; None or an object with ``serialize``."""
         self._serializer = serializer if hasattr(serializer, "serialize") else None
         self._known: dict[bytes, Window] = {}
 
-    def encode(self, window: Any) -> bytes:  # noqa: ANN401 - the assigner's kind of window
+    def encode(self, window: Any) -> bytes:
         """Return the bytes of ``window``.
 
         Raises:
@@ -84,7 +84,7 @@ class WindowCodec:
             return _LENGTH.size + int(_LENGTH.unpack_from(encoded)[1])
         return {b"t": 1 + 2 * _TIME_SIZE, b"g": 1, b"c": _NUMBER.size}.get(letter)
 
-    def decode(self, encoded: bytes) -> Any:  # noqa: ANN401 - the assigner's kind of window
+    def decode(self, encoded: bytes) -> Any:
         """Return the window with these bytes."""
         found = self._known.get(encoded)
         if found is None:
@@ -93,7 +93,7 @@ class WindowCodec:
             found = self._known[encoded] = self._decode(encoded)
         return found
 
-    def _decode(self, encoded: bytes) -> Any:  # noqa: ANN401 - as decode
+    def _decode(self, encoded: bytes) -> Any:
         letter = encoded[:1]
         if letter == b"t":
             middle = 1 + _TIME_SIZE

@@ -160,7 +160,6 @@ class StagedCommitter(Committer):
         """Write an epoch, if it is not written yet; errors of the target become SinkError."""
 
     def open(self, context: CommitterContext) -> None:
-        """Know whose output is committed."""
         self._context = context
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
@@ -195,7 +194,6 @@ class StagedCommitter(Committer):
             drop_unnamed(self._context.storage, directory, "values", kept, generation)
 
     def close(self) -> None:
-        """Close the sink."""
         self._sink.close()
 
 

@@ -155,7 +155,6 @@ class CsvRowDeserializationSchema(RowDeserialization):
             )
 
     def deserialize(self, message: bytes) -> object:
-        """One row; ``NO_RECORD`` for a message that is passed over."""
         if self._comments and message.startswith(b"#"):
             return NO_RECORD
         return super().deserialize(message)

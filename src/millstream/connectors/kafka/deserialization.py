@@ -80,11 +80,9 @@ class ValueOnly(KafkaRecordDeserializationSchema):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """That of the schema."""
         return self.schema.produced_type
 
     def deserialize(self, record: KafkaRecord) -> object:
-        """The value's record."""
         return self.schema.deserialize(record.value or b"")
 
 

@@ -140,7 +140,7 @@ class ClassArchive:
             return True
         return False
 
-    def look(self, jvm: Any) -> None:  # noqa: ANN401 - what py4j has no types for
+    def look(self, jvm: Any) -> None:
         """Ask the JVM of the session, near its end, what the archive must fit."""
         try:
             java = jvm.java.lang

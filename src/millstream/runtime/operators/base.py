@@ -35,7 +35,7 @@ LONGEST_BATCH = 65_536
 class FunctionOperator(Operator):
     """An operator around one user function."""
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - Function or plain callable
+    def __init__(self, function: Any) -> None:
         """Take a copy of ``function`` for this subtask."""
         self.function = private_copy(function)
         self.records_in = 0
@@ -43,7 +43,6 @@ class FunctionOperator(Operator):
         self._opened = False
 
     def setup(self, context: OperatorContext, output: Output) -> None:
-        """Take the surroundings."""
         super().setup(context, output)
         self.runtime_context = FunctionContext(context, self.make_keyed_state())
 
@@ -56,7 +55,6 @@ class FunctionOperator(Operator):
         return (self.function,)
 
     def open(self) -> None:
-        """Open the user function."""
         self._opened = True
         for function in self.user_functions():
             if isinstance(function, Function):
@@ -85,7 +83,6 @@ class FunctionOperator(Operator):
             self.output.emit(batch)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Say the counters."""
         del checkpoint
         return OperatorSnapshot(metrics=self.take_metrics())
 

@@ -58,10 +58,10 @@ class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
     def __init__(self, state: OperatorBroadcastState) -> None:
         self._state = state
 
-    def get(self, key: Any) -> Any:  # noqa: ANN401 - the user's
+    def get(self, key: Any) -> Any:
         return self._state.get(key)
 
-    def contains(self, key: Any) -> bool:  # noqa: ANN401 - the user's
+    def contains(self, key: Any) -> bool:
         return self._state.contains(key)
 
     def items(self) -> Iterable[tuple[Any, Any]]:
@@ -77,13 +77,13 @@ class _Writable(_ReadOnly, BroadcastState[Any, Any]):
 
     __slots__ = ()
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401 - the user's
+    def put(self, key: Any, value: Any) -> None:
         self._state.put(key, value)
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         self._state.put_all(dict_value)
 
-    def remove(self, key: Any) -> None:  # noqa: ANN401 - the user's
+    def remove(self, key: Any) -> None:
         self._state.remove(key)
 
     def clear(self) -> None:
@@ -192,7 +192,7 @@ class _KeyedContext(_ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerConte
     def timer_service(self) -> TimerService:
         return self._clock
 
-    def get_current_key(self) -> Any:  # noqa: ANN401 - the user's key
+    def get_current_key(self) -> Any:
         return self._keyed.current_key
 
     def time_domain(self) -> TimeDomain:
@@ -213,7 +213,7 @@ class _NoKey:
 class BroadcastProcessOperator(ProcessOperator):
     """Applies a BroadcastProcessFunction."""
 
-    def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:  # noqa: ANN401
+    def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:
         """Take the user's function and the descriptors of the states."""
         super().__init__(function)
         self._states = _States(descriptors)
@@ -224,17 +224,14 @@ class BroadcastProcessOperator(ProcessOperator):
         )
 
     def open(self) -> None:
-        """Open the function."""
         self._states.setup(self.context)
         super().open()
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the states."""
         super().restore(restored)
         self._states.restore(restored)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Process records of one input."""
         self._process = self._methods[input_index]
         self._record_context = self._contexts[input_index]
         super().process_batch(batch)
@@ -244,7 +241,7 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
     """Applies a KeyedBroadcastProcessFunction."""
 
     def __init__(
-        self, function: Any, key_selector: Any, descriptors: Sequence[MapStateDescriptor]  # noqa: ANN401
+        self, function: Any, key_selector: Any, descriptors: Sequence[MapStateDescriptor]
     ) -> None:  # fmt: skip
         """Take the user's function, key selector, and the descriptors of the states."""
         super().__init__(function, key_selector)
@@ -259,12 +256,10 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
         self._broadcast_context = _Context(self._service, self._states)
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         super().restore(restored)
         self._states.restore(restored)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Process records of one input."""
         if input_index == 0:
             super().process_batch(batch)
             return

@@ -38,13 +38,11 @@ class CoProcessOperator(ProcessOperator):
 
     method = "process_element1"
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - user code
-        """Take the user's function."""
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._methods = (self._process, bound_method(self.function, "process_element2"))
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Process records of one input."""
         self._process = self._methods[input_index]
         super().process_batch(batch)
 
@@ -54,7 +52,7 @@ class KeyedCoProcessOperator(KeyedProcessOperator):
 
     method = "process_element1"
 
-    def __init__(self, function: Any, key_selector1: Any, key_selector2: Any) -> None:  # noqa: ANN401
+    def __init__(self, function: Any, key_selector1: Any, key_selector2: Any) -> None:
         """Take the user's function and the key selector of each input."""
         super().__init__(function, key_selector1)
         second = bound_method(self.function, "process_element2")
@@ -64,7 +62,6 @@ class KeyedCoProcessOperator(KeyedProcessOperator):
         )
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Process records of one input."""
         self.extractor, self._process = self._inputs[input_index]
         super().process_batch(batch)
 

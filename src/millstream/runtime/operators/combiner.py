@@ -45,7 +45,7 @@ class CombinerOperator(Operator):
     """Emits partial aggregates."""
 
     def __init__(
-        self, assigner: FixedEventTimeWindows, aggregates: Aggregates, key_selector: Any  # noqa: ANN401
+        self, assigner: FixedEventTimeWindows, aggregates: Aggregates, key_selector: Any
     ) -> None:  # fmt: skip
         """Take what the window was declared with."""
         self._panes = Panes(assigner)
@@ -61,12 +61,10 @@ class CombinerOperator(Operator):
         self._flushes = 0
 
     def restore(self, restored: RestoreContext) -> None:
-        """Start with nothing gathered."""
         self._watermark = restored.watermark
         self._forget()
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Gather records."""
         del input_index
         if not len(batch):
             return
@@ -96,7 +94,6 @@ class CombinerOperator(Operator):
         self._watermark = watermark
 
     def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - as in the contract
-        """Send everything, then the status."""
         self.flush()
         self.output.emit_idle(idle)
 
@@ -109,7 +106,6 @@ class CombinerOperator(Operator):
         return OperatorSnapshot(metrics=metrics)
 
     def end_input(self) -> None:
-        """Send everything."""
         self.flush()
 
     def _forget(self) -> None:

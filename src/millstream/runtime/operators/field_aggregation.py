@@ -41,7 +41,7 @@ class FieldAggregation(ReduceFunction):
         self._kind = kind
         self._field = field
 
-    def reduce(self, value1: Any, value2: Any) -> Any:  # noqa: ANN401 - the user's record
+    def reduce(self, value1: Any, value2: Any) -> Any:
         """Fold ``value2`` into a copy of ``value1``."""
         field, kind = self._field, self._kind
         get = _getter(value1, field)
@@ -54,7 +54,7 @@ class FieldAggregation(ReduceFunction):
         return value2 if kind.endswith("_by") else _replaced(value1, field, second)
 
 
-def _getter(record: Any, field: str | int) -> Callable[[Any], Any]:  # noqa: ANN401 - user's record
+def _getter(record: Any, field: str | int) -> Callable[[Any], Any]:
     if isinstance(record, dict):
         return lambda r: r[field]
     if isinstance(record, (list, tuple)):
@@ -72,7 +72,7 @@ def _getter(record: Any, field: str | int) -> Callable[[Any], Any]:  # noqa: ANN
     raise ProgramError(message)
 
 
-def _replaced(record: Any, field: str | int, value: object) -> Any:  # noqa: ANN401 - user's record
+def _replaced(record: Any, field: str | int, value: object) -> Any:
     """A copy of ``record`` with one field changed; the record itself may already be emitted."""
     if isinstance(record, dict):
         return {**record, field: value}
@@ -91,5 +91,5 @@ def _replaced(record: Any, field: str | int, value: object) -> Any:  # noqa: ANN
     return value
 
 
-def _dataclass_field(record: Any, field: str | int) -> str:  # noqa: ANN401 - a dataclass
+def _dataclass_field(record: Any, field: str | int) -> str:
     return field if isinstance(field, str) else dataclasses.fields(record)[field].name

@@ -26,13 +26,11 @@ __all__ = ["FilterFactory", "FilterOperator"]
 class FilterOperator(FunctionOperator):
     """Applies a FilterFunction or callable to every record."""
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - FilterFunction or callable
-        """Take the user's function."""
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._filter = bound_method(self.function, "filter")
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Filter all records."""
         del input_index
         values = batch.values
         self.records_in += len(values)

@@ -27,13 +27,11 @@ __all__ = ["FlatMapFactory", "FlatMapOperator"]
 class FlatMapOperator(FunctionOperator):
     """Applies a FlatMapFunction or callable to every record."""
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - FlatMapFunction or callable
-        """Take the user's function."""
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._flat_map = bound_method(self.function, "flat_map")
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Map all records."""
         del input_index
         self.records_in += len(batch)
         if batch.raw_timestamps is None:

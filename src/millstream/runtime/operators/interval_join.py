@@ -76,7 +76,7 @@ class _Side:
     def __init__(
         self,
         name: str,
-        selector: Any,  # noqa: ANN401 - user code
+        selector: Any,
         lower: int,
         upper: int,
         late_tag: str | None,
@@ -98,7 +98,7 @@ class IntervalJoinOperator(KeyedOperator):
 
     def __init__(
         self,
-        function: Any,  # noqa: ANN401 - user code
+        function: Any,
         key_selectors: tuple[Any, Any],
         bounds: tuple[int, int],
         late_tags: tuple[str | None, str | None],
@@ -127,7 +127,6 @@ class IntervalJoinOperator(KeyedOperator):
         super().open()
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         super().restore(restored)
         self.watermark = restored.watermark
 
@@ -154,7 +153,6 @@ class IntervalJoinOperator(KeyedOperator):
         self.output.emit_watermark(watermark)
 
     def take_metrics(self) -> dict[str, MetricValue]:
-        """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped
         self.late_dropped = 0
@@ -230,7 +228,7 @@ class IntervalJoinOperator(KeyedOperator):
                 if found:
                     self._emit_pairs(value, stamp, found, is_left=is_left)
 
-    def _keep(self, side: _Side, key: Any, value: Any, stamp: int) -> None:  # noqa: ANN401
+    def _keep(self, side: _Side, key: Any, value: Any, stamp: int) -> None:
         """Put a record into its slice."""
         time_slice = stamp // self._slice
         entries: list[_Entry] | None = side.buffer.get(time_slice)
@@ -250,7 +248,7 @@ class IntervalJoinOperator(KeyedOperator):
 
     def _emit_pairs(
         self,
-        value: Any,  # noqa: ANN401 - the user's record
+        value: Any,
         stamp: int,
         found: Iterable[_Entry],
         *,

@@ -45,7 +45,7 @@ class KeyExtractor:
 
     __slots__ = ("_field", "_select", "_types")
 
-    def __init__(self, key_selector: Any, types: KeyTypes | None = None) -> None:  # noqa: ANN401
+    def __init__(self, key_selector: Any, types: KeyTypes | None = None) -> None:
         """Take a KeySelector or callable, and who is told of the types of the keys."""
         self._types = types
         select = bound_method(private_copy(key_selector), "get_key")
@@ -89,7 +89,7 @@ class KeyedOperator(FunctionOperator):
     keyed = True
     keyed_state: KeyedState
 
-    def __init__(self, function: Any, key_selector: Any) -> None:  # noqa: ANN401 - user code
+    def __init__(self, function: Any, key_selector: Any) -> None:
         """Take copies of the user's function and key selector."""
         super().__init__(function)
         #: Of the keys that this operator's extractors take.
@@ -104,7 +104,6 @@ class KeyedOperator(FunctionOperator):
         return self.keyed_state
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         try:
             self.keyed_state.begin_epoch(store_of(restored), restored.processing_time)
             self._refuse_renamed()

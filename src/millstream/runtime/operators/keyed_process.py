@@ -46,7 +46,7 @@ class _Context(KeyedProcessFunction.OnTimerContext):
         self.current_timestamp = MIN_TIMESTAMP
         self.domain = TimeDomain.EVENT_TIME
 
-    def get_current_key(self) -> Any:  # noqa: ANN401 - the user's key
+    def get_current_key(self) -> Any:
         return self._keyed.current_key
 
     def timer_service(self) -> TimerService:
@@ -65,7 +65,7 @@ class KeyedProcessOperator(KeyedOperator):
     #: The method of the function that gets the records.
     method: ClassVar[str] = "process_element"
 
-    def __init__(self, function: Any, key_selector: Any) -> None:  # noqa: ANN401 - user code
+    def __init__(self, function: Any, key_selector: Any) -> None:
         """Take the user's function and key selector."""
         super().__init__(function, key_selector)
         self._process = bound_method(self.function, self.method)
@@ -79,7 +79,6 @@ class KeyedProcessOperator(KeyedOperator):
         super().open()
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         super().restore(restored)
         self._service.quiesced = False
         self._service.watermark = restored.watermark
@@ -93,7 +92,6 @@ class KeyedProcessOperator(KeyedOperator):
             self._fire_processing_time(now)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Process all records."""
         del input_index
         keys = self.extractor.keys(batch, self.context)
         self.records_in += len(keys)

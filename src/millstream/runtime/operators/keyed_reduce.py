@@ -37,7 +37,7 @@ IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, tuple, type(None)})
 class KeyedReduceOperator(KeyedOperator):
     """Folds the records of each key into one value."""
 
-    def __init__(self, function: Any, key_selector: Any) -> None:  # noqa: ANN401 - user code
+    def __init__(self, function: Any, key_selector: Any) -> None:
         """Take the user's function and key selector."""
         super().__init__(function, key_selector)
         self._reduce = bound_method(self.function, "reduce")
@@ -48,7 +48,6 @@ class KeyedReduceOperator(KeyedOperator):
         super().open()
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Fold all records."""
         del input_index
         keys = self.extractor.keys(batch, self.context)
         values = batch.values
@@ -95,7 +94,7 @@ class KeyedReduceOperator(KeyedOperator):
             register(key, b"", MAX_TIMESTAMP)
 
 
-def _copy(value: Any) -> Any:  # noqa: ANN401 - the user's record
+def _copy(value: Any) -> Any:
     """A shallow copy; ``copy.copy`` would take a Row through its pickled form."""
     if isinstance(value, Row):
         return row_class(value._fields, value.get_row_kind())(value)

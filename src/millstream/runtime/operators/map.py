@@ -27,13 +27,11 @@ __all__ = ["MapFactory", "MapOperator"]
 class MapOperator(FunctionOperator):
     """Applies a MapFunction or callable to every record."""
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - MapFunction or callable
-        """Take the user's function."""
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._map = bound_method(self.function, "map")
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Map all records."""
         del input_index
         values = batch.values
         iterator = iter(values)

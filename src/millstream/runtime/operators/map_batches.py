@@ -42,13 +42,11 @@ class MapBatchesOperator(FunctionOperator):
     the column ``$row_kind``, which the function may leave out as long as no record comes or goes.
     """
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - the user's callable
-        """Take the user's function."""
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._map = bound_method(self.function, "map")
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Map the batch."""
         del input_index
         self.records_in += len(batch)
         if not len(batch):
@@ -100,7 +98,7 @@ class MapBatchesOperator(FunctionOperator):
         )
         raise TypeMismatchError(message)
 
-    def _typed(self, result: pa.RecordBatch, timestamps: Any) -> Batch:  # noqa: ANN401 - Batch's own
+    def _typed(self, result: pa.RecordBatch, timestamps: Any) -> Batch:
         declared = self.context.output_type
         schema = declared.arrow_schema
         if schema is None:

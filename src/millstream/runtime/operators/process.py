@@ -50,8 +50,7 @@ class ProcessOperator(FunctionOperator):
     #: The method of the function that gets the records.
     method: ClassVar[str] = "process_element"
 
-    def __init__(self, function: Any) -> None:  # noqa: ANN401 - ProcessFunction or callable
-        """Take the user's function."""
+    def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._process = bound_method(self.function, self.method)
         self._clock = Clock()
@@ -59,16 +58,13 @@ class ProcessOperator(FunctionOperator):
         self._collector = Collector(self, self.emit)
 
     def restore(self, restored: RestoreContext) -> None:
-        """Set the clock."""
         self._clock.watermark = restored.watermark
         self._clock.processing_time = restored.processing_time
 
     def process_processing_time(self, now: int) -> None:
-        """Set the clock."""
         self._clock.processing_time = now
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Process all records."""
         del input_index
         self.records_in += len(batch)
         collector, process, context = self._collector, self._process, self._record_context

@@ -115,7 +115,6 @@ class TimestampsWatermarksOperator(Operator):
         self._interval = strategy.emit_interval
 
     def restore(self, restored: RestoreContext) -> None:
-        """Restore the generator."""
         try:
             self._generator: WatermarkGenerator = self._strategy.create_generator()
         except Exception as error:

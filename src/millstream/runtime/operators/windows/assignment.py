@@ -51,7 +51,7 @@ class Place:
 
     __slots__ = ("cleanup_time", "max_timestamp", "namespace", "states", "window")
 
-    def __init__(self, window: Any, namespace: bytes, lateness: int) -> None:  # noqa: ANN401 - a window
+    def __init__(self, window: Any, namespace: bytes, lateness: int) -> None:
         """Take the window, its bytes and the allowed lateness in milliseconds."""
         self.window = window
         self.namespace = namespace
@@ -100,7 +100,7 @@ class Assignment:
         """Take the processing time of the epoch, in milliseconds."""
         self._context.processing_time = processing_time
 
-    def place_of(self, window: Any) -> Place:  # noqa: ANN401 - a window
+    def place_of(self, window: Any) -> Place:
         """Return what is known of a window."""
         place = self._places.get(window)
         if place is None:
@@ -176,11 +176,11 @@ class Assignment:
         windows = [each[0] for each in self._each(batch, keys, context, list)]
         return [window.start for window in windows], [window.end for window in windows]
 
-    def new_place(self, window: Any) -> Place:  # noqa: ANN401 - a window
+    def new_place(self, window: Any) -> Place:
         """Return what there is to know of a window, without keeping it."""
         return Place(window, self.codec.encode(window), self._lateness)
 
-    def _places_of(self, windows: Any) -> list[Place]:  # noqa: ANN401 - a collection of windows
+    def _places_of(self, windows: Any) -> list[Place]:
         return [self.place_of(window) for window in windows]
 
     def _assign_by_pane(self, assigner: FixedEventTimeWindows, batch: Batch) -> list[list[Place]]:

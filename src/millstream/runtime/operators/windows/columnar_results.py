@@ -57,7 +57,6 @@ class BuiltInOperator(FunctionOperator):
         return snapshot
 
     def take_metrics(self) -> dict[str, MetricValue]:
-        """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped
         self.late_dropped = 0

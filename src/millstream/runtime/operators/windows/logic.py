@@ -51,7 +51,7 @@ class WindowHost(Protocol):
     def watermark(self) -> int:
         """The operator's event time, in milliseconds."""
 
-    def window_state(self, window: Any) -> KeyedStateStore:  # noqa: ANN401 - a window
+    def window_state(self, window: Any) -> KeyedStateStore:
         """Return state of the current key and ``window``."""
 
 
@@ -64,31 +64,26 @@ class WindowContext(ProcessWindowFunction.Context["Window"]):
         self.current_window: Window | None = None
 
     def window(self) -> Window:
-        """Return the window that is evaluated."""
         assert self.current_window is not None  # noqa: S101 - set before user code runs
         return self.current_window
 
     def current_processing_time(self) -> int:
-        """Return the processing time in milliseconds."""
         return self._operator.processing_time
 
     def current_watermark(self) -> int:
-        """Return the event time that the operator has reached."""
         return self._operator.watermark
 
     def window_state(self) -> KeyedStateStore:
-        """Return state of this key and window."""
         return self._operator.window_state(self.window())
 
     def global_state(self) -> KeyedStateStore:
-        """Return state of this key over all windows."""
         return StateAccess(self._operator.keyed_state)
 
 
 class _Evaluation:
     """A window function: apply or process."""
 
-    def __init__(self, function: Any, operator: WindowHost, *, process: bool) -> None:  # noqa: ANN401
+    def __init__(self, function: Any, operator: WindowHost, *, process: bool) -> None:
         self._operator = operator
         self._context = WindowContext(operator)
         self._process = process
@@ -137,14 +132,14 @@ class _Evaluation:
             ) from error
         collector.stamp(timestamp)
 
-    def evaluate(self, key: Any, window: Window, elements: Iterable[Any]) -> Any:  # noqa: ANN401
+    def evaluate(self, key: Any, window: Window, elements: Iterable[Any]) -> Any:
         """Evaluate the window for the current key; the caller uses up what comes at once."""
         if not self._process:
             return self._call(key, window, elements)
         self._context.current_window = window
         return self._call(key, self._context, elements)
 
-    def run_clear(self, key: Any, window: Window) -> None:  # noqa: ANN401 - the user's key
+    def run_clear(self, key: Any, window: Window) -> None:
         if self.clear is not None:
             self._operator.keyed_state.set_current_key(key)
             self._context.current_window = window
@@ -181,25 +176,25 @@ class WindowLogic(ABC):
     ) -> None:
         """Add each value to the accumulator of its key."""
 
-    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+    def fold(self, so_far: Any, value: Any) -> Any:
         """Return the accumulator ``so_far`` (or ABSENT) with ``value`` added."""
         message = f"{type(self).__name__} has no accumulator for {value!r} to go into {so_far!r}"
         raise NotImplementedError(message)
 
-    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's accumulators
+    def merge(self, one: Any, other: Any) -> Any:
         """Return two accumulators as one."""
         message = f"{type(self).__name__} cannot merge {one!r} and {other!r}"
         raise NotImplementedError(message)
 
-    def finish(self, accumulated: Any) -> Any:  # noqa: ANN401 - the user's accumulator
+    def finish(self, accumulated: Any) -> Any:
         """Return the result of an accumulator."""
         return accumulated
 
-    def of_nothing(self) -> Any:  # noqa: ANN401 - the user's accumulator
+    def of_nothing(self) -> Any:
         """Return the accumulator of no elements, ABSENT if there is no such thing."""
         return ABSENT
 
-    def evaluate(self, key: Any, window: Window, accumulated: Any) -> Any:  # noqa: ANN401
+    def evaluate(self, key: Any, window: Window, accumulated: Any) -> Any:
         """Call the window function for the current key; returns what it returns."""
         assert self._evaluation is not None  # noqa: S101 - the caller looks at plain
         elements = accumulated if self.lists else [self.finish(accumulated)]
@@ -228,7 +223,7 @@ class WindowLogic(ABC):
             ) from error
         collector.stamp(window.max_timestamp())
 
-    def clear(self, key: Any, window: Window) -> None:  # noqa: ANN401 - the user's key
+    def clear(self, key: Any, window: Window) -> None:
         """Call the window function's ``clear``."""
         assert self._evaluation is not None  # noqa: S101 - the caller looks at clears
         self._evaluation.run_clear(key, window)
@@ -247,10 +242,10 @@ class _Reducing(WindowLogic):
             so_far = get(key, MISSING)
             accumulators[key] = value if so_far is MISSING else reduce(so_far, value)
 
-    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+    def fold(self, so_far: Any, value: Any) -> Any:
         return value if so_far is ABSENT else self._reduce(so_far, value)
 
-    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's types
+    def merge(self, one: Any, other: Any) -> Any:
         return self._reduce(one, other)
 
 
@@ -271,16 +266,16 @@ class _Aggregating(WindowLogic):
         for key, value in zip(keys, values, strict=False):
             accumulators[key] = add(value, accumulators[key])
 
-    def fold(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - the user's types
+    def fold(self, so_far: Any, value: Any) -> Any:
         return self._add(value, self._create() if so_far is ABSENT else so_far)
 
-    def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401 - the user's accumulators
+    def merge(self, one: Any, other: Any) -> Any:
         return self._merge(one, other)
 
-    def of_nothing(self) -> Any:  # noqa: ANN401 - the user's accumulator
+    def of_nothing(self) -> Any:
         return self._create()
 
-    def finish(self, accumulated: Any) -> Any:  # noqa: ANN401 - the user's accumulator
+    def finish(self, accumulated: Any) -> Any:
         return self._get_result(accumulated)
 
 

@@ -57,15 +57,12 @@ class WindowTriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         self._namespace = WINDOW_TIMERS + namespace
 
     def get_current_processing_time(self) -> int:
-        """Return the epoch's processing time."""
         return self.processing_time
 
     def get_metric_group(self) -> MetricGroup:
-        """Return the operator's metrics."""
         return self._metrics
 
     def get_current_watermark(self) -> int:
-        """Return the operator's watermark."""
         return self.watermark
 
     def register_processing_time_timer(self, time: int) -> None:
@@ -95,7 +92,6 @@ class WindowTriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         self._timers.delete_event_time(self._keyed.current_key, self._namespace, _within_long(time))
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> State:
-        """Return the handle of a state of the current key and window."""
         return self.states.handle(state_descriptor)
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
