@@ -46,7 +46,6 @@ NOT_OFFERED: Final = {
     _CONNECTORS + "pubsub": _ANY_SOURCE,
     _CONNECTORS + "pulsar": _ANY_SOURCE,
     _CONNECTORS + "rabbitmq": _ANY_SOURCE,
-    "millstream.datastream.formats.orc": "take Parquet: millstream.datastream.formats.parquet",
     "millstream.table": "write the program with millstream.datastream; built-in aggregates of "
     "windows (docs/aggregates.md) do what GROUP BY over windows does",
     "millstream.java_gateway": "there is no JVM of Flink here",

@@ -11,7 +11,7 @@ Read next: ``datastream/data_stream.py``, ``graph/translate.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
@@ -47,6 +47,13 @@ if TYPE_CHECKING:
 __all__ = ["StreamExecutionEnvironment"]
 
 _DEFAULT_NAME: Final = "Millstream Streaming Job"
+
+
+class InputFormat(Protocol):
+    """What ``create_input`` reads."""
+
+    def create_source(self) -> Source:
+        """The source that reads it."""
 
 
 class StreamExecutionEnvironment(JobSettings):
@@ -115,6 +122,17 @@ class StreamExecutionEnvironment(JobSettings):
             source=source,
             watermark_strategy=watermark_strategy,
         )
+
+    def create_input(
+        self, input_format: InputFormat, type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """Read an input format, such as ``AvroInputFormat``; without watermarks.
+
+        Args:
+            input_format: what to read.
+            type_info: the type of the records, if the format does not know it itself.
+        """
+        return self.from_source(input_format.create_source(), None, "Custom File Source", type_info)
 
     def from_collection(
         self, collection: Iterable[object], type_info: TypeInformation | None = None

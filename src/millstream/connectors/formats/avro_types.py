@@ -1,4 +1,4 @@
-"""The Arrow schema of an Avro schema, so that its records are rows with typed fields.
+"""Avro schemas: as PyFlink's programs give them, and as Arrow's, so that records are typed rows.
 
 What it is: the mapping for what both can say.  What it is not: complete.  Unions of several types,
 schemas that contain themselves and UUIDs have no counterpart; such records stay dicts.
@@ -8,11 +8,21 @@ Read next: ``connectors/formats/message_formats.py``, ``connectors/formats/schem
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["arrow_schema_of_avro"]
+from millstream.errors import ConfigurationError
+from millstream.types.type_information import PickledBytesTypeInfo
+
+__all__ = [
+    "AvroSchema",
+    "GenericRecordAvroTypeInfo",
+    "arrow_schema_of_avro",
+    "parsed_avro_schema",
+]
 
 _PRIMITIVE: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -93,3 +103,96 @@ def _complex(avro: dict[str, Any], known: dict[str, pa.DataType]) -> pa.DataType
     if kind == "map":
         return pa.map_(pa.string(), _type_of(avro["values"], known))
     return _type_of(kind, known)
+
+
+def parsed_avro_schema(text: str) -> Any:  # noqa: ANN401 - a parsed schema may be of any JSON type
+    """A schema of records as fastavro wants it.
+
+    Raises:
+        ConfigurationError: it is none, or fastavro is not installed.
+    """
+    try:
+        import fastavro
+    except ImportError as error:
+        message = "Avro needs the package fastavro: pip install 'millstream[kafka]'"
+        raise ConfigurationError(message) from error
+    try:
+        schema: Any = json.loads(text)
+        parsed: Any = fastavro.parse_schema(schema)
+    except (ValueError, fastavro.schema.SchemaParseException) as error:
+        message = f"this is not an Avro schema: {error}"
+        raise ConfigurationError(message) from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        message = "the Avro schema must be that of a record"
+        raise ConfigurationError(message)
+    return parsed
+
+
+class AvroSchema:
+    """An Avro schema, as PyFlink's; made by ``parse_string`` or ``parse_file``.
+
+    Args:
+        json_schema: the schema of a record, as JSON.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+
+    def __init__(self, json_schema: str) -> None:
+        self._text = json_schema
+        parsed_avro_schema(json_schema)
+
+    @staticmethod
+    def parse_string(json_schema: str) -> AvroSchema:
+        """The schema that a text holds; raises ConfigurationError if it is none."""
+        return AvroSchema(json_schema)
+
+    @staticmethod
+    def parse_file(file_path: str) -> AvroSchema:
+        """The schema that a file holds; raises ConfigurationError if it cannot be read."""
+        try:
+            return AvroSchema(Path(file_path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"the Avro schema {file_path} cannot be read: {error}"
+            raise ConfigurationError(message) from error
+
+    @property
+    def parsed(self) -> Any:  # noqa: ANN401 - a parsed schema may be of any JSON type
+        """The schema as fastavro wants it."""
+        return parsed_avro_schema(self._text)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The Arrow columns of the records.
+
+        Raises:
+            ConfigurationError: a field has no counterpart in Arrow.
+        """
+        columns = arrow_schema_of_avro(self.parsed)
+        if columns is None:
+            message = "the Avro schema has fields that no column can hold, or none at all"
+            raise ConfigurationError(message)
+        return columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AvroSchema) and json.loads(self._text) == json.loads(other._text)
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(json.loads(self._text), sort_keys=True))
+
+    def __str__(self) -> str:
+        return json.dumps(json.loads(self._text), separators=(",", ":"))
+
+
+class GenericRecordAvroTypeInfo(PickledBytesTypeInfo):
+    """Records of an Avro schema, which are dicts in Python; they travel pickled.
+
+    Args:
+        schema: of the records.
+    """
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self.schema = schema
+
+    def __str__(self) -> str:
+        return f"GenericRecordAvroTypeInfo({self.schema})"

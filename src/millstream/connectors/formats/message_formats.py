@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from millstream.connectors.files.file_writers import named_values
-from millstream.connectors.formats.avro_types import arrow_schema_of_avro
+from millstream.connectors.formats.avro_types import arrow_schema_of_avro, parsed_avro_schema
 from millstream.connectors.formats.json_columns import readable_schema, typed_columns
 from millstream.connectors.formats.json_schema import type_of_json_schema
 from millstream.connectors.formats.json_text import json_lines, json_text
@@ -272,7 +272,7 @@ class AvroRowDeserializationSchema(DeserializationSchema):
     """
 
     def __init__(self, avro_schema_string: str, type_info: SchemaLike | None = None) -> None:
-        self._parsed: Any = _avro_schema(avro_schema_string)
+        self._parsed: Any = parsed_avro_schema(avro_schema_string)
         given = arrow_schema_of_avro(self._parsed) if type_info is None else type_info
         self._type = None if given is None else type_of_schema(given)
 
@@ -321,7 +321,7 @@ class AvroRowSerializationSchema(SerializationSchema):
     """Records in Avro's binary form; ``avro_schema_string`` is the schema, as JSON."""
 
     def __init__(self, avro_schema_string: str) -> None:
-        self._parsed: Any = _avro_schema(avro_schema_string)
+        self._parsed: Any = parsed_avro_schema(avro_schema_string)
 
     def serialize(self, element: object) -> bytes:
         """One record; raises ValueError if it does not fit the schema."""
@@ -330,24 +330,6 @@ class AvroRowSerializationSchema(SerializationSchema):
         stream = io.BytesIO()
         fastavro.schemaless_writer(stream, self._parsed, named_values(element))
         return stream.getvalue()
-
-
-def _avro_schema(text: str) -> Any:
-    try:
-        import fastavro
-    except ImportError as error:
-        message = "Avro needs the package fastavro: pip install 'millstream[kafka]'"
-        raise ConfigurationError(message) from error
-    try:
-        schema: Any = json.loads(text)
-        parsed: Any = fastavro.parse_schema(schema)
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
-        message = f"this is not an Avro schema: {error}"
-        raise ConfigurationError(message) from error
-    if not isinstance(schema, dict) or schema.get("type") != "record":
-        message = "the Avro schema must be that of a record"
-        raise ConfigurationError(message)
-    return parsed
 
 
 def _given(value: SchemaLike | None, method: str) -> SchemaLike:

@@ -1,4 +1,4 @@
-"""Parquet in PyFlink's way: ``pyflink.datastream.formats.parquet`` without Avro.
+"""Parquet in PyFlink's way: ``pyflink.datastream.formats.parquet``.
 
 Read next: ``connectors/formats/parquet_format.py``, ``connectors/files/file_writers.py``.
 """
@@ -8,13 +8,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.connectors.files.file_writers import BulkWriterFactory, ParquetWriterFactory
+from millstream.connectors.formats.avro_files import AvroParquetFormat, AvroParquetWriterFactory
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.connectors.formats.parquet_format import ParquetFormat
 
 if TYPE_CHECKING:
+    from millstream.connectors.formats.avro_types import AvroSchema
+    from millstream.connectors.formats.file_format import StreamFormat
     from millstream.connectors.formats.schema import SchemaLike
 
-__all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
+__all__ = [
+    "AvroParquetReaders",
+    "AvroParquetWriters",
+    "ParquetBulkWriters",
+    "ParquetColumnarRowInputFormat",
+]
+
+
+class AvroParquetReaders:
+    """Makes formats that read Parquet files by an Avro schema."""
+
+    @staticmethod
+    def for_generic_record(schema: AvroSchema) -> StreamFormat:
+        """A format for ``FileSource.for_record_stream_format``; records are dicts."""
+        return AvroParquetFormat(schema)
+
+
+class AvroParquetWriters:
+    """Makes writers of Parquet files by an Avro schema."""
+
+    @staticmethod
+    def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
+        """A factory for ``FileSink.for_bulk_format``; records are dicts, or rows with names."""
+        return AvroParquetWriterFactory(schema)
 
 
 class ParquetColumnarRowInputFormat(ParquetFormat):

@@ -1,0 +1,34 @@
+"""ORC files, under PyFlink's import path.
+
+What it is: the writers.  What it is not: the code (``connectors/formats/orc_writer.py``).
+
+Read next: ``connectors/formats/orc_writer.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.connectors.formats.orc_writer import OrcWriterFactory
+
+if TYPE_CHECKING:
+    from millstream.connectors.files.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.schema import SchemaLike
+
+__all__ = ["OrcBulkWriters"]
+
+
+class OrcBulkWriters:
+    """Makes writers of ORC files."""
+
+    @staticmethod
+    def for_row_type(
+        row_type: SchemaLike | None = None,
+        writer_properties: object = None,
+        hadoop_config: object = None,
+        *,
+        compression: str = "zlib",
+    ) -> BulkWriterFactory:
+        """A factory for ``FileSink.for_bulk_format``; the columns are the stream's."""
+        del row_type, writer_properties, hadoop_config
+        return OrcWriterFactory(compression)
