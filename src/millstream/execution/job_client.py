@@ -31,17 +31,17 @@ class JobID(str):
 class JobStatus(Enum):
     """Where a job is in its life; names as in Flink."""
 
-    INITIALIZING = 0
-    CREATED = 1
-    RUNNING = 2
-    FAILING = 3
-    FAILED = 4
-    CANCELLING = 5
-    CANCELED = 6
-    FINISHED = 7
-    RESTARTING = 8
-    SUSPENDED = 9
-    RECONCILING = 10
+    CREATED = 0
+    RUNNING = 1
+    FAILING = 2
+    FAILED = 3
+    CANCELLING = 4
+    CANCELED = 5
+    FINISHED = 6
+    RESTARTING = 7
+    SUSPENDED = 8
+    RECONCILING = 9
+    INITIALIZING = 10
 
     def is_globally_terminal_state(self) -> bool:
         """Whether the job is over and will not be recovered by itself."""
