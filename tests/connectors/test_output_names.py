@@ -30,6 +30,7 @@ DIGITS = "[0-9a-f]{12}"
         (NAMES.of_session(3, "commit"), f"{SERVER}g3-commit"),
         (NAMES.of_producer("own-prefix", 3), f"own-prefix-{JOB}-59ea133a-g3-{DIGITS}"),
     ],
+    ids=["directory", "file", "attempt", "part", "session", "producer"],  # names are random
 )
 def test_names_are_those_of_earlier_releases(name: str, form: str) -> None:
     assert re.fullmatch(form, name)
