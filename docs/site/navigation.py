@@ -16,7 +16,7 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 
 #: Pages of docs/ by group, in reading order, without their ``.md``.
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
-    "First steps": ("getting-started", "tutorial", "notebooks", "pyflink"),
+    "First steps": ("getting-started", "tutorial", "notebooks", "engines", "pyflink"),
     "Programs": ("time", "windows", "aggregates", "joins", "testing"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),

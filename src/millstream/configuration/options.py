@@ -240,7 +240,7 @@ PARALLELISM: Final = ConfigOption(
     "parallelism.default",
     parse_integer,
     0,
-    "subtasks per operator; 0: one per core of the Spark cluster",
+    "subtasks per operator; 0: one per core of this machine",
     minimum=0,
 )
 MAX_PARALLELISM: Final = ConfigOption(

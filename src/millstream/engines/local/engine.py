@@ -10,12 +10,14 @@ Read next: ``engines/local/epoch_tasks.py``, ``engines/local/pool.py``.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import cloudpickle
 
+from millstream.configuration import options
 from millstream.directories.run_directory import run_directory
 from millstream.engines.local.epoch_tasks import EpochTasks
 from millstream.engines.local.pool import WorkerPool
@@ -28,11 +30,15 @@ from millstream.execution.epoch_loop import EpochLoop
 if TYPE_CHECKING:
     import threading
 
+    from millstream.checkpoint.model import TaskAck
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
+    from millstream.runtime.plan import EpochPlan
 
 __all__ = ["LocalEngine", "submit"]
+
+_LOG: Final = logging.getLogger("millstream")
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
@@ -59,6 +65,8 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
                 " read: run the program with execution.target: spark"
             )
             raise ProgramError(message)
+    if job_graph.configuration.get(options.PYTHON_EXECUTABLE):
+        _LOG.warning("%s has no effect with execution.target: local", options.PYTHON_EXECUTABLE.key)
     check_job(job_graph)
     return start_job(job_graph, LocalEngine(max(s.parallelism for s in job_graph.stages)))
 
@@ -81,7 +89,13 @@ class LocalEngine(Engine):
             tasks = EpochTasks(
                 graph, Path(directory), lambda requests: pool.run(requests, cancelled)
             )
-            return EpochLoop(run, tasks.run, pool.giving_up.set).run(cancelled)
+
+            def run_tasks(plan: EpochPlan) -> list[TaskAck]:
+                # The timer of an epoch may have run out just behind its end.
+                pool.giving_up.clear()
+                return tasks.run(plan)
+
+            return EpochLoop(run, run_tasks, pool.giving_up.set).run(cancelled)
 
     def close(self) -> None:
         """End the workers."""
