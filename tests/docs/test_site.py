@@ -114,3 +114,16 @@ def test_pages_are_written(tmp_path: Path) -> None:
     assert "execution.checkpointing.dir" in (
         (tmp_path / "source" / "reference" / "options.rst").read_text()
     )
+
+
+def test_files_that_the_contributors_page_names_are_there() -> None:
+    package = Path(millstream.__file__).parent
+    named = re.findall(r"`([\w./]+(?:\.py|/))`", (DOCS / "contributors.md").read_text())
+    folders = (package, ROOT, ROOT / "src")
+    assert len(named) > 60
+    to_come = {"table/"}
+    assert [
+        name
+        for name in named
+        if name not in to_come and not any((folder / name).exists() for folder in folders)
+    ] == []
