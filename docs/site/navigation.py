@@ -47,6 +47,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream.formats.json": "JSON",
         "millstream.datastream.formats.parquet": "Parquet",
         "millstream.datastream.formats.avro": "Avro",
+        "millstream.datastream.formats.orc": "ORC",
         "millstream.datastream.connectors.kafka": "Kafka",
         "millstream.datastream.connectors.postgres": "PostgreSQL",
         "millstream.datastream.connectors.sqlite": "SQLite",

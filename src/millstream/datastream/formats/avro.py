@@ -1,7 +1,7 @@
 """Avro's files and messages, under PyFlink's import path.
 
 What it is: a facade.  What it is not: the code (``connectors/formats/avro_files.py``,
-``message_formats.py``).
+``connectors/formats/message_formats.py``).
 
 Read next: ``connectors/formats/avro_files.py``.
 """
