@@ -118,13 +118,14 @@ class ExchangeWriter:
         else:
             self._split(batch, targets)
         self._pending_records += len(batch)
+        # Counted over all targets: with skewed keys one frame grows, and memory does not.
         if self._pending_records >= _FRAME_RECORDS * self._parallelism:
             self._send_pending()
 
     def _split(self, batch: Batch, targets: NDArray[np.int64]) -> None:
         for subtask in range(self._parallelism):
             positions = np.flatnonzero(targets == subtask)
-            if len(positions) == len(batch):
+            if len(positions) == len(batch):  # the whole, without a copy
                 self._pending[subtask].append(batch)
             elif len(positions):
                 self._pending[subtask].append(batch.take(positions))
@@ -132,10 +133,12 @@ class ExchangeWriter:
     def emit_watermark(self, watermark: int) -> None:
         """Send a watermark behind everything emitted so far, to every target."""
         if watermark <= self._watermark:
-            return
+            return  # time that stands still would cost a frame per target
         if self._combiner is not None:
             # It may hold back what belongs to windows that this watermark does not fire.
             self._combiner.process_watermark(watermark)
+        # Records first: a watermark promises that nothing behind it is older.  Its own frame still
+        # has the time before it, so that readers sort it in front of all that comes after.
         self._send_pending()
         self._to_all(WATERMARK, encode_long(watermark))
         self._watermark = watermark
@@ -277,6 +280,8 @@ class WatermarkValve:
     def status(self, edge: int, channel: int, *, idle: bool) -> int | None:
         """A channel became idle or active; returns as ``watermark``."""
         key = (edge, channel)
+        # From now on the channel counts, though it has not said anything of its time: one that is
+        # active and silent holds time back.
         self._watermarks.setdefault(key, MIN_TIMESTAMP)
         if idle:
             self._idle.add(key)
@@ -304,6 +309,8 @@ class WatermarkValve:
         if active:
             return self._raise_to(min(active))
         if self._watermarks:
+            # The highest: an idle channel promises nothing more, so the lowest would hold time back
+            # for nobody.
             return self._raise_to(max(self._watermarks.values()))
         return None
 

@@ -239,6 +239,8 @@ class StageInstance:
         valve = self.valves[node]
         before = valve.idle
         combined = valve.status(edge, channel, idle=idle)
+        # An operator is active when its time moves: told so before the watermark, and told that it
+        # is idle only behind it.
         if before and not valve.idle:
             self.operators[node].process_idle(False)  # noqa: FBT003 - the contract's signature
         if combined is not None:

@@ -78,12 +78,16 @@ class CombinerOperator(Operator):
         pane = self._panes.numbers(timestamps[timestamps.argmin()][None])
         first = int(self._panes.max_timestamps(self._panes.first_windows(pane))[0])
         self._next_firing = min(self._next_firing, first)
+        # Nothing is held back for a window that is due already: whether a record is late is decided
+        # behind, by the time at which its partial comes.
         if self._count >= MOST_GATHERED or self._next_firing <= self._watermark:
             self.flush()
 
     def process_watermark(self, watermark: int) -> None:
         """Send what the watermark makes fire, then the watermark."""
         self._watermark = watermark
+        # Only if a window fires.  Flushed with every watermark, partials would be as many as the
+        # records wherever watermarks are frequent, and nothing would be saved.
         if self._next_firing <= watermark:
             self.flush()
         self.output.emit_watermark(watermark)

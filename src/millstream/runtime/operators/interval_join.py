@@ -210,6 +210,8 @@ class IntervalJoinOperator(KeyedOperator):
         get, lower, upper = other.buffer.get, side.lower, side.upper
         for key, value, stamp in zip(keys, batch.values, batch.timestamp_list, strict=True):
             set_key(key)
+            # Kept before it is joined, and joined to the other side only: each pair is found once,
+            # by whichever of the two comes later.
             self._keep(side, key, value, stamp)
             at_watermark = stamp == self.watermark
             first = stamp + lower
@@ -234,6 +236,8 @@ class IntervalJoinOperator(KeyedOperator):
         entries: list[_Entry] | None = side.buffer.get(time_slice)
         if entries is None:
             entries = []
+            # One timer per slice, not per record; it goes when the last record that could be in it
+            # can meet nobody any more.
             end = (time_slice + 1) * self._slice - 1 + side.kept
             namespace = bytes([self._sides.index(side)]) + time_slice.to_bytes(
                 8, "big", signed=True

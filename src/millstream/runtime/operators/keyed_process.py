@@ -126,6 +126,8 @@ class KeyedProcessOperator(KeyedOperator):
         In BATCH mode the maximum is the end of every key.  Processing-time timers fire then too,
         before the maximum is passed on: behind it what they emit would be late.
         """
+        # Moved first: a timer's function sees the time that fired it, and a timer that it sets for
+        # a time that has come fires in this same pass.
         self._service.watermark = watermark
         self._service.quiesced = self.is_end_of_keys(watermark)
         fired = self.keyed_state.timers.advance_event_time(watermark)
@@ -156,6 +158,7 @@ class KeyedProcessOperator(KeyedOperator):
             except Exception as error:
                 doing = f"running the {domain.name.lower()} timer for {time}"
                 raise user_error(self.context, error, doing=doing, key=key) from error
+            # One watermark can fire the timers of a million keys.
             if len(collector.values) >= LONGEST_BATCH:
                 collector.flush()
         context.domain = TimeDomain.EVENT_TIME

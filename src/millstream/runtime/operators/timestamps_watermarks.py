@@ -171,6 +171,7 @@ class TimestampsWatermarksOperator(Operator):
         self._last_active = self._now
         stamped = self._stamped(batch)
         if self._idle:
+            # Ahead of the records, or those behind would not wait for this channel's time.
             self._idle = False
             self.output.emit_idle(False)  # noqa: FBT003 - as in the contract
         for piece in self._pieces(stamped):
