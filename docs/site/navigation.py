@@ -38,6 +38,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.common.watermark_strategy": "Watermarks",
         "millstream.common.time": "Lengths and points of time",
         "millstream.common.serialization": "Encoders and schemas",
+        "millstream.metrics.metricbase": "Metrics of functions",
         "millstream.errors": "Errors",
     },
     "Connectors": {

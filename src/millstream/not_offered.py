@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 from importlib.abc import MetaPathFinder
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["NOT_OFFERED", "install", "missing_connector"]
+__all__ = ["NOT_OFFERED", "install", "missing_connector", "refuse_name"]
 
 _CONNECTORS: Final = "millstream.datastream.connectors."
 _ANY_SINK: Final = (
@@ -31,6 +31,10 @@ _JDBC: Final = (
     "for PostgreSQL take PostgresSink and PostgresSource of millstream.datastream.connectors."
     "postgres; for other databases " + _ANY_SINK
 )
+_ASYNC: Final = (
+    "ask for the records of a batch together in map_batches(), with threads or asyncio.gather()"
+)
+_SCHEDULER: Final = "it is a setting of Flink's old scheduler, which nothing takes any more"
 #: Module -> what to take instead.
 NOT_OFFERED: Final = {
     _CONNECTORS + "cassandra": _ANY_SINK,
@@ -46,6 +50,11 @@ NOT_OFFERED: Final = {
     _CONNECTORS + "pubsub": _ANY_SOURCE,
     _CONNECTORS + "pulsar": _ANY_SOURCE,
     _CONNECTORS + "rabbitmq": _ANY_SOURCE,
+    "millstream.common.input_dependency_constraint": _SCHEDULER,
+    "millstream.common.io": "it wraps input formats of Java; from_source() takes sources in Python",
+    "millstream.datastream.async_data_stream": _ASYNC,
+    "millstream.datastream.async_retry_predicates": _ASYNC,
+    "millstream.datastream.async_retry_strategies": _ASYNC,
     "millstream.table": "write the program with millstream.datastream; built-in aggregates of "
     "windows (docs/aggregates.md) do what GROUP BY over windows does",
     "millstream.java_gateway": "there is no JVM of Flink here",
@@ -74,6 +83,18 @@ _CLASSES: Final = {
     "RMQConnectionConfig": "rabbitmq",
     "RMQSink": "rabbitmq",
     "RMQSource": "rabbitmq",
+}
+#: Names of ``pyflink.datastream`` and its functions -> what to take instead.
+_NAMES: Final = {
+    "AsyncDataStream": _ASYNC,
+    "AsyncFunction": _ASYNC,
+    "AsyncRetryPredicate": _ASYNC,
+    "AsyncRetryStrategy": _ASYNC,
+    "CustomCheckpointStorage": "it wraps a class of Java; checkpoints are files",
+    "CustomStateBackend": "it wraps a class of Java; take EmbeddedRocksDBStateBackend or "
+    "HashMapStateBackend",
+    "SinkFunction": "it wraps a class of Java; " + _ANY_SINK,
+    "SourceFunction": "it wraps a class of Java; " + _ANY_SOURCE,
 }
 #: Classes that are called otherwise, or that are in a module of their own.
 _RENAMED: Final = {
@@ -113,6 +134,21 @@ def missing_connector(name: str) -> str | None:
         return _RENAMED[name]
     module = _CLASSES.get(name)
     return None if module is None else NOT_OFFERED[_CONNECTORS + module]
+
+
+def refuse_name(module: str, name: str) -> NoReturn:
+    """Say what to take in place of a name that a module does not have.
+
+    Raises:
+        ImportError: PyFlink has it.
+        AttributeError: nobody has.
+    """
+    instead = _NAMES.get(name)
+    if instead is not None:
+        message = f"Millstream has no {name} in {module}: {instead}"
+        raise ImportError(message, name=module)
+    message = f"module {module!r} has no attribute {name!r}"
+    raise AttributeError(message)
 
 
 def install() -> None:

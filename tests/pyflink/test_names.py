@@ -6,6 +6,8 @@ import pytest
 from tests.pyflink import comparison
 from tests.pyflink.comparison import Name, difference
 
+from millstream.not_offered import NOT_OFFERED
+
 
 def test_every_name_is_here_or_explained() -> None:
     assert list(comparison.compare()) == []
@@ -14,6 +16,11 @@ def test_every_name_is_here_or_explained() -> None:
 def test_the_page_is_up_to_date() -> None:
     made = comparison.page()
     assert comparison.PAGE.read_text() == made, "run python -m tests.pyflink.comparison"
+
+
+def test_the_import_of_a_missing_module_says_what_to_take_instead() -> None:
+    missing = {f"millstream.{module}" for module, path in comparison.reasons() if path == "*"}
+    assert missing <= set(NOT_OFFERED)
 
 
 @pytest.mark.parametrize(

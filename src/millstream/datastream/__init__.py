@@ -7,6 +7,8 @@ Read next: ``datastream/environment.py``, ``datastream/data_stream.py``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millstream.configuration.checkpoint_storage import (
     CheckpointStorage,
     ExternalizedCheckpointRetention,
@@ -103,6 +105,7 @@ from millstream.datastream.window import (
 )
 from millstream.datastream.windowed_stream import WindowedStream
 from millstream.execution.job_client import JobClient, JobExecutionResult, JobStatus
+from millstream.not_offered import refuse_name
 from millstream.types.output_tag import OutputTag
 from millstream.types.tagged_union import TaggedUnion
 
@@ -203,3 +206,9 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
 ]
+
+if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Say what to take in place of a name that PyFlink has here."""
+        refuse_name(__name__, name)

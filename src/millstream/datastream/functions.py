@@ -8,6 +8,8 @@ Read next: ``functions/functions.py``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millstream.functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -43,6 +45,7 @@ from millstream.functions.functions import (
     TimerService,
     WindowFunction,
 )
+from millstream.not_offered import refuse_name
 
 __all__ = [
     "AggregateFunction",
@@ -75,3 +78,9 @@ __all__ = [
     "TimerService",
     "WindowFunction",
 ]
+
+if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Say what to take in place of a name that PyFlink has here."""
+        refuse_name(__name__, name)

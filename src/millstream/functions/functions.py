@@ -156,7 +156,10 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """Return an entry of the job's configuration."""
+        """Return one of the program's own parameters, or else an entry of the configuration.
+
+        The former are set by ``env.get_config().set_global_job_parameters``.
+        """
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
