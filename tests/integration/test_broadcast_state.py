@@ -27,6 +27,7 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.errors import MillstreamError, ProgramError, StateError
+from millstream.testing import OperatorHarness, StreamHarness
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -188,6 +189,37 @@ def test_writing_where_it_is_read_only(tmp_path: Path) -> None:
 
     with pytest.raises(MillstreamError, match="in process_broadcast_element only"):
         cluster(tmp_path, 1, Clearing()).run()
+
+
+def test_what_is_written_is_of_the_declared_types(tmp_path: Path) -> None:
+    class Mistyped(Pricing):
+        def process_broadcast_element(
+            self, value: Any, ctx: BroadcastProcessFunction.Context
+        ) -> Iterator[Any]:
+            ctx.get_broadcast_state(RULES).put(value[0], "much")
+            yield value
+
+    with pytest.raises(MillstreamError, match="state 'rules', map value"):
+        cluster(tmp_path, 1, Mistyped()).run()
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_function_in_a_harness(lives: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OperatorHarness, "long_lived_by_default", lives)
+    with StreamHarness(
+        lambda records, rules: records.connect(rules.broadcast(RULES, SEEN)).process(Pricing())
+    ) as harness:
+        harness.process(("a", 5), 7, input_index=1)
+        harness.end_epoch()
+        harness.process(("a", 6), 8, input_index=1)
+        harness.crash()
+        harness.process(("a", 1), 9)
+        harness.process(("b", 2), 10)
+        assert harness.outputs == [
+            ("rule", 5, {"a": 5}, 1),
+            ("record", 1, 5, 9),
+            ("record", 2, None, 10),
+        ]
 
 
 def test_another_type_of_a_state_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
 
-__all__ = ["acknowledged_watermark", "refresh_time", "restore_split_time", "restore_time"]
+__all__ = [
+    "SourceChain",
+    "acknowledged_watermark",
+    "refresh_time",
+    "restore_split_time",
+    "restore_time",
+]
 
 #: (edge, channel) -> watermark and idleness.
 _Channels = dict[tuple[int, int], tuple[int, bool]]
@@ -71,40 +77,54 @@ def refresh_time(instance: StageInstance) -> None:
             instance.operators[node.id].process_idle(valve.idle)
 
 
+class SourceChain:
+    """What the splits of a source reach in stage 0; the same for all of them."""
+
+    def __init__(self, instance: StageInstance, source: StreamNode) -> None:
+        """Find out, once for all splits of an epoch."""
+        self.source = source
+        #: Node -> uids of the operators that make its watermarks.
+        self.reached = instance.origins[source.uid]
+        #: In the order of the chain.
+        self.nodes = [node for node in instance.nodes if node.id in self.reached]
+        self.per_channel = [node for node in self.nodes if is_per_channel(node)]
+        self.per_channel_ids = {node.id for node in self.per_channel}
+        self.writers = [each for each in instance.writers if each.source_node in self.reached]
+        #: Nodes with several inputs, and these.
+        self.merging = [
+            (node, edges) for node in self.nodes if len(edges := instance.graph.inputs(node.id)) > 1
+        ]
+
+
 def restore_split_time(
-    instance: StageInstance,
-    assignment: SplitAssignment,
-    reached: Mapping[int, frozenset[str]],
+    instance: StageInstance, assignment: SplitAssignment, chain: SourceChain
 ) -> None:
     """Set the time of the operators that a split reaches to what the split had come to.
 
     Args:
         instance: of stage 0.
         assignment: of the split.
-        reached: node -> uids of the operators that make its watermarks.
+        chain: of its source.
     """
-    for node in instance.nodes:
-        if node.id not in reached:
-            continue
+    reached, idle = chain.reached, assignment.starts_idle
+    for node in chain.nodes:
         watermark = assignment.watermark(reached[node.id])
         instance.watermarks[node.id] = watermark
-        instance.outputs[node.id].watermark = watermark
-        instance.outputs[node.id].idle = assignment.starts_idle
-        edges = instance.graph.inputs(node.id)
-        if len(edges) > 1:
-            instance.valves[node.id] = WatermarkValve(
-                watermark,
-                {
-                    (edge.id, 0): (assignment.watermark(reached[edge.source]), False)
-                    for edge in edges
-                    if edge.source in reached
-                },
-            )
-    for writer in instance.writers:
-        if writer.source_node in reached:
-            # Ends the channel of the split before it, too: no frame mixes two of them.
-            start = assignment.watermark(reached[writer.source_node])
-            writer.switch_channel(assignment.channel, start, idle=assignment.starts_idle)
+        output = instance.outputs[node.id]
+        output.watermark, output.idle = watermark, idle
+    for node, edges in chain.merging:
+        instance.valves[node.id] = WatermarkValve(
+            instance.watermarks[node.id],
+            {
+                (edge.id, 0): (assignment.watermark(reached[edge.source]), False)
+                for edge in edges
+                if edge.source in reached
+            },
+        )
+    for writer in chain.writers:
+        # Ends the channel of the split before it, too: no frame mixes two of them.
+        start = assignment.watermark(reached[writer.source_node])
+        writer.switch_channel(assignment.channel, start, idle=idle)
 
 
 def _channels(instance: StageInstance, plan: EpochPlan, node: StreamNode) -> _Channels:

@@ -17,33 +17,24 @@ from millstream.checkpoint.model import SplitState
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Checkpoint, RestoreContext
-from millstream.contracts.operator_state import (
-    GENERATOR_STATE,
-    OperatorStateHandle,
-    OperatorStateKind,
-)
+from millstream.contracts.operator_state import GENERATOR_STATE, OperatorStateKind
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.graph.validation import connector_label, error_context
-from millstream.runtime.restored_time import restore_split_time
-from millstream.runtime.time_origin import is_per_channel
+from millstream.runtime.restored_time import SourceChain, restore_split_time
 from millstream.runtime.user_code import cause_of
-from millstream.state.operator_state import StateContent
-from millstream.state.redistribution import own_states
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from millstream.contracts.operator_state import StatePart
     from millstream.contracts.source import SourceBatch
     from millstream.graph.model import StreamNode
     from millstream.runtime.plan import ChannelStates, EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
-    from millstream.state.operator_state import OperatorStates
 
 __all__ = ["SplitReader"]
 
@@ -82,26 +73,24 @@ class SplitReader:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Read all assigned splits; yields frames for later stages where there are many."""
-        by_uid = {node.uid: node for node in self._instance.nodes if node.kind == "source"}
+        sources = [node for node in self._instance.nodes if node.kind == "source"]
+        chains = {node.uid: SourceChain(self._instance, node) for node in sources}
         for assignment in self._plan.assignments:
-            node = by_uid.get(assignment.source_uid)
-            if node is not None and assignment.subtask == self._instance.subtask:
+            chain = chains.get(assignment.source_uid)
+            if chain is not None and assignment.subtask == self._instance.subtask:
                 # Also a split of which nothing is read: its idleness and its periodic watermarks
                 # are due, and its state goes into the checkpoint again.
-                yield from self._read_split(node, assignment)
+                yield from self._read_split(chain, assignment)
         crash_point("source.read.after")
 
     def _read_split(
-        self, node: StreamNode, assignment: SplitAssignment
+        self, chain: SourceChain, assignment: SplitAssignment
     ) -> Iterator[pa.RecordBatch]:
-        instance = self._instance
-        reached = instance.origins[node.uid]
-        here = [n for n in instance.nodes if n.id in reached]
-        restore_split_time(instance, assignment, reached)
-        per_channel = [n for n in here if is_per_channel(n)]
-        for each in per_channel:
+        instance, node = self._instance, chain.source
+        restore_split_time(instance, assignment, chain)
+        for each in chain.per_channel:
             instance.operators[each.id].restore(self._restore_context(each, assignment))
-        for each in reversed(per_channel):  # as in a task: those behind it are restored by now
+        for each in reversed(chain.per_channel):  # as in a task: those behind it are restored now
             instance.operators[each.id].process_processing_time(self._plan.processing_time)
         records = 0
         head = instance.operators[node.id]
@@ -111,18 +100,17 @@ class SplitReader:
                 yield from instance.outbox.drain()
         if assignment.is_end_of_input:
             head.process_watermark(MAX_TIMESTAMP)
-        self._end_split(node, here, assignment, records)
-        for writer in instance.writers:
-            if writer.source_node in reached:
-                if assignment.finished:
-                    # Behind everything that the split has: its readers stop waiting for it.
-                    writer.emit_finished()
-                writer.flush()
+        self._end_split(chain, assignment, records)
+        for writer in chain.writers:
+            if assignment.finished:
+                # Behind everything that the split has: its readers stop waiting for it.
+                writer.emit_finished()
+            writer.flush()
 
     def _restore_context(self, node: StreamNode, assignment: SplitAssignment) -> RestoreContext:
         watermark, kept = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
         states = self._instance.operator_states[node.id]
-        states.restore(_parts(kept))
+        states.restore_elements(_named(kept))
         return RestoreContext(
             epoch=self._plan.epoch,
             attempt=self._attempt,
@@ -186,22 +174,17 @@ class SplitReader:
                     return
                 yield from found.cut(self._batch_size)
 
-    def _end_split(
-        self,
-        source: StreamNode,
-        here: list[StreamNode],
-        assignment: SplitAssignment,
-        records: int,
-    ) -> None:
+    def _end_split(self, chain: SourceChain, assignment: SplitAssignment, records: int) -> None:
         instance = self._instance
         checkpoint = Checkpoint(self._plan.epoch)
         states: dict[str, tuple[int, ChannelStates]] = {}
-        for node in here:  # in the order of the chain: the last watermark of one is for the next
-            if is_per_channel(node):
+        # In the order of the chain: the last watermark of one is for the next.
+        for node in chain.nodes:
+            if node.id in chain.per_channel_ids:
                 snapshot = instance.operators[node.id].snapshot(checkpoint)
                 if snapshot.next_due is not None and not assignment.finished:
                     self.due.append(snapshot.next_due)
-                kept = _kept(instance.operator_states[node.id])
+                kept = instance.operator_states[node.id].elements()
                 states[node.uid] = (instance.outputs[node.id].watermark, kept)
             self.reached[assignment.channel, node.id] = instance.outputs[node.id].watermark
         if assignment.is_end_of_input:
@@ -213,32 +196,17 @@ class SplitReader:
                 position=assignment.stop,
                 finished=assignment.finished,
                 watermark=states[assignment.source_uid][0],
-                idle=instance.outputs[source.id].idle,
+                idle=instance.outputs[chain.source.id].idle,
                 generator=dumps(states),
                 records=records,
             )
         )
 
 
-def _parts(kept: ChannelStates) -> dict[str, list[StatePart]]:
-    if kept is None:
-        return {}
+def _named(kept: ChannelStates) -> Mapping[str, tuple[str, Sequence[bytes]]]:
     if isinstance(kept, bytes):
-        kept = {GENERATOR_STATE: (OperatorStateKind.UNION, [kept])}
-    return own_states(
-        {
-            name: OperatorStateHandle(OperatorStateKind(kind), len(elements), tuple(elements))
-            for name, (kind, elements) in kept.items()
-        }
-    )
-
-
-def _kept(states: OperatorStates) -> ChannelStates:
-    found: dict[str, tuple[str, list[bytes]]] = {}
-    for name, state in states.snapshot().items():
-        elements = state.elements if isinstance(state, StateContent) else state.inline
-        found[name] = (state.kind.value, list(elements))
-    return found or None
+        return {GENERATOR_STATE: (OperatorStateKind.UNION, [kept])}
+    return kept or {}
 
 
 def _preserves_time(node: StreamNode) -> bool:

@@ -226,6 +226,38 @@ class OperatorStates:
             name: list(some) for name, some in parts.items() if name not in self._states
         }
 
+    def restore_elements(self, states: Mapping[str, tuple[str, Sequence[bytes]]]) -> None:
+        """Go on from ``elements``: what belongs to a source split, whose state lies with it.
+
+        There may be many splits in an epoch, so the states that are there are filled anew instead
+        of being made anew.
+        """
+        self._read = read_inline
+        self._is_written = False
+        self._unclaimed = {}
+        for name, state in self._states.items():
+            if name not in states:
+                state.load(())
+        for name, (kind, elements) in states.items():
+            known = self._states.get(name)
+            if known is not None and known.kind == kind:
+                known.handle = None
+                known.load(elements)
+            else:
+                self._states.pop(name, None)
+                content = StateContent(OperatorStateKind(kind), "", tuple(elements))
+                self._unclaimed[name] = [_inline_part(content)]
+
+    def elements(self) -> dict[str, tuple[str, list[bytes]]]:
+        """Kind and pickled elements by name; without declared types, which are the operator's."""
+        found = {
+            name: (str(parts[0].handle.kind), [e for part in parts for e in self._read(part)])
+            for name, parts in self._unclaimed.items()
+        }
+        for name, state in self._states.items():
+            found[name] = (str(state.kind), list(state.elements()))
+        return found
+
     def snapshot(self) -> dict[str, StateContent | OperatorStateHandle]:
         """What a checkpoint is to have, by name: content to be written, or where it is already."""
         found: dict[str, StateContent | OperatorStateHandle] = {}
@@ -257,6 +289,12 @@ _NOWHERE: Final = object()
 def read_inline(part: StatePart) -> Sequence[bytes]:
     """The elements of a part that is in no file."""
     return part.handle.inline[part.first : part.stop]
+
+
+def _inline_part(content: StateContent) -> StatePart:
+    count = len(content.elements)
+    handle = OperatorStateHandle(content.kind, count, content.elements, None, content.type)
+    return StatePart(handle, 0, count)
 
 
 def _only(parts: Sequence[StatePart]) -> OperatorStateHandle | None:

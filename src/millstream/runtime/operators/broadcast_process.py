@@ -21,6 +21,7 @@ from millstream.functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
 )
+from millstream.functions.declared_types import writer
 from millstream.functions.functions import TimeDomain, TimerService
 from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
 from millstream.runtime.operators.keyed_process import KeyedProcessOperator
@@ -73,15 +74,24 @@ class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
 
 
 class _Writable(_ReadOnly, BroadcastState[Any, Any]):
-    """A state as records of the broadcast stream see it."""
+    """A state as records of the broadcast stream see it; what they write is of its types."""
 
-    __slots__ = ()
+    __slots__ = ("_check_key", "_check_value")
+
+    def __init__(self, state: OperatorBroadcastState, descriptor: MapStateDescriptor) -> None:
+        super().__init__(state)
+        place = f"state {descriptor.name!r}"
+        self._check_key = writer(descriptor.key_type_info, f"{place}, map key")
+        self._check_value = writer(descriptor.type_info, f"{place}, map value")
 
     def put(self, key: Any, value: Any) -> None:
+        self._check_key(key)
+        self._check_value(value)
         self._state.put(key, value)
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        self._state.put_all(dict_value)
+        for key, value in dict_value.items():
+            self.put(key, value)
 
     def remove(self, key: Any) -> None:
         self._state.remove(key)
@@ -113,7 +123,7 @@ class _States:
             key_type = cast("TypeInformation | None", each.key_type_info)
             value_type = cast("TypeInformation | None", each.type_info)
             state = states.broadcast_state(each.name, key_type, value_type)
-            self._writable[each.name] = _Writable(state)
+            self._writable[each.name] = _Writable(state, each)
             self._read_only[each.name] = _ReadOnly(state)
 
     def writable(self, descriptor: MapStateDescriptor) -> _Writable:
