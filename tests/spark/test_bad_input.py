@@ -83,8 +83,8 @@ def test_nothing_is_written_by_a_program_that_cannot_run(
         FileSource.csv(str(missing))  # a schema cannot be inferred either
 
     configuration = Configuration()
-    with pytest.raises(ConfigurationError, match=r"parallelism\.default"):
-        configuration.set_string("paralelism.default", "2")
+    with pytest.raises(ConfigurationError, match=r"parallelism\.default is 'two'"):
+        configuration.set_string("parallelism.default", "two")
     env = durable()
     env.from_collection([1], Types.LONG()).map(lambda v: Row(v, 0.0), SCHEMA).sink_to(sink)
     with pytest.raises(ConfigurationError, match=r"state\.backend\.type is 'roxdb'"):

@@ -149,7 +149,8 @@ class MiniCluster:
 
     def _run_stage(self, requests: Sequence[TaskRequest]) -> list[TaskOutput]:
         # Which task finishes first must not matter.
-        order = self._random.sample(requests, len(requests))
+        order = list(requests)
+        self._random.shuffle(order)
         return [self._run_request(request) for request in order]
 
     def _run_request(self, request: TaskRequest) -> TaskOutput:
@@ -161,7 +162,7 @@ class MiniCluster:
     def _run_task(
         self, plan: EpochPlan, level: int, subtask: int, frames: list[pa.RecordBatch]
     ) -> list[pa.RecordBatch]:
-        if self._flips_coin():
+        if self._host.holds(level, subtask) and self._flips_coin():
             self._host.forget(level, subtask)  # it moves to another worker
         return list(self._host.run(plan, level, subtask, frames))
 

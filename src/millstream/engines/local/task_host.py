@@ -66,6 +66,10 @@ class TaskHost:
             yield from _run(instance, plan, frames)
             self._instances[key] = instance
 
+    def holds(self, level: int, subtask: int) -> bool:
+        """Whether an instance of that subtask lives here."""
+        return (level, subtask) in self._instances
+
     def forget(self, level: int, subtask: int) -> None:
         """Close the instance of a subtask, which goes on elsewhere."""
         instance = self._instances.pop((level, subtask), None)
