@@ -71,6 +71,7 @@ DECISIVE: Final = [
 ]
 #: A start on Spark takes a quarter of a minute; the other points are left to ``make soak``.
 SPARK_POINTS: Final = 6
+LOCAL_POINTS: Final = 8
 RANDOM_KILLS: Final = 1
 #: Of the JVM alone, and where.
 JVM_POINTS: Final = [*DECISIVE, "log.open.before", "recover.abort.before", "sink.prepare.after"]
@@ -244,6 +245,19 @@ def test_every_crash_point(seed: int, tmp_path: Path) -> None:
     points = sorted(set(POINTS) - set(FIRST))
     chance.shuffle(points)
     _kill_at(chain, FIRST + points, chance)
+    assert chain.start(slow=False).exit_code == 0
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("seed", SEEDS[:1])
+def test_points_and_moments_on_the_local_engine(seed: int, tmp_path: Path) -> None:
+    """Driver and workers are processes of their own; the same points, some of them."""
+    print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
+    chance = random.Random(seed)
+    chain = Chain(tmp_path, seed, "local")
+    points = sorted(set(POINTS) - set(FIRST))
+    _kill_at(chain, FIRST[:1] + chance.sample(points, LOCAL_POINTS), chance)
+    _kill_at_random(chain, 3 * RANDOM_KILLS, chance)
     assert chain.start(slow=False).exit_code == 0
 
 

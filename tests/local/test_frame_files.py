@@ -1,0 +1,83 @@
+"""Frames through files: each goes to one subtask, in the order that a sort gives."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from millstream.engines.local.frame_files import addressed, read_frames, write_frames
+from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Columns of ``FRAME_SCHEMA`` that order frames.
+ORDER = ("watermark", "edge", "channel", "sequence")
+
+
+def random_frames(chance: random.Random, tasks: int) -> list[list[dict[str, object]]]:
+    """What some tasks make: no two frames alike in what orders them."""
+    made = []
+    number = 0
+    for _ in range(tasks):
+        rows = []
+        for _ in range(chance.randrange(30)):
+            number += 1
+            rows.append(
+                {
+                    "stage": chance.choice([1, 2]),
+                    "subtask": chance.randrange(5),
+                    "edge": chance.randrange(3),
+                    "kind": 0,
+                    "channel": chance.randrange(3),
+                    "watermark": chance.randrange(4),
+                    "sequence": number,
+                    "payload": bytes([number % 251]) * chance.randrange(20),
+                }
+            )
+        made.append(rows)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_oracle_what_each_subtask_reads(tmp_path: Path, seed: int) -> None:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    tasks = random_frames(chance, 4)
+    paths, acks = [], []
+    for number, rows in enumerate(tasks):
+        ack = {**dict.fromkeys(FRAME_SCHEMA.names, 0), "payload": b"ack %d" % number}
+        last = {**ack, "stage": ACKNOWLEDGEMENT_STAGE, "kind": ACK}
+        cut = chance.randrange(len(rows) + 1)
+        batches = [
+            pa.RecordBatch.from_pylist(part, schema=FRAME_SCHEMA)
+            for part in (rows[:cut], [*rows[cut:], last])
+        ]
+        paths.append(tmp_path / str(number))
+        acks += write_frames(batches, paths[-1])
+    assert acks == [b"ack 0", b"ack 1", b"ack 2", b"ack 3"]
+    parallelism = 3
+    for subtask in range(parallelism):
+        found = [
+            row
+            for batch in addressed(read_frames(paths), subtask, parallelism)
+            for row in batch.to_pylist()
+        ]
+        mine = [row for rows in tasks for row in rows if _target(row) % parallelism == subtask]
+        assert found == sorted(mine, key=lambda row: [row[name] for name in ORDER])
+
+
+def _target(row: dict[str, object]) -> int:
+    target = row["subtask"]
+    assert isinstance(target, int)
+    return target
+
+
+def test_a_stage_that_sends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "frames"
+    assert write_frames([], path) == []
+    assert list(addressed(read_frames([path]), 0, 2)) == []
+    assert list(addressed([], 0, 2)) == []
