@@ -41,6 +41,8 @@ def test_a_program_gets_its_arguments_and_the_options(program: Path, tmp_path: P
             "3",
             "--checkpoint-dir",
             str(tmp_path / "checkpoints"),
+            "--target",
+            "local",
             "--master",
             "local[2]",
             "-D",
@@ -60,6 +62,7 @@ def test_a_program_gets_its_arguments_and_the_options(program: Path, tmp_path: P
         "state.backend.type": "hashmap",
         "parallelism.default": "3",
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "execution.target": "local",
         "millstream.spark.master": "local[2]",
     }
 
@@ -182,6 +185,7 @@ def test_json_behind_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ["--checkpoint-dir", "/tmp/x"],
         ["-D", "a=b"],
         ["-Da=b"],
+        ["--target", "local"],
         ["--master", "local"],
         ["--config", "x.yaml"],
         ["--traceback"],
