@@ -26,7 +26,7 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.execution.ship_files import ship_files
-from millstream.graph.job_files import JobFiles
+from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.testing.local_run import run_and_collect
 
@@ -212,6 +212,14 @@ def test_what_has_not_changed_is_not_sent_again_and_what_is_not_needed_goes(
     assert only.name not in sent
     bring_files(changed)
     assert importlib.import_module("first_shipped").changed
+
+
+def test_files_may_be_a_list_of_a_configuration_file(tmp_path: Path) -> None:
+    modules = [write_module(tmp_path, name, 1) for name in ("one_listed", "two_listed")]
+    listed = "".join(f"  - {module}\n" for module in modules)
+    (tmp_path / "config.yaml").write_text(f"python.files:\n{listed}")
+    configuration = Configuration.from_file(tmp_path / "config.yaml")
+    assert [file.path for file in job_files_of(configuration)] == [str(m) for m in modules]
 
 
 def test_damaged_and_missing_copies_are_refused(tmp_path: Path) -> None:

@@ -142,15 +142,27 @@ def test_what_has_no_effect_is_kept_and_says_so_once(
     assert env.is_chaining_of_operators_with_different_max_parallelism_enabled()
     said = [record.getMessage().split(" has no effect")[0] for record in caplog.records]
     assert said == [
-        "enable_unaligned_checkpoints()",
-        "set_force_unaligned_checkpoints()",
-        "set_aligned_checkpoint_timeout()",
-        "set_buffer_timeout()",
-        "enable_changelog_state_backend()",
-        "set_default_savepoint_directory()",
+        "execution.checkpointing.unaligned.enabled",
+        "execution.checkpointing.unaligned.forced",
+        "execution.checkpointing.aligned-checkpoint-timeout",
+        "execution.buffer-timeout.interval",
+        "execution.buffer-timeout.enabled",
+        "state.changelog.enabled",
+        "execution.checkpointing.savepoint-dir",
     ]
     with pytest.raises(ConfigurationError, match="must be -1 or more"):
         env.set_buffer_timeout(-2)
+
+
+def test_options_without_effect_say_so_by_whatever_way_they_are_set(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"execution.checkpointing.unaligned": "true", "state.savepoints.dir": ""}
+    env.configure(Configuration(given)).configure(Configuration(given))
+    (said,) = caplog.messages
+    assert said == (
+        "execution.checkpointing.unaligned has no effect, nothing is in flight between two epochs"
+    )
 
 
 def test_default_parallelism_of_this_machine(env: StreamExecutionEnvironment) -> None:

@@ -326,6 +326,8 @@ class Configuration:
             parsed = option.read(value)
             if option.choices:
                 value = parsed  # in the form that readers compare with
+            if option.without_effect and parsed != option.default:
+                accept(where + key, option.without_effect)
             # A later setting under another name of the option must win.
             self.remove_config(key)
         elif not key.startswith(_FREE_PREFIXES):

@@ -45,6 +45,8 @@ class ConfigOption(Generic[T]):
     #: Permitted values, if they are few.
     choices: tuple[T, ...] = ()
     minimum: float | None = None
+    #: Why it does nothing, if it is only accepted; said when it is set to another value.
+    without_effect: str = ""
 
     def read(self, value: object) -> T:
         """The typed value of what was set.
@@ -163,6 +165,7 @@ MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
     1,
     "accepted; an epoch is a checkpoint, and there is one at a time",
     minimum=1,
+    without_effect="an epoch ends before the next one begins",
 )
 UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
@@ -170,12 +173,14 @@ UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     False,  # noqa: FBT003 - the default of an option
     "accepted; nothing is in flight between two epochs, so no checkpoint waits for barriers",
     aliases=("execution.checkpointing.unaligned",),
+    without_effect="nothing is in flight between two epochs",
 )
 FORCE_UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.unaligned.forced",
     parse_boolean,
     False,  # noqa: FBT003 - the default of an option
     "accepted, as execution.checkpointing.unaligned.enabled",
+    without_effect="nothing is in flight between two epochs",
 )
 ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
     "execution.checkpointing.aligned-checkpoint-timeout",
@@ -183,6 +188,7 @@ ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
     0,
     "accepted, as execution.checkpointing.unaligned.enabled",
     minimum=0,
+    without_effect="nothing is in flight between two epochs",
 )
 SAVEPOINT_DIRECTORY: Final = ConfigOption(
     "execution.checkpointing.savepoint-dir",
@@ -190,6 +196,7 @@ SAVEPOINT_DIRECTORY: Final = ConfigOption(
     "",
     "accepted; there are no savepoints yet",
     aliases=("state.savepoints.dir",),
+    without_effect="there are no savepoints yet",
 )
 CHANGELOG_ENABLED: Final = ConfigOption(
     "state.changelog.enabled",
@@ -197,6 +204,7 @@ CHANGELOG_ENABLED: Final = ConfigOption(
     False,  # noqa: FBT003 - the default of an option
     "accepted; checkpoints of RocksDB are incremental without a log of changes",
     aliases=("state.backend.changelog.enabled",),
+    without_effect="checkpoints of RocksDB are incremental",
 )
 COMMIT_RETRY_INITIAL: Final = ConfigOption(
     "millstream.commit-retry.initial-backoff",
@@ -375,12 +383,14 @@ OPERATOR_CHAINING: Final = ConfigOption(
     True,  # noqa: FBT003 - the default of an option
     "accepted; operators of one stage always run in one task",
     aliases=("pipeline.operator-chaining",),
+    without_effect="operators of one stage share a task",
 )
 CHAINING_OF_DIFFERENT_MAX_PARALLELISM: Final = ConfigOption(
     "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
     parse_boolean,
     True,  # noqa: FBT003 - the default of an option
     "accepted, as pipeline.operator-chaining.enabled",
+    without_effect="operators of one stage share a task",
 )
 BUFFER_TIMEOUT: Final = ConfigOption(
     "execution.buffer-timeout.interval",
@@ -389,12 +399,14 @@ BUFFER_TIMEOUT: Final = ConfigOption(
     "accepted; records leave a task batch by batch",
     aliases=("execution.buffer-timeout",),
     minimum=0,
+    without_effect="records leave a task batch by batch",
 )
 BUFFER_TIMEOUT_ENABLED: Final = ConfigOption(
     "execution.buffer-timeout.enabled",
     parse_boolean,
     True,  # noqa: FBT003 - the default of an option
     "accepted, as execution.buffer-timeout.interval",
+    without_effect="records leave a task batch by batch",
 )
 PYTHON_EXECUTABLE: Final = ConfigOption(
     "python.executable", parse_string, "", "Python of the workers; that of the driver by default"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from millstream.configuration import options
-from millstream.configuration.accepted import accept
 from millstream.configuration.checkpoint_storage import (
     ExternalizedCheckpointRetention,
     checkpoint_storage_of,
@@ -28,7 +27,6 @@ __all__ = ["CheckpointConfig"]
 
 #: Java's largest int: Flink's "any number".
 _ANY_NUMBER: Final = 2**31 - 1
-_NOTHING_IN_FLIGHT: Final = "nothing is in flight between two epochs"
 
 
 class CheckpointConfig:
@@ -119,8 +117,6 @@ class CheckpointConfig:
         if max_concurrent_checkpoints < 1:
             message = f"there cannot be {max_concurrent_checkpoints} checkpoints at a time"
             raise ConfigurationError(message)
-        if max_concurrent_checkpoints > 1:
-            accept("set_max_concurrent_checkpoints()", "an epoch ends before the next one begins")
         self._configuration.set(options.MAX_CONCURRENT_CHECKPOINTS, max_concurrent_checkpoints)
         return self
 
@@ -192,8 +188,6 @@ class CheckpointConfig:
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> Self:  # noqa: FBT001, FBT002 - PyFlink's
         """Accept it: no checkpoint waits for barriers."""
-        if enabled:
-            accept("enable_unaligned_checkpoints()", _NOTHING_IN_FLIGHT)
         self._configuration.set(options.UNALIGNED_CHECKPOINTS, enabled)
         return self
 
@@ -207,8 +201,6 @@ class CheckpointConfig:
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> Self:  # noqa: FBT001, FBT002 - PyFlink's
         """Accept it: no checkpoint waits for barriers."""
-        if force_unaligned_checkpoints:
-            accept("set_force_unaligned_checkpoints()", _NOTHING_IN_FLIGHT)
         self._configuration.set(options.FORCE_UNALIGNED_CHECKPOINTS, force_unaligned_checkpoints)
         return self
 
@@ -218,7 +210,6 @@ class CheckpointConfig:
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> Self:
         """Accept it: no checkpoint waits for barriers."""
-        accept("set_aligned_checkpoint_timeout()", _NOTHING_IN_FLIGHT)
         milliseconds = alignment_timeout.to_millis()
         self._configuration.set(options.ALIGNED_CHECKPOINT_TIMEOUT, milliseconds)
         return self

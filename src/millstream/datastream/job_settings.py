@@ -129,8 +129,6 @@ class JobSettings:
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:  # noqa: FBT001 - PyFlink's
         """Accept it: checkpoints are small without a log of changes."""
-        if enabled:
-            accept("enable_changelog_state_backend()", "checkpoints of RocksDB are incremental")
         self._configuration.set(options.CHANGELOG_ENABLED, enabled)
         return self
 
@@ -142,7 +140,6 @@ class JobSettings:
 
     def set_default_savepoint_directory(self, directory: str) -> Self:
         """Accept a directory of savepoints, of which there are none yet."""
-        accept("set_default_savepoint_directory()", "there are no savepoints yet")
         self._configuration.set(options.SAVEPOINT_DIRECTORY, str(directory))
         return self
 
@@ -200,7 +197,6 @@ class JobSettings:
         if timeout_millis < -1:
             message = f"the buffer timeout must be -1 or more, not {timeout_millis}"
             raise ConfigurationError(message)
-        accept("set_buffer_timeout()", "records leave a task batch by batch")
         self._configuration.set(options.BUFFER_TIMEOUT_ENABLED, timeout_millis >= 0)
         if timeout_millis >= 0:
             self._configuration.set(options.BUFFER_TIMEOUT, timeout_millis)
@@ -214,7 +210,6 @@ class JobSettings:
 
     def disable_operator_chaining(self) -> Self:
         """Accept it: operators of one stage run in one task, results are the same."""
-        accept("disable_operator_chaining()", "operators of one stage share a task")
         self._configuration.set(options.OPERATOR_CHAINING, False)  # noqa: FBT003
         return self
 

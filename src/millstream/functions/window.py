@@ -87,7 +87,9 @@ class TimeWindow(Window):
         """By start, then by end."""
         if not isinstance(other, TimeWindow):
             return NotImplemented
-        return (self.start, self.end) < (other.start, other.end)
+        if self.start == other.start:
+            return self.end < other.end
+        return self.start < other.start
 
     def __repr__(self) -> str:
         """``TimeWindow(start=0, end=10)``."""

@@ -11,6 +11,7 @@ Read next: ``execution/ship_files.py``.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from dataclasses import dataclass
 from enum import Enum
@@ -201,7 +202,9 @@ def cached_file_entry(path: str, name: str, *, executable: bool) -> str:
 
 
 def _entries(configuration: Configuration, option: ConfigOption[str]) -> list[str]:
-    return [entry.strip() for entry in configuration.get(option).split(",") if entry.strip()]
+    # With commas, as PyFlink's; lists of a configuration file come with semicolons.
+    entries = re.split("[,;]", configuration.get(option))
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
 def _split(text: str, separator: str) -> list[str]:
