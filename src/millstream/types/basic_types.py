@@ -166,62 +166,62 @@ class BasicTypeInfo(_ScalarTypeInfo):
         self._exact = frozenset({python_type, _NONE})
 
     @staticmethod
-    def STRING_TYPE_INFO() -> TypeInformation:  # noqa: N802 - PyFlink's name, as all below
+    def STRING_TYPE_INFO() -> TypeInformation:
         """``Types.STRING()``."""
         return BasicTypeInfo("String")
 
     @staticmethod
-    def BOOLEAN_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def BOOLEAN_TYPE_INFO() -> TypeInformation:
         """``Types.BOOLEAN()``."""
         return BasicTypeInfo("Boolean")
 
     @staticmethod
-    def BYTE_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def BYTE_TYPE_INFO() -> TypeInformation:
         """``Types.BYTE()``."""
         return BasicTypeInfo("Byte")
 
     @staticmethod
-    def SHORT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def SHORT_TYPE_INFO() -> TypeInformation:
         """``Types.SHORT()``."""
         return BasicTypeInfo("Short")
 
     @staticmethod
-    def INT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def INT_TYPE_INFO() -> TypeInformation:
         """``Types.INT()``."""
         return BasicTypeInfo("Integer")
 
     @staticmethod
-    def LONG_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def LONG_TYPE_INFO() -> TypeInformation:
         """``Types.LONG()``."""
         return BasicTypeInfo("Long")
 
     @staticmethod
-    def FLOAT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def FLOAT_TYPE_INFO() -> TypeInformation:
         """``Types.FLOAT()``."""
         return BasicTypeInfo("Float")
 
     @staticmethod
-    def DOUBLE_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def DOUBLE_TYPE_INFO() -> TypeInformation:
         """``Types.DOUBLE()``."""
         return BasicTypeInfo("Double")
 
     @staticmethod
-    def CHAR_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def CHAR_TYPE_INFO() -> TypeInformation:
         """``Types.CHAR()``."""
         return BasicTypeInfo("Character")
 
     @staticmethod
-    def BIG_INT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def BIG_INT_TYPE_INFO() -> TypeInformation:
         """``Types.BIG_INT()``."""
         return DecimalTypeInfo(_BIG_INT_DIGITS, 0, integers=True)
 
     @staticmethod
-    def BIG_DEC_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def BIG_DEC_TYPE_INFO() -> TypeInformation:
         """``Types.BIG_DEC()``."""
         return BigDecimalTypeInfo()
 
     @staticmethod
-    def INSTANT_TYPE_INFO() -> TypeInformation:  # noqa: N802
+    def INSTANT_TYPE_INFO() -> TypeInformation:
         """``Types.INSTANT()``."""
         return InstantTypeInfo()
 
@@ -340,17 +340,17 @@ class SqlTimeTypeInfo(_ScalarTypeInfo):
     """
 
     @staticmethod
-    def DATE() -> TypeInformation:  # noqa: N802 - PyFlink's name
+    def DATE() -> TypeInformation:
         """``Types.SQL_DATE()``."""
         return DateTypeInfo()
 
     @staticmethod
-    def TIME() -> TypeInformation:  # noqa: N802 - PyFlink's name
+    def TIME() -> TypeInformation:
         """``Types.SQL_TIME()``."""
         return TimeTypeInfo()
 
     @staticmethod
-    def TIMESTAMP() -> TypeInformation:  # noqa: N802 - PyFlink's name
+    def TIMESTAMP() -> TypeInformation:
         """``Types.SQL_TIMESTAMP()``."""
         return TimestampTypeInfo()
 

@@ -47,114 +47,114 @@ class Types:
     """The types of streams and state, under PyFlink's names."""
 
     @staticmethod
-    def STRING() -> TypeInformation:  # noqa: N802 - PyFlink's name, as all below
+    def STRING() -> TypeInformation:
         """``str``."""
         return BasicTypeInfo("String")
 
     @staticmethod
-    def BOOLEAN() -> TypeInformation:  # noqa: N802
+    def BOOLEAN() -> TypeInformation:
         """``bool``."""
         return BasicTypeInfo("Boolean")
 
     @staticmethod
-    def BYTE() -> TypeInformation:  # noqa: N802
+    def BYTE() -> TypeInformation:
         """``int`` of 8 bits."""
         return BasicTypeInfo("Byte")
 
     @staticmethod
-    def SHORT() -> TypeInformation:  # noqa: N802
+    def SHORT() -> TypeInformation:
         """``int`` of 16 bits."""
         return BasicTypeInfo("Short")
 
     @staticmethod
-    def INT() -> TypeInformation:  # noqa: N802
+    def INT() -> TypeInformation:
         """``int`` of 32 bits."""
         return BasicTypeInfo("Integer")
 
     @staticmethod
-    def LONG() -> TypeInformation:  # noqa: N802
+    def LONG() -> TypeInformation:
         """``int`` of 64 bits."""
         return BasicTypeInfo("Long")
 
     @staticmethod
-    def FLOAT() -> TypeInformation:  # noqa: N802
+    def FLOAT() -> TypeInformation:
         """``float``, rounded to 32 bits."""
         return BasicTypeInfo("Float")
 
     @staticmethod
-    def DOUBLE() -> TypeInformation:  # noqa: N802
+    def DOUBLE() -> TypeInformation:
         """``float``."""
         return BasicTypeInfo("Double")
 
     @staticmethod
-    def CHAR() -> TypeInformation:  # noqa: N802
+    def CHAR() -> TypeInformation:
         """``str`` of one character (not checked)."""
         return BasicTypeInfo("Character")
 
     @staticmethod
-    def BIG_INT() -> TypeInformation:  # noqa: N802
+    def BIG_INT() -> TypeInformation:
         """``int`` of up to 38 digits."""
         return DecimalTypeInfo(38, 0, integers=True)
 
     @staticmethod
-    def BIG_DEC() -> TypeInformation:  # noqa: N802
+    def BIG_DEC() -> TypeInformation:
         """``decimal.Decimal`` of any size, kept digit for digit (a text column)."""
         return BigDecimalTypeInfo()
 
     @staticmethod
-    def DECIMAL(precision: int, scale: int) -> TypeInformation:  # noqa: N802
+    def DECIMAL(precision: int, scale: int) -> TypeInformation:
         """``decimal.Decimal`` of up to 38 digits, ``scale`` of them after the point."""
         return DecimalTypeInfo(precision, scale)
 
     @staticmethod
-    def SQL_DATE() -> TypeInformation:  # noqa: N802
+    def SQL_DATE() -> TypeInformation:
         """``datetime.date``."""
         return DateTypeInfo()
 
     @staticmethod
-    def SQL_TIME() -> TypeInformation:  # noqa: N802
+    def SQL_TIME() -> TypeInformation:
         """``datetime.time`` without time zone."""
         return TimeTypeInfo()
 
     @staticmethod
-    def SQL_TIMESTAMP() -> TypeInformation:  # noqa: N802
+    def SQL_TIMESTAMP() -> TypeInformation:
         """``datetime.datetime`` without time zone."""
         return TimestampTypeInfo()
 
     @staticmethod
-    def TIMESTAMP_LTZ() -> TypeInformation:  # noqa: N802
+    def TIMESTAMP_LTZ() -> TypeInformation:
         """``datetime.datetime`` with time zone; comes back in UTC."""
         return SqlTimeTypeInfo("TimestampLtz")
 
     @staticmethod
-    def INSTANT() -> TypeInformation:  # noqa: N802
+    def INSTANT() -> TypeInformation:
         """``Instant``."""
         return InstantTypeInfo()
 
     @staticmethod
-    def PICKLED_BYTE_ARRAY() -> TypeInformation:  # noqa: N802
+    def PICKLED_BYTE_ARRAY() -> TypeInformation:
         """Any value, pickled."""
         return PickledBytesTypeInfo()
 
     @staticmethod
-    def ROW(field_types: Sequence[TypeInformation]) -> RowTypeInfo:  # noqa: N802
+    def ROW(field_types: Sequence[TypeInformation]) -> RowTypeInfo:
         """``Row`` with fields ``f0``, ``f1``, ...; a row itself must not be None."""
         return RowTypeInfo(field_types)
 
     @staticmethod
-    def ROW_NAMED(  # noqa: N802
+    def ROW_NAMED(
         field_names: Sequence[str], field_types: Sequence[TypeInformation]
     ) -> RowTypeInfo:
         """``Row`` with the given fields; a row itself must not be None."""
         return RowTypeInfo(field_types, field_names)
 
     @staticmethod
-    def TUPLE(field_types: Sequence[TypeInformation]) -> TupleTypeInfo:  # noqa: N802
+    def TUPLE(field_types: Sequence[TypeInformation]) -> TupleTypeInfo:
         """``tuple``; a tuple itself must not be None."""
         return TupleTypeInfo(field_types)
 
     @staticmethod
-    def DATACLASS(dataclass: type) -> DataclassTypeInfo:  # noqa: N802
+    def DATACLASS(dataclass: type) -> DataclassTypeInfo:
         """Instances of a dataclass; the types of its fields are read from its annotations.
 
         A field whose annotation has no type of its own is pickled.
@@ -167,7 +167,7 @@ class Types:
         return dataclass_type(dataclass)
 
     @staticmethod
-    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:  # noqa: N802
+    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
         """``list`` of a primitive type without None; ``bytes`` if the type is BYTE.
 
         Raises:
@@ -179,7 +179,7 @@ class Types:
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:  # noqa: N802
+    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
         """``list`` of a basic type.
 
         Raises:
@@ -191,18 +191,16 @@ class Types:
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
-    def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:  # noqa: N802
+    def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
         """``list`` of any type."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
-    def MAP(  # noqa: N802
-        key_type_info: TypeInformation, value_type_info: TypeInformation
-    ) -> TypeInformation:
+    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
         """``dict``; keys must not be None."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
-    def LIST(element_type_info: TypeInformation) -> TypeInformation:  # noqa: N802
+    def LIST(element_type_info: TypeInformation) -> TypeInformation:
         """``list`` of any type."""
         return ListTypeInfo(element_type_info)

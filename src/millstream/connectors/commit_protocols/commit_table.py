@@ -80,18 +80,18 @@ class CommitTable:
 
     def read(self, job: str, sink: str) -> dict[str, int]:
         """Part -> epoch of what is entered."""
-        query = f"SELECT part, epoch FROM {COMMIT_TABLE} WHERE job = ? AND sink = ?"  # noqa: S608
+        query = f"SELECT part, epoch FROM {COMMIT_TABLE} WHERE job = ? AND sink = ?"
         return dict(self._execute(self._marked(query), (job, sink)).fetchall())
 
     def add(self, part: OutputPart, epoch: int) -> None:
         """Enter that the rows of a part are in the table."""
-        statement = f"INSERT INTO {COMMIT_TABLE} VALUES (?, ?, ?, ?)"  # noqa: S608
+        statement = f"INSERT INTO {COMMIT_TABLE} VALUES (?, ?, ?, ?)"
         values = (part["job"], part["sink"], part["part"], epoch)
         self._execute(self._marked(statement), values)
 
     def forget(self, job: str, sink: str, epoch: int) -> None:
         """Drop the entries of epochs before ``epoch``, which no run commits again."""
-        statement = f"DELETE FROM {COMMIT_TABLE} WHERE job = ? AND sink = ? AND epoch < ?"  # noqa: S608
+        statement = f"DELETE FROM {COMMIT_TABLE} WHERE job = ? AND sink = ? AND epoch < ?"
         self._execute(self._marked(statement), (job, sink, epoch))
 
     def _marked(self, statement: str) -> str:

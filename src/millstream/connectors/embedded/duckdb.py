@@ -139,9 +139,7 @@ class _DuckSession(EmbeddedSession):
     def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:
         names = ", ".join(map(identifier, columns))
         self._connection.register("millstream_rows", rows)
-        self._connection.execute(
-            f"INSERT INTO {table} ({names}) SELECT * FROM millstream_rows"  # noqa: S608 - quoted names
-        )
+        self._connection.execute(f"INSERT INTO {table} ({names}) SELECT * FROM millstream_rows")
         self._connection.unregister("millstream_rows")
 
     def close(self) -> None:

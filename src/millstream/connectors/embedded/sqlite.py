@@ -142,7 +142,7 @@ class _SqliteSession(EmbeddedSession):
 
     def insert(self, table: str, columns: Sequence[str], rows: pa.Table) -> None:
         names, marks = ", ".join(map(identifier, columns)), ", ".join("?" * len(columns))
-        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - quoted names
+        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
         for batch in rows.to_batches():
             values = zip(*map(_sqlite_values, batch.columns), strict=True)
             self._connection.executemany(statement, values)

@@ -106,7 +106,7 @@ class PostgresCommitTableSink(TableSink):
             if not self.table.column_types(session):
                 self.table.match(session, [])
             session.execute(
-                f"CREATE TABLE IF NOT EXISTS {self.staging} AS"  # noqa: S608 - a quoted name
+                f"CREATE TABLE IF NOT EXISTS {self.staging} AS"
                 f" SELECT * FROM {self.table.quoted} WITH NO DATA"
             )
             session.execute(
@@ -135,7 +135,7 @@ class PostgresCommitTableSink(TableSink):
             )
         names = ", ".join(map(identifier, columns))
         return (
-            f"INSERT INTO {self.table.quoted} ({names}) SELECT {names} FROM {self.staging}"  # noqa: S608
+            f"INSERT INTO {self.table.quoted} ({names}) SELECT {names} FROM {self.staging}"
             " WHERE millstream_part = $1 ORDER BY millstream_seq"
         )
 
@@ -177,7 +177,7 @@ class _Transaction:
         name = part["part"]
         self._session.execute(self._sink.move_statement(columns), (name,))
         staged = self._session.execute(
-            f"DELETE FROM {self._sink.staging} WHERE millstream_part = $1",  # noqa: S608
+            f"DELETE FROM {self._sink.staging} WHERE millstream_part = $1",
             (name,),
         ).rowcount
         if not staged:  # a part without rows is never staged
@@ -205,7 +205,7 @@ class _StagingCommitter(TableCommitter, CommitTableCommitter):
 
     def left_on_server(self, session: Session, owner: str) -> Sequence[str]:
         query = (
-            f"SELECT DISTINCT millstream_part FROM {self._sink.staging}"  # noqa: S608
+            f"SELECT DISTINCT millstream_part FROM {self._sink.staging}"
             " WHERE starts_with(millstream_part, $1)"
         )
         return [name for (name,) in session.execute(query, (owner,)).fetchall()]
@@ -213,6 +213,6 @@ class _StagingCommitter(TableCommitter, CommitTableCommitter):
     def drop_orphans(self, session: Session, names: Sequence[str]) -> None:
         if names:
             session.execute(
-                f"DELETE FROM {self._sink.staging} WHERE millstream_part = ANY($1::text[])",  # noqa: S608
+                f"DELETE FROM {self._sink.staging} WHERE millstream_part = ANY($1::text[])",
                 (list(names),),
             )

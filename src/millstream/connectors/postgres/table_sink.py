@@ -91,7 +91,7 @@ class TableSink(Sink):
         names = ", ".join(map(identifier, self.key))
         try:
             session.execute(
-                f"EXPLAIN INSERT INTO {self.table.quoted} DEFAULT VALUES"  # noqa: S608 - quoted names
+                f"EXPLAIN INSERT INTO {self.table.quoted} DEFAULT VALUES"
                 f" ON CONFLICT ({names}) DO NOTHING"
             )
         except driver().errors.InvalidColumnReference as error:

@@ -100,7 +100,7 @@ def merge_statement(
     changes = [f"{name} = EXCLUDED.{name}" for name in names if name not in map(identifier, key)]
     action = f"UPDATE SET {', '.join(changes)}{condition}" if changes else "NOTHING"
     return (
-        f"INSERT INTO {table} AS target ({', '.join(names)})"  # noqa: S608 - quoted names
+        f"INSERT INTO {table} AS target ({', '.join(names)})"
         f" SELECT DISTINCT ON ({keys}) {', '.join(values)} FROM {rows} WHERE {where}"
         f" ORDER BY {keys}, {order} DESC ON CONFLICT ({keys}) DO {action}"
     )
@@ -119,7 +119,7 @@ class _UpsertWriter(TableWriter):
         names = ", ".join(map(identifier, self.columns))
         session.execute("BEGIN")
         session.execute(
-            f"CREATE TEMPORARY TABLE {_ROWS} ON COMMIT DROP AS"  # noqa: S608 - quoted names
+            f"CREATE TEMPORARY TABLE {_ROWS} ON COMMIT DROP AS"
             f" SELECT {names} FROM {self._upsert.table.quoted} WITH NO DATA"
         )
         session.execute(
@@ -148,7 +148,7 @@ class _UpsertWriter(TableWriter):
     def _require_all(self, session: Session, merged: int) -> None:
         keys = ", ".join(map(identifier, self._upsert.key))
         row = session.execute(
-            f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM {_ROWS}) AS k"  # noqa: S608
+            f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM {_ROWS}) AS k"
         ).fetchone()
         wanted = int(row[0]) if row else 0
         if merged < wanted:
