@@ -11,6 +11,7 @@ from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to
 from millstream.checkpoint.model import OperatorAck, TaskAck
 from millstream.checkpoint.program import accumulators, labels
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
+from millstream.cli.main import main
 from millstream.contracts.metrics import added, distribution, meter, shown
 from millstream.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
 from millstream.datastream.connectors import DiscardingSink
@@ -93,6 +94,15 @@ def test_they_are_in_the_checkpoint_and_go_on_from_it(tmp_path: Path) -> None:
     # Written before there were measures.
     del written["measures"]
     assert manifest_from_json(written).measures == {}
+
+
+def test_the_command_line_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured_job(tmp_path, 2).run()
+    assert main(["checkpoints", str(tmp_path), "inspect"]) == 0
+    printed = capsys.readouterr().out
+    assert "measured.even: 50\n" in printed
+    assert "measured.place: 0 10, 1 11\n" in printed
+    assert "values: count 100, sum 5,050, min 1, max 100, mean 50.500\n" in printed
 
 
 def manifest_at(milliseconds: int, events: int, last: Manifest | None) -> Manifest:
