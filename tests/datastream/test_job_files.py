@@ -178,6 +178,47 @@ def test_requirements_are_installed_from_a_directory(
     assert "required_shipped" not in sys.modules
 
 
+#: Builds a wheel of one module, as the build systems that would have to be fetched do.
+BACKEND = """
+import pathlib, zipfile
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    info = "built_shipped-1.0.dist-info"
+    contents = {
+        "built_shipped.py": pathlib.Path("built_shipped.py").read_text(),
+        f"{info}/METADATA": "Metadata-Version: 2.1\\nName: built_shipped\\nVersion: 1.0\\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    contents[f"{info}/RECORD"] = "".join(f"{name},,\\n" for name in [*contents, f"{info}/RECORD"])
+    name = "built_shipped-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(directory) / name, "w") as wheel:
+        for path, text in contents.items():
+            wheel.writestr(path, text)
+    return name
+"""
+
+
+def test_requirements_are_built_from_source_distributions(
+    env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    (tmp_path / "packages").mkdir()
+    files = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: built_shipped\nVersion: 1.0\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+        'backend-path = ["."]\n',
+        "backend.py": BACKEND,
+        "built_shipped.py": "def times(value):\n    return 13 * value\n",
+    }
+    with tarfile.open(tmp_path / "packages" / "built_shipped-1.0.tar.gz", "w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"built_shipped-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    (tmp_path / "requirements.txt").write_text("built_shipped\n")
+    env.set_python_requirements(str(tmp_path / "requirements.txt"), str(tmp_path / "packages"))
+    assert answers(env, times_of("built_shipped")) == [13, 26]
+
+
 def test_requirements_that_cannot_be_installed_say_what_pip_says(
     env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
