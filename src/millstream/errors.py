@@ -35,6 +35,8 @@ what to do about it.  Nothing here prints or logs.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 __all__ = [
     "CheckpointError",
     "CheckpointExpiredError",
@@ -62,8 +64,18 @@ __all__ = [
     "UnpicklableFunctionError",
     "UserFunctionError",
     "WorkerLostError",
+    "located",
     "with_article",
 ]
+
+
+_E = TypeVar("_E", bound="MillstreamError")
+
+
+def located(error: _E) -> _E:
+    """Mark an error whose message says where in the program it comes from; returns it."""
+    error.is_located = True
+    return error
 
 
 def with_article(noun: str) -> str:
@@ -73,6 +85,9 @@ def with_article(noun: str) -> str:
 
 class MillstreamError(Exception):
     """The root: catching it catches every error Millstream raises on purpose."""
+
+    #: Whether the message says where in the program it comes from.
+    is_located: bool = False
 
 
 class ConfigurationError(MillstreamError):

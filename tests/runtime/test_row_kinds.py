@@ -108,7 +108,7 @@ def touched(batch: Batch) -> Batch:
 
 
 def checked(batch: Batch) -> Batch:
-    batch.check()
+    batch.check("here")
     return batch
 
 

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, TypeMismatchError, located
 from millstream.types.composite_types import RowTypeInfo
 from millstream.types.row_kinds import kinds_of, set_kinds, with_kinds, without_kind_column
+from millstream.types.type_information import PickledBytesTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +39,14 @@ __all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "Batch"]
 #: ends a bounded input is the maximum.
 MIN_TIMESTAMP: Final = -(2**63)
 MAX_TIMESTAMP: Final = 2**63 - 1
+_ALL: Final = slice(None)
 
 
 class Batch:
     """Records of one stream, in order, with their timestamps.
+
+    Values that a program gave are checked when they become columns, if they ever do: then by every
+    record.  ``check`` looks at some of them before.
 
     Invariant: ``_values`` or ``_arrow`` is set, and where both are they say the same.
     Invariant: ``_timestamps`` is None (no record has a timestamp) or as long as the batch.
@@ -52,7 +57,9 @@ class Batch:
     A batch is never changed once emitted: an operator makes a new one.
     """
 
-    __slots__ = ("_arrow", "_given", "_kinds", "_timestamps", "_values", "type_info")
+    __slots__ = (
+        "_arrow", "_given", "_kinds", "_maker", "_timestamps", "_values", "type_info",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -76,6 +83,8 @@ class Batch:
         self.type_info = type_info
         self._timestamps = timestamps
         self._given = values is not None
+        #: Who made the values, for errors; None as long as nobody has looked at them.
+        self._maker: str | None = None
         if arrow is not None:
             arrow, found = without_kind_column(arrow)
             row_kinds = found if row_kinds is None else row_kinds
@@ -121,20 +130,43 @@ class Batch:
         return self._arrow
 
     def _make_columns(self) -> None:
-        self._arrow, found = without_kind_column(self.type_info.to_arrow(self._values or []))
+        try:
+            columns = self.type_info.to_arrow(self._values or [])
+        except TypeMismatchError as error:
+            if self._maker is None:
+                raise
+            raise located(TypeMismatchError(f"{self._maker}: {error}")) from error
+        self._arrow, found = without_kind_column(columns)
         if found is not None:
             self._kinds = found
 
-    def check(self) -> None:
-        """Hold the values against the declared type, if it has columns: these are made.
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether a program gave the values and nobody has held them against the type."""
+        return self._given and self._arrow is None and self._maker is None
 
-        It costs next to nothing, as an exchange or a sink behind finds them made.
+    def made_by(self, maker: str) -> None:
+        """Say who made the values, for errors of later conversions."""
+        self._maker = maker
+
+    def check(self, maker: str, which: slice = _ALL) -> None:
+        """Hold values against the declared type, if it has columns; none are kept.
+
+        Args:
+            maker: who made the values; errors name it, those of later conversions too.
+            which: the positions of the values to look at.
 
         Raises:
-            TypeMismatchError: a value does not fit the declared type.
+            TypeMismatchError: one of these values does not fit the declared type.
         """
-        if self._arrow is None and self.type_info.arrow_schema is not None:
-            self._make_columns()
+        self._maker = maker
+        values = self._values or []
+        try:
+            if not isinstance(self.type_info, PickledBytesTypeInfo):
+                self.type_info.to_arrow(values[which])
+        except TypeMismatchError:
+            self._make_columns()  # raises for the first of all that does not fit
+            raise
 
     @property
     def conformed(self) -> Batch:
@@ -226,6 +258,7 @@ class Batch:
     ) -> Batch:
         """Records out of this batch, which are checked if these are."""
         made = Batch(self.type_info, values=values, timestamps=timestamps)
+        made._maker = self._maker
         made._arrow = arrow
         made._kinds = kinds if kinds is None or kinds.any() else None
         made._given = self._given and values is not None

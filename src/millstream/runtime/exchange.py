@@ -109,6 +109,7 @@ class ExchangeWriter:
         """Cut a batch by target; what the combiner makes comes in here."""
         if len(batch) == 0:
             return
+        self._make_columns(batch)
         targets = self._partitioner.targets(batch)
         if targets is None:
             for pending in self._pending:
@@ -121,6 +122,18 @@ class ExchangeWriter:
         # Counted over all targets: with skewed keys one frame grows, and memory does not.
         if self._pending_records >= _FRAME_RECORDS * self._parallelism:
             self._send_pending()
+
+    def _make_columns(self, batch: Batch) -> None:
+        """Check what a program gave, once for all edges; frames and key columns need it, too."""
+        if batch.is_columnar or batch.type_info.arrow_schema is None:
+            return
+        try:
+            _ = batch.arrow
+        except TypeMismatchError as error:
+            if error.is_located:
+                raise
+            message = f"output of {self.producer}: {error}"
+            raise TypeMismatchError(message) from error
 
     def _split(self, batch: Batch, targets: NDArray[np.int64]) -> None:
         for subtask in range(self._parallelism):
@@ -171,11 +184,7 @@ class ExchangeWriter:
             return
         for subtask, pending in enumerate(self._pending):
             for run in _same_schema(pending):
-                try:
-                    kind, payload = encode_batch(concatenate(run))
-                except TypeMismatchError as error:
-                    message = f"output of {self.producer}: {error}"
-                    raise TypeMismatchError(message) from error
+                kind, payload = encode_batch(concatenate(run))
                 self._add(subtask, kind, payload)
             pending.clear()
         self._pending_records = 0

@@ -18,9 +18,9 @@ from millstream.functions.watermark_strategy import WatermarkStrategy
 from millstream.runtime.exchange import ExchangeWriter, WatermarkValve
 from millstream.runtime.frames import Outbox
 from millstream.runtime.operators import TimestampsWatermarksFactory
+from millstream.runtime.output_check import OutputCheck
 from millstream.runtime.partitioners import create_partitioner
 from millstream.runtime.time_origin import time_origins
-from millstream.runtime.user_code import check_output
 from millstream.state.operator_state import OperatorStates
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class NodeOutput:
 
     def __init__(self, context: OperatorContext | None = None) -> None:
         self._context = context
+        self._check = None if context is None else OutputCheck(context)
+        self._side_checks: dict[str, OutputCheck] = {}
         self.main: list[ChainedInput | ExchangeWriter] = []
         self.side: dict[str, list[ChainedInput | ExchangeWriter]] = {}
         #: What receivers know: the last watermark and status sent (or restored).
@@ -83,15 +85,18 @@ class NodeOutput:
 
     def emit(self, batch: Batch) -> None:
         """Send records on the main output, if they are of the declared type."""
-        if self._context is not None:
-            check_output(self._context, batch)
+        if self._check is not None:
+            self._check(batch)
         for receiver in self.main:
             receiver.emit(batch)
 
     def emit_side(self, tag: str, batch: Batch) -> None:
         """Send records on a side output, if they are of its declared type."""
         if self._context is not None:
-            check_output(self._context, batch, tag)
+            check = self._side_checks.get(tag)
+            if check is None:
+                check = self._side_checks[tag] = OutputCheck(self._context, tag)
+            check(batch)
         receivers = self.side.get(tag, ())
         if not receivers:
             self.unread += len(batch)

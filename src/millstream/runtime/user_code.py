@@ -22,25 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import (
     MillstreamError,
     ProgramError,
-    TypeMismatchError,
     UserFunctionError,
+    located,
 )
 from millstream.functions.functions import Function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
 
 __all__ = [
     "NO_RECORD",
     "bound_method",
     "cause_of",
-    "check_output",
     "index_reached",
     "keys_of",
-    "located",
     "private_copy",
     "refuse_row",
     "short_repr",
@@ -53,7 +50,6 @@ NO_RECORD: Final = object()
 
 _PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parent.parent)
 _LONGEST_RECORD: Final = 200
-_LOCATED: Final = "_located"
 
 
 def private_copy(function: Any) -> Any:
@@ -135,7 +131,7 @@ def user_error(
         doing: What was going on: "processing", "the timer for 1000 of".
         key: The key at hand, if there was one.
     """
-    if isinstance(error, UserFunctionError) or getattr(error, _LOCATED, False):
+    if isinstance(error, UserFunctionError) or getattr(error, "is_located", False):
         return error  # type: ignore[return-value] # of an operator behind, or a nested call
     own = isinstance(error, MillstreamError)  # what a function asked of us was refused
     parts = [f"operator {context.name!r} ({context.location}) failed while {doing}"]
@@ -164,31 +160,6 @@ def refuse_row(result: object) -> None:
         "yield the row, or return a list of rows"
     )
     raise ProgramError(message)
-
-
-def located(error: MillstreamError) -> MillstreamError:
-    """Mark an error whose message says where in the program it comes from; returns it."""
-    setattr(error, _LOCATED, True)
-    return error
-
-
-def check_output(context: OperatorContext, batch: Batch, tag: str | None = None) -> None:
-    """Hold what an operator emits against the type declared for it.
-
-    Args:
-        context: Names the operator.
-        batch: What it emits.
-        tag: The side output that it goes to; None: the main output.
-
-    Raises:
-        TypeMismatchError: a record does not fit; names operator, record, field and type.
-    """
-    try:
-        batch.check()
-    except TypeMismatchError as error:
-        output = "" if tag is None else f"side output {tag!r} of "
-        message = f"{output}operator {context.name!r} ({context.location}): {error}"
-        raise located(TypeMismatchError(message)) from error
 
 
 def short_repr(value: object) -> str:

@@ -26,7 +26,7 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.metrics import added
 from millstream.contracts.operator import Checkpoint, OperatorContext, RestoreContext
 from millstream.errors import StateError
-from millstream.runtime.user_code import check_output
+from millstream.runtime.output_check import OutputCheck
 from millstream.state.operator_state import OperatorStates, StateContent
 from millstream.state.operator_state_files import inline_handle
 from millstream.state.redistribution import own_states
@@ -56,9 +56,14 @@ class _Recorder:
             message = "an operator emits while it is restored; those behind it may not be yet"
             raise StateError(message)
 
+    def _check(self, batch: Batch, tag: str | None = None) -> None:
+        OutputCheck(self._harness.context, tag)(batch)
+        if batch.type_info.arrow_schema is not None:
+            _ = batch.arrow  # of every record, as an exchange would
+
     def emit(self, batch: Batch) -> None:
         self._refuse_while_restoring()
-        check_output(self._harness.context, batch)
+        self._check(batch)
         records = list(zip(batch.values, batch.timestamp_list, strict=True))
         self._harness.batches.append(batch)
         self._harness.records.extend(records)
@@ -66,7 +71,7 @@ class _Recorder:
 
     def emit_side(self, tag: str, batch: Batch) -> None:
         self._refuse_while_restoring()
-        check_output(self._harness.context, batch, tag)
+        self._check(batch, tag)
         records = list(zip(batch.values, batch.timestamp_list, strict=True))
         self._harness.side_records.setdefault(tag, []).extend(records)
 

@@ -4,7 +4,8 @@ What it is: a predicate compiled from a type, ``v.__class__ is int and -2**31 <=
 an INT, for places where values come one by one.  It says yes to what needs no second look; of all
 else the columns of the type tell whether it fits.
 
-What it is not: how batches are checked; that is ``TypeInformation.is_exact``.
+What it is not: how batches become columns, which checks them as well; but samples of those that
+never do are looked at by it (``runtime/output_check.py``).
 
 Read next: ``state/typed_state.py``, which uses it.
 """
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.types.type_information import TypeInformation
 
-__all__ = ["compile_check", "misfit"]
+__all__ = ["compile_check", "is_quick", "misfit"]
 
 _BITS: Final = {"Byte": 7, "Short": 15, "Integer": 31, "Long": 63}
 _CLASSES: Final = {
@@ -54,6 +55,13 @@ def compile_check(kind: TypeInformation) -> Callable[[object], bool] | None:
     text = _expression(kind, "v", scope, map(str, itertools.count()))
     predicate: Callable[[object], bool] = eval(f"lambda v: v is None or {text}", scope)  # noqa: S307 - made of types
     return predicate
+
+
+def is_quick(kind: TypeInformation) -> bool:
+    """Whether the predicate of a type looks at values itself, without making columns of them."""
+    if isinstance(kind, CompositeTypeInfo):
+        return all(map(is_quick, kind.get_field_types()))
+    return isinstance(kind, PickledBytesTypeInfo | BasicTypeInfo)
 
 
 def misfit(kind: TypeInformation, value: object, advice: str) -> str | None:

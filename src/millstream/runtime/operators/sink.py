@@ -130,6 +130,8 @@ class SinkOperator(Operator):
                 writer.close()
 
     def _wrapped(self, error: Exception, doing: str) -> MillstreamError:
+        if isinstance(error, TypeMismatchError) and error.is_located:
+            return error  # of the operator that made the records
         if isinstance(error, TypeMismatchError):
             message = f"input of sink {self.context.name!r} ({self.context.location}): {error}"
             return TypeMismatchError(message)
