@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
@@ -17,10 +17,14 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Types
 from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Checkpoint, Operator, OperatorSnapshot, RestoreContext
+from millstream.execution.monitor import JobMonitor
+from millstream.state.reader import open_state
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from millstream.metrics.progress import Progress
 
 RECORDS = 240
 #: What each subtask was given of its union, by (epoch, subtask, parallelism).
@@ -160,6 +164,20 @@ def test_files_are_named_listed_verified_and_cleaned_up(tmp_path: Path) -> None:
         "'kept': operator list state, 80 elements",
         "'rules': broadcast state of String -> Long, 2 entries",
     ]
+    with open_state(storage, manifests[-1], "keeper") as state:
+        kinds = {each.section.name: (each.section.kind, each.entries) for each in state.sections()}
+        read: dict[str, list[Any]] = {name: list(state.entries(name)) for name in kinds}
+    assert kinds == {
+        "counts": ("union list state", 2),
+        "kept": ("list state", 80),
+        "rules": ("broadcast state", 2),
+    }
+    assert [entry.namespace for entry in read["counts"]] == [0, 1]
+    assert sorted(entry.value[1] for entry in read["kept"]) == list(range(80))
+    assert {entry.key: entry.value for entry in read["rules"]} == {
+        "epochs": 4,
+        "large": "r" * 10_000,
+    }
     verified = verify_checkpoints(storage)
     assert verified.ok
     assert verified.files == len(named)
@@ -167,3 +185,26 @@ def test_files_are_named_listed_verified_and_cleaned_up(tmp_path: Path) -> None:
     with open(path, "ab") as file:  # noqa: PTH123 - a name in a storage
         file.write(b"!")
     assert not verify_checkpoints(storage).ok
+
+
+def test_the_figures_of_an_epoch_count_the_files_that_it_wrote(tmp_path: Path) -> None:
+    class Noting:
+        bytes: ClassVar[list[int]] = []
+
+        def update(self, figures: Progress) -> None:
+            self.bytes.append(figures.checkpoint_bytes)
+
+    run = cluster(tmp_path, 2, 700)
+    monitor = JobMonitor(run._graph, {}, cast("Any", Noting()))
+    expected, seen = [], set()
+    for _ in range(3):
+        run.run_epoch()
+        manifest = run.coordinator.last
+        assert manifest is not None
+        monitor.epoch_done(manifest, [], 1.0)
+        files = {f["remote"]: f["size"] for a in manifest.operators["keeper"] for f in a.files()}
+        expected.append(sum(size for name, size in files.items() if name not in seen))
+        seen |= set(files)
+    run.close_instances()
+    assert Noting.bytes == expected
+    assert min(expected) > 20_000

@@ -175,8 +175,8 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
 def _add_state(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     state = actions.add_parser(
         "state",
-        help="the keyed state of one checkpoint: sections, and the entries of an operator",
-        description="List the sections of keyed state of every operator; with --operator their "
+        help="the state of one checkpoint: sections, and the entries of an operator",
+        description="List the sections of state of every operator; with --operator their "
         "entries too. Nothing of the program is needed or run: objects of its classes are shown "
         "by name.",
     )

@@ -1,4 +1,4 @@
-"""``millstream checkpoints DIR state``: the keyed state of a checkpoint, section by section.
+"""``millstream checkpoints DIR state``: the state of a checkpoint, section by section.
 
 What it is: ``state/reader.py`` as tables.  It needs none of the job's code and runs none.
 
@@ -71,7 +71,7 @@ def show_state(storage: CheckpointStorage, epoch: int | None, selection: Selecti
                 for section in sections:
                     _print_entries(state, section, selection)
     if not found:
-        what = f"section {selection.section!r}" if selection.section else "keyed state"
+        what = f"section {selection.section!r}" if selection.section else "state"
         where = f"operator {selection.operator!r}" if selection.operator else "the checkpoint"
         message = f"{where} has no {what}"
         raise CheckpointError(message)
@@ -114,7 +114,7 @@ def _print_sections(sections: list[StoredSection]) -> None:
     )
     for each in sections:
         section = each.section
-        by = {"K": "key", "T": "time, key", "C": "chunk"}[section.letter]
+        by = {"K": "key", "T": "time, key", "C": "chunk", "S": "subtask"}[section.letter]
         values = ", ".join(filter(None, (section.value_type, section.format)))
         table.add(
             shown_name(section.name),
@@ -132,6 +132,9 @@ def _print_entries(state: OperatorState, stored: StoredSection, selection: Selec
     print(f"{shown_name(section.name)}:")
     entries = _wanted(state.entries(section.name), selection.key)
     for entry in islice(entries, selection.limit):
+        if section.letter == "S" and entry.namespace is not None:
+            print(f"  subtask {entry.namespace}: {entry.value!r}")
+            continue
         place = [f"key {entry.key!r}"]
         if entry.namespace is not None:
             place.append(f"{section.namespace.partition(',')[0] or 'window'} {entry.namespace!r}")

@@ -78,6 +78,7 @@ class JobMonitor:
             acks: what its tasks acknowledged.
             seconds: how long it took.
         """
+        before = _state_files(self._last)
         self.recovered(manifest)
         records = sum(split.records for ack in acks for split in ack.splits)
         figures = Progress(
@@ -85,7 +86,8 @@ class JobMonitor:
             records=self._records,
             records_per_second=records / seconds if seconds else 0.0,
             watermark=self._watermark(manifest),
-            checkpoint_bytes=sum(_uploaded(ack.state) for task in acks for ack in task.operators),
+            checkpoint_bytes=sum(_uploaded(ack.state) for task in acks for ack in task.operators)
+            + sum(size for name, size in _state_files(manifest).items() if name not in before),
             duration_seconds=seconds,
             event_time=describe(self._event_time.read(manifest), self._labels),
         )
@@ -105,6 +107,13 @@ class JobMonitor:
             splits = [state for many in manifest.splits.values() for state in many.values()]
             found = [state.watermark for state in splits if not state.finished]
         return min(found, default=MAX_TIMESTAMP if manifest.final else MIN_TIMESTAMP)
+
+
+def _state_files(manifest: Manifest | None) -> dict[str, int]:
+    """The files of operator state and their sizes, in bytes."""
+    acks = [] if manifest is None else [ack for many in manifest.operators.values() for ack in many]
+    files = [state.file for ack in acks for state in ack.operator_states.values()]
+    return {file["remote"]: file["size"] for file in files if file is not None}
 
 
 def _uploaded(handle: StateHandle | None) -> int:

@@ -1,8 +1,9 @@
-"""Reading the keyed state of a checkpoint, without the program that wrote it.
+"""Reading the state of a checkpoint, without the program that wrote it.
 
 What it is: the sections that a store says it has (``state/registry.py``), and the entries of each,
-decoded: key, window or map key or time, value.  State files are copied into a temporary directory;
-nothing in the checkpoint is touched, so it may be used while the job runs.
+decoded: key, window or map key or time, value; and operator state, by name.  State files are copied
+into a temporary directory; nothing in the checkpoint is touched, so it may be used while the job
+runs.
 
 What it is not: what operators use, nor fast.
 
@@ -20,19 +21,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from millstream.contracts.operator_state import OperatorStateKind
 from millstream.errors import StateError
 from millstream.state.backend import open_store
 from millstream.state.chunks import KEY, decoded_chunk, marked
+from millstream.state.operator_state_files import StateReader
 from millstream.state.readable import readable_key, readable_value, readable_window
-from millstream.state.registry import read_sections
+from millstream.state.redistribution import own_states
+from millstream.state.registry import Section, read_sections
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
-    from millstream.state.registry import Section
 
 __all__ = ["OperatorState", "StateEntry", "StoredSection", "open_state"]
 
@@ -68,17 +71,26 @@ class StoredSection:
 
 
 class OperatorState:
-    """The keyed state of one operator of a checkpoint."""
+    """The state of one operator of a checkpoint."""
 
-    def __init__(self, uid: str, stores: list[tuple[KeyValueStore, StateHandle]]) -> None:
-        """Take the stores of its subtasks; ``open_state`` makes them."""
+    def __init__(
+        self,
+        uid: str,
+        stores: list[tuple[KeyValueStore, StateHandle]],
+        states: list[tuple[int, dict[str, Sequence[bytes]]]],
+        described: dict[str, Section],
+    ) -> None:
+        """Take the stores of its subtasks, and their operator states; ``open_state`` makes them."""
         self.uid = uid
         self._stores = stores
+        #: Subtask, and the elements of its states.
+        self._states = states
+        self._described = described
         # The key groups of all subtasks together are all there are.
         self._max_parallelism = max((handle["key_groups"][1] for _, handle in stores), default=0)
 
     def sections(self) -> list[StoredSection]:
-        """Every section, in order of name."""
+        """Every section in order of name, then every operator state."""
         found: dict[str, StoredSection] = {}
         for store, _ in self._stores:
             for section in read_sections(store):
@@ -90,7 +102,19 @@ class OperatorState:
                 if before is not None:
                     count, size = count + before.entries, size + before.size
                 found[section.name] = StoredSection(section, count, size)
-        return [found[name] for name in sorted(found)]
+        sections = [found[name] for name in sorted(found)]
+        for state, section in sorted(self._described.items()):
+            sizes = [len(element) for _, element in self._elements(state)]
+            sections.append(StoredSection(section, len(sizes), sum(sizes)))
+        return sections
+
+    def _elements(self, name: str) -> Iterator[tuple[int, bytes]]:
+        """Subtask and element; of broadcast state, which is the same in all, those of one."""
+        for subtask, states in self._states:
+            if name in states:
+                yield from ((subtask, element) for element in states[name])
+                if self._described[name].kind == OperatorStateKind.BROADCAST.label:
+                    return
 
     def entries(self, name: str) -> Iterator[StateEntry]:
         """The entries of the section of this name, subtask by subtask, in the order of the store.
@@ -103,21 +127,36 @@ class OperatorState:
                 if section.name == name:
                     first, stop = handle["key_groups"]
                     yield from _entries(store, section, (self._max_parallelism, (first, stop)))
+        for subtask, element in self._elements(name):
+            value = readable_value(element)
+            if self._described[name].kind == OperatorStateKind.BROADCAST.label:
+                yield StateEntry(*value)
+            else:
+                yield StateEntry(None, value, namespace=subtask)
 
 
 @contextlib.contextmanager
 def open_state(storage: CheckpointStorage, manifest: Manifest, uid: str) -> Iterator[OperatorState]:
-    """Read the keyed state of an operator of a checkpoint.
+    """Read the state of an operator of a checkpoint.
 
     Args:
         storage: the checkpoint directory.
         manifest: the checkpoint.
-        uid: of the operator; one without keyed state has no sections.
+        uid: of the operator; one without state has no sections.
 
     Raises:
         CorruptCheckpointError: a file of the checkpoint is missing or damaged.
     """
-    handles = [ack.state for ack in manifest.operators.get(uid, []) if ack.state is not None]
+    acks = manifest.operators.get(uid, [])
+    handles = [ack.state for ack in acks if ack.state is not None]
+    read = StateReader(storage)
+    states: list[tuple[int, dict[str, Sequence[bytes]]]] = []
+    described: dict[str, Section] = {}
+    for ack in acks:
+        own = own_states(ack.operator_states)
+        states.append((ack.subtask, {name: read(part) for name, (part,) in own.items()}))
+        for name, state in ack.operator_states.items():
+            described[name] = Section(name, -1, state.kind.label, "S", "", "pickle", state.type)
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-state-")))
         stores = []
@@ -135,7 +174,7 @@ def open_state(storage: CheckpointStorage, manifest: Manifest, uid: str) -> Iter
             )
             stack.callback(store.close)
             stores.append((store, handle))
-        yield OperatorState(uid, stores)
+        yield OperatorState(uid, stores, states, described)
 
 
 def _scan(store: KeyValueStore, section: Section) -> Iterator[tuple[bytes, bytes]]:
