@@ -17,6 +17,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.configuration.configuration import Configuration
+from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
 from millstream.engines.spark.local_session import python_executable
 from millstream.errors import (
@@ -25,10 +26,11 @@ from millstream.errors import (
     ProgramError,
     UserFunctionError,
 )
-from millstream.execution.ship_files import ship_files
+from millstream.execution.ship_files import delete_older_files, ship_files
 from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.testing.local_run import run_and_collect
+from millstream.testing.mini_cluster import MiniCluster
 
 
 @pytest.fixture(name="env")
@@ -246,13 +248,29 @@ def test_what_has_not_changed_is_not_sent_again_and_what_is_not_needed_goes(
     assert len(sent) == 2
     assert shipped(tmp_path, python_files=f"{module},{other}").files == both.files
     assert {path.name: path.stat().st_ino for path in blobs.iterdir()} == sent
-    bring_files(both)
     module.write_text("changed = True\n")
     changed = shipped(tmp_path, python_files=str(module))
+    # A run that has not been taken over finds what it has sent.
+    bring_files(both)
+    assert changed.storage is not None
+    delete_older_files(changed, changed.storage)
     (only,) = blobs.iterdir()
     assert only.name not in sent
     bring_files(changed)
     assert importlib.import_module("first_shipped").changed
+
+
+def test_a_run_that_takes_the_job_over_deletes_what_it_does_not_need(tmp_path: Path) -> None:
+    for factor in (1, 2):
+        module = write_module(tmp_path, "of_run", factor)
+        env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+        env.set_parallelism(1).add_python_file(str(module))
+        env.from_sequence(1, 100).sink_to(BlackholeSink())
+        cluster = MiniCluster(env.get_job_graph("files"), tmp_path / "checkpoints", limits=[5])
+        cluster.run(1)
+        cluster.coordinator.close()
+        (only,) = (tmp_path / "checkpoints" / "files").iterdir()
+        assert only.read_text() == module.read_text()
 
 
 def test_files_may_be_a_list_of_a_configuration_file(tmp_path: Path) -> None:

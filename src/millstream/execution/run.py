@@ -22,6 +22,7 @@ from millstream.execution.epoch import make_plan
 from millstream.execution.offsets import initial_offset
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.restored_program import fit, program_of
+from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Run:
         last = self.coordinator.recover()
         fit(job.graph, job.storage, last)
         self._program = program_of(job.graph)
+        delete_older_files(job.graph.files, job.storage)
         if last is not None:
             self._on_recovered(last)
             if last.final:

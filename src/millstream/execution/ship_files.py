@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.graph.job_files import JobFile
 
-__all__ = ["ship_files"]
+__all__ = ["delete_older_files", "ship_files"]
 
 #: The earliest that a zip archive can say: the digest must not depend on times.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
@@ -35,7 +35,9 @@ _LOCAL_NAME: Final = ".files"
 def ship_files(
     configuration: Configuration, storage: CheckpointStorage, local_root: Path
 ) -> JobFiles:
-    """Send what a job's options name; what an older run sent and this one needs not is deleted.
+    """Send what a job's options name.
+
+    Nothing is deleted: a run that has not been taken over yet may still need what it has sent.
 
     Args:
         configuration: of the job.
@@ -47,11 +49,20 @@ def ship_files(
         DirectoryError: it cannot be written to the storage.
     """
     files = tuple(_shipped(file, storage) for file in job_files_of(configuration))
-    needed = {file.blob for file in files}
-    storage.delete([name for name in storage.list_names("files") if name not in needed])
     if not files:
         return JobFiles()
     return JobFiles(files, str(local_root / _LOCAL_NAME), storage)
+
+
+def delete_older_files(files: JobFiles, storage: CheckpointStorage) -> None:
+    """Delete what older runs have sent and this one does not need.
+
+    Args:
+        files: of the run, which has taken the job over.
+        storage: the job's checkpoints.
+    """
+    needed = {file.blob for file in files.files}
+    storage.delete([name for name in storage.list_names("files") if name not in needed])
 
 
 def _shipped(file: JobFile, storage: CheckpointStorage) -> JobFile:
