@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import pkgutil
 import re
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from py4j.protocol import Py4JError
 from millstream.common import Configuration
 from millstream.engines.spark import local_session
 from millstream.engines.spark.errors import in_a_line
-from millstream.engines.spark.silent_worker import quiet
+from millstream.engines.spark.worker_daemon import quiet
 from millstream.errors import EngineError
 
 if TYPE_CHECKING:
@@ -143,46 +142,6 @@ def test_an_interrupt_of_millstream_run_is_one_line(
     assert [line for line in lines if " INFO " not in line] == ["millstream: interrupted"]
     assert code == 130
     assert list((tmp_path / "t").iterdir()) == []
-
-
-@pytest.mark.parametrize("error", ["EOFError", "BrokenPipeError", "ConnectionResetError"])
-def test_a_source_runner_ends_in_silence_when_the_query_stops(error: str) -> None:
-    """As PySpark's runner does it: the reader is stopped before anybody is told of the error."""
-    program = f"""
-from millstream.engines.spark.split_source import _SplitReader
-try:
-    try:
-        raise {error}
-    finally:
-        _SplitReader("nowhere").stop()
-except BaseException as error:
-    raise SystemExit("PySpark would write to a closed connection")
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("module", ["pyspark_millstream", "millstream.engines.spark.split_source"])
-def test_pysparks_own_daemons_are_silenced(module: str) -> None:
-    """They close their workers after a minute without work, and then these printed tracebacks."""
-    assert "pyspark_millstream" in [each.name for each in pkgutil.iter_modules()]
-    program = f"""
-import importlib, sys, types
-def worker(connection, authenticated):
-    raise BrokenPipeError
-main = types.ModuleType("__main__")
-main.__spec__ = types.SimpleNamespace(name="pyspark.daemon")
-main.worker = worker
-sys.modules["__main__"] = main
-importlib.import_module({module!r})
-print(main.worker(None, True))
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (run.stdout, run.stderr) == ("1\n", "")
 
 
 def test_a_worker_ends_in_silence_when_its_task_is_given_up() -> None:

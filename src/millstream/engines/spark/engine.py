@@ -21,7 +21,7 @@ from millstream.engines.spark.errors import in_a_line, original_error
 from millstream.engines.spark.java_process import JavaProcess
 from millstream.engines.spark.query import QueryEpochs
 from millstream.engines.spark.session import get_session, streaming_options
-from millstream.engines.spark.split_source import OffsetServer, SplitSource
+from millstream.engines.spark.split_source import OffsetServer, split_rows
 from millstream.errors import JobError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
@@ -123,7 +123,6 @@ class SparkEngine(Engine):
             # end of the run closes.
             closing.callback(epochs.wait_until_idle, _STOP_SECONDS)
             server = OffsetServer(initial_offset(), epochs.latest_offset)
-            closing.callback(server.close)
             query = self._start_query(run, epochs, server)
             closing.callback(query.stop)
             closing.callback(epochs.loop.ending.set)
@@ -149,12 +148,7 @@ class SparkEngine(Engine):
         # Spark would make it for everybody to read.
         job.storage.make_directory("spark")
         with streaming_options(session):
-            session.dataSource.register(SplitSource)
-            rows = (
-                session.readStream.format(SplitSource.name())
-                .option("socket", server.address)
-                .load()
-            )
+            rows = split_rows(session, server)
             parallelism = job.graph.stages[0].parallelism
             for node in job.graph.nodes.values():
                 if node.spark_index is not None:

@@ -241,9 +241,8 @@ def _surroundings(directory: Path, archive: ClassArchive | None) -> dict[str, st
 def _home_without_archive(directory: Path) -> Path:
     """Spark's home, but for PySpark's archive: Python finds the installed files in its place.
 
-    Of what is in an archive Python keeps no compiled files.  Each query starts five Python
-    processes beside the workers' daemon, one after the other, and each would compile PySpark anew,
-    for a second.
+    Of what is in an archive Python keeps no compiled files: each process that Spark starts would
+    compile PySpark anew, for a second.
 
     It is in the user's cache: the JVM only takes classes from an archive (``class_archive.py``) if
     their files have the same names.
@@ -332,8 +331,8 @@ def _handler_of_interrupts() -> Iterator[None]:
 def warm_up(session: SparkSession) -> threading.Thread:
     """Have the workers' daemon started while the first query still starts; the thread that waits.
 
-    Spark starts the daemon with the first task, and the daemon imports for some seconds.  The start
-    of a query mostly waits for one Python process after the other, and leaves a core to it.
+    Spark starts the daemon with the first task, and the daemon imports for some seconds, on a core
+    that the start of a query leaves to it.
     """
 
     def run() -> None:

@@ -35,7 +35,7 @@ QUIET: Final = (
     *("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"),
 )
 #: In the list of a session that has run a job; what another one has loaded is not worth keeping.
-_OF_A_JOB: Final = b"org/apache/spark/sql/execution/streaming/runtime/MicroBatchExecution"
+_OF_A_JOB: Final = b"/MicroBatchExecution"
 #: Options that an archive and its users must have in common.
 _IN_COMMON: Final = re.compile(
     r"-Xmx.*|-XX:(.UseCompressed\w+|ObjectAlignmentInBytes=.*|CompressedClassSpaceSize=.*)"

@@ -1,8 +1,13 @@
 """The split source: what Structured Streaming sees of Millstream's sources.
 
-What it is: a Python data source whose offsets come from the driver's planner over a socket in a
-private directory.  Spark runs the reader in a process of its own beside the driver; it logs each
-offset before the epoch that reads up to it.
+What it is: a streaming source whose offsets come from the driver's planner.  Spark logs each offset
+before the epoch that reads up to it.
+
+Spark takes the classes of a source from its class path, or runs a source of Python's in processes
+of its own: five per query, one after the other, each of which imports PySpark, and it asks one of
+them for each offset.  So the source is some lines of Java (``SplitSource.java``), compiled in the
+JVM by the compiler that Spark has for its queries, that call this process as ``foreachBatch`` does.
+
 What it is not: a reader of records.  It has no rows: tasks read the splits themselves.
 
 Read next: ``execution/planner.py``, ``engines/spark/query.py``.
@@ -10,34 +15,23 @@ Read next: ``execution/planner.py``, ``engines/spark/query.py``.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-import threading
-import uuid
-from multiprocessing.connection import Client, Listener
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+import importlib.resources
+import json
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-
-from millstream.directories.run_directory import socket_directory
-from millstream.engines.spark.silent_worker import silence_daemon
-from millstream.errors import SourceError
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql import SparkSession
 
     from millstream.execution.offsets import Offset
 
-__all__ = ["OffsetServer", "SplitSource"]
+__all__ = ["OffsetServer", "split_rows"]
 
-_SOCKET_OPTION: Final = "socket"
-
-# Workers that create the source, or plan its reading, import this module in their first call.
-silence_daemon()
+_CLASS: Final = "SplitSource"
 
 
 class OffsetServer:
@@ -51,99 +45,59 @@ class OffsetServer:
     def __init__(self, initial: Offset, latest: Callable[[], Offset]) -> None:
         self._initial = initial
         self._latest = latest
-        # Only this user can enter the directory, so whoever connects may.
-        name = f"offsets-{uuid.uuid4().hex[:8]}"
-        self.address = str(socket_directory(len(name)) / name)
-        self._listener = Listener(self.address, family="AF_UNIX")
-        self._stopped = threading.Event()
         #: The error that planning raised; the driver prefers it to what Spark makes of it.
         self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._serve, name="millstream-offsets", daemon=True)
-        self._thread.start()
 
-    def _serve(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                connection = self._listener.accept()
-            except OSError:
-                return  # closed
-            with contextlib.suppress(EOFError, OSError), connection:
-                while True:
-                    connection.send(self._answer(connection.recv()))
-
-    def _answer(self, request: str) -> tuple[str, object]:
+    def apply(self, request: str) -> str:
+        """Answer "initial" or "latest" with an offset as JSON."""
         if request == "initial":
-            return "offset", self._initial
+            return json.dumps(self._initial)
         try:
-            return "offset", self._latest()
-        except Exception as error:  # noqa: BLE001 - raised again in the driver's loop
-            self.error = error
-            return "error", f"{type(error).__name__}: {error}"
+            return json.dumps(self._latest())
+        except Exception as error:
+            self.error = error  # raised again in the driver's loop
+            raise
 
-    def close(self) -> None:
-        """Stop answering."""
-        self._stopped.set()
-        with contextlib.suppress(OSError):
-            self._listener.close()
-        Path(self.address).unlink(missing_ok=True)
+    class Java:
+        """What py4j makes of it."""
+
+        implements: Final = ["java.util.function.Function"]
 
 
-class _SplitReader(DataSourceStreamReader):
-    """Asks the driver."""
+def split_rows(session: SparkSession, server: OffsetServer) -> DataFrame:
+    """A stream without rows, whose offsets the server gives.
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    def _ask(self, request: str) -> dict[str, object]:
-        with Client(self._address, family="AF_UNIX") as connection:
-            connection.send(request)
-            kind, answer = connection.recv()
-        if kind == "error":
-            raise SourceError(answer)
-        offset: dict[str, object] = answer
-        return offset
-
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
-        return self._ask("initial")
-
-    def latestOffset(self) -> dict[str, object]:  # type: ignore[override] # noqa: N802 - as in 4.1
-        return self._ask("latest")
-
-    def partitions(
-        self, start: dict[str, object], end: dict[str, object]
-    ) -> Sequence[InputPartition]:
-        del start, end
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        del partition
-        return iter(())
-
-    def commit(self, end: dict[str, object]) -> None:
-        """Nothing to let go of: manifests decide what is needed."""
-
-    def stop(self) -> None:
-        """End the process if Spark has closed the connection, as it does when the query stops.
-
-        PySpark would tell Spark of that over the same connection, fail, and print a traceback.
-        """
-        if isinstance(sys.exception(), EOFError | BrokenPipeError | ConnectionResetError):
-            os._exit(0)
+    Args:
+        session: that runs the query.
+        server: it must answer for as long as the query runs.
+    """
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - as foreachBatch does
+    start: Any = ensure_callback_server_started  # which has no annotations
+    start(gateway)
+    jvm = gateway.jvm
+    # The relation is taken from a source of Spark's: how one is made is different in each version.
+    rate: Any = session.readStream.format("rate").load()._jdf.queryExecution().analyzed()  # noqa: SLF001
+    arguments = gateway.new_array(jvm.java.lang.Object, rate.productArity())
+    for index in range(rate.productArity()):
+        arguments[index] = rate.productElement(index)
+        if rate.productElementName(index) == "table":
+            arguments[index] = _compiled(gateway, rate.table().schema(), server)
+    relation = rate.makeCopy(arguments)
+    dataset = jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(session._jsparkSession, relation), session)  # noqa: SLF001
 
 
-class SplitSource(DataSource):
-    """The data source ``millstream``; its one option is the planner's socket."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name under which it is registered."""
-        return "millstream"
-
-    def schema(self) -> str:
-        """One column that is never filled."""
-        return "nothing int"
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The reader of offsets."""
-        del schema
-        return _SplitReader(self.options[_SOCKET_OPTION])
+def _compiled(gateway: Any, schema: Any, server: OffsetServer) -> Any:  # noqa: ANN401 - Java's
+    """The source as an object of the JVM."""
+    text = importlib.resources.files("millstream.engines.spark") / f"{_CLASS}.java"
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    thread = gateway.jvm.java.lang.Thread.currentThread()
+    compiler.setParentClassLoader(thread.getContextClassLoader())
+    compiler.cook(text.read_text())
+    (constructor,) = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
+    # No method of it may be called from here: py4j remembers methods by the name of their class,
+    # and each run has another class of this name.
+    arguments = gateway.jvm.java.util.ArrayList()
+    arguments.add(schema)
+    arguments.add(server)
+    return constructor.newInstance(arguments.toArray())

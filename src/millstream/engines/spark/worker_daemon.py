@@ -5,7 +5,12 @@ of importing pandas, pyarrow and Millstream anew, and shares their memory with t
 itself comes from where it is installed: from the archive that Spark puts before that, Python would
 compile it anew at each start, for a second.
 Sessions that Millstream starts use it; any other can by ``spark.python.daemon.module``.
-What it is not: a change of what workers do, but that they are silent when nobody listens.
+
+Its workers end without a word when nobody listens.  Spark closes the connection of a worker
+to give up its task, and after a minute without work; a worker would tell Spark of the closed
+connection over the closed connection, fail, and print a traceback.
+
+What it is not: a change of what workers do, or say of errors while Spark listens.
 
 Read next: ``engines/spark/stage_function.py``.
 """
@@ -18,12 +23,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.engines.spark.silent_worker import quiet
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import socket
+    from collections.abc import Callable, Sequence
 
-__all__ = ["main", "without_archive"]
+__all__ = ["main", "quiet", "without_archive"]
 
 _IMPORTED_BEFORE: Final = (
     "pandas",
@@ -51,6 +55,18 @@ def without_archive(paths: Sequence[str]) -> list[str]:
                 continue
         kept.append(entry)
     return kept
+
+
+def quiet(worker: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
+    """The body of a worker, as PySpark's daemon calls it for each task, ending in silence."""
+
+    def run(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - as PySpark's
+        try:
+            return worker(connection, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1  # the daemon ends the worker
+
+    return run
 
 
 def main() -> None:
