@@ -208,7 +208,6 @@ class FunctionContext(StateAccess, RuntimeContext):
         return f"{context.name} ({context.subtask + 1}/{context.parallelism})"
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """Return one of the program's own parameters, or else an entry of the configuration."""
         configuration = self._context.configuration
         parameters = configuration.get(options.GLOBAL_JOB_PARAMETERS)
         if key in parameters:

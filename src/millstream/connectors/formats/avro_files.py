@@ -62,7 +62,6 @@ class AvroFormat(BulkFormat):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """Dicts of the schema."""
         return GenericRecordAvroTypeInfo(self.schema)
 
     def properties(self, path: str, size: int) -> dict[str, object]:
@@ -84,7 +83,6 @@ class AvroFormat(BulkFormat):
         return min(ends[max(near, first)], end) if first < len(ends) else end
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """Records ``[start, stop)``."""
         if start >= stop:
             return
         path, ends = split_path(split), _numbers(split, "blocks")
@@ -102,7 +100,7 @@ class AvroFormat(BulkFormat):
                 message = f"{path!r} cannot be read as the Avro schema says: {error!r}"
                 raise SourceError(message) from error
 
-    def _blocks(self, path: str, file: Any) -> Any:  # noqa: ANN401 - of libraries without types
+    def _blocks(self, path: str, file: Any) -> Any:
         import fastavro
 
         try:
@@ -153,7 +151,6 @@ class AvroWriterFactory(BulkWriterFactory):
         self.codec = codec
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer of Avro."""
         del type_info
         return _AvroWriter(stream, self)
 
@@ -190,19 +187,15 @@ class AvroParquetFormat(StreamFormat):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """Dicts of the schema."""
         return GenericRecordAvroTypeInfo(self.schema)
 
     def properties(self, path: str, size: int) -> dict[str, object]:
-        """As of Parquet files."""
         return self._parquet.properties(path, size)
 
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
-        """As of Parquet files."""
         return self._parquet.next_stop(split, start, limit, end)
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """Rows ``[start, stop)``, as dicts."""
         for batch in self._parquet.read(split, start, stop):
             if batch.arrow is not None:
                 yield SourceBatch(values=batch.arrow.to_pylist(maps_as_pydicts="strict"))
@@ -217,7 +210,6 @@ class AvroParquetWriterFactory(BulkWriterFactory):
         self.schema = schema
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer of Parquet."""
         del type_info
         return _AvroParquetWriter(stream, self.schema.columns)
 

@@ -105,7 +105,7 @@ def _complex(avro: dict[str, Any], known: dict[str, pa.DataType]) -> pa.DataType
     return _type_of(kind, known)
 
 
-def parsed_avro_schema(text: str) -> Any:  # noqa: ANN401 - a parsed schema may be of any JSON type
+def parsed_avro_schema(text: str) -> Any:
     """A schema of records as fastavro wants it.
 
     Raises:
@@ -157,7 +157,7 @@ class AvroSchema:
             raise ConfigurationError(message) from error
 
     @property
-    def parsed(self) -> Any:  # noqa: ANN401 - a parsed schema may be of any JSON type
+    def parsed(self) -> Any:
         """The schema as fastavro wants it."""
         return parsed_avro_schema(self._text)
 

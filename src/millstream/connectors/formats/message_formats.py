@@ -64,7 +64,6 @@ class RowDeserialization(DeserializationSchema):
 
     @property
     def produced_type(self) -> TypeInformation:
-        """The row type given."""
         return self._type
 
     def deserialize(self, message: bytes) -> object:
@@ -77,7 +76,6 @@ class RowDeserialization(DeserializationSchema):
             return NO_RECORD
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """All rows at once."""
         try:
             return self._type.conform(self._parse(messages))
         except (ValueError, pa.ArrowException):
@@ -229,7 +227,6 @@ class JsonRowSerializationSchema(SerializationSchema):
             return JsonRowSerializationSchema(self._type)
 
     def serialize(self, element: object) -> bytes:
-        """One JSON object."""
         if self._type is None:
             return json_text(named_values(element)).encode()
         return json_text(with_names(element, self._type)).encode()
@@ -284,7 +281,6 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         return self._type or Types.PICKLED_BYTE_ARRAY()
 
     def deserialize(self, message: bytes) -> object:
-        """One record."""
         record = self._decode(message)
         if self._type is None:
             return record
@@ -293,7 +289,6 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         return self._type.from_arrow(batch)[0]
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """All records as columns."""
         if self._type is None:
             return None
         try:

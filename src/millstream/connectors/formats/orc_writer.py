@@ -38,7 +38,6 @@ class OrcWriterFactory(BulkWriterFactory):
         self.compression = compression
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        """A writer of ORC."""
         return _OrcWriter(stream, self.compression, type_info.arrow_schema)
 
 

@@ -87,7 +87,7 @@ def split_rows(session: SparkSession, server: OffsetServer) -> DataFrame:
     return DataFrame(dataset.ofRows(session._jsparkSession, relation), session)  # noqa: SLF001
 
 
-def _compiled(gateway: Any, schema: Any, server: OffsetServer) -> Any:  # noqa: ANN401 - Java's
+def _compiled(gateway: Any, schema: Any, server: OffsetServer) -> Any:
     """The source as an object of the JVM."""
     text = importlib.resources.files("millstream.engines.spark") / f"{_CLASS}.java"
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()

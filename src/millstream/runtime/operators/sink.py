@@ -49,7 +49,6 @@ class SinkOperator(Operator):
         self._records = 0
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Write."""
         del input_index
         if not len(batch):
             return
@@ -63,7 +62,6 @@ class SinkOperator(Operator):
             raise self._wrapped(error, "writing") from error
 
     def process_watermark(self, watermark: int) -> None:
-        """Tell the writer."""
         if self._writer is not None:
             try:
                 self._writer.write_watermark(watermark)
