@@ -174,6 +174,9 @@ class Trigger:
     def on_merge(self, pane: Pane, merged: list[Window]) -> None:
         pass
 
+    def on_restore(self, pane: Pane) -> None:
+        """The window was another trigger's until now, whose state and timers are gone."""
+
     def clear(self, pane: Pane) -> None:
         pass
 
@@ -200,6 +203,10 @@ class EventTime(Trigger):
         if pane.end > pane.watermark:
             pane.at_event_time(pane.end)
 
+    def on_restore(self, pane: Pane) -> None:
+        if pane.end > pane.watermark:
+            pane.at_event_time(pane.end)
+
     def clear(self, pane: Pane) -> None:
         pane.not_at_event_time(pane.end)
 
@@ -217,6 +224,9 @@ class ProcessingTime(Trigger):
     def on_merge(self, pane: Pane, merged: list[Window]) -> None:
         if pane.end > pane.now:
             pane.at_processing_time(pane.end)
+
+    def on_restore(self, pane: Pane) -> None:
+        pane.at_processing_time(pane.end)
 
     def clear(self, pane: Pane) -> None:
         pane.not_at_processing_time(pane.end)
@@ -276,6 +286,14 @@ class ContinuousEventTime(Trigger):
         if "fire" in pane.state:
             pane.at_event_time(pane.state["fire"])
 
+    def on_restore(self, pane: Pane) -> None:
+        if pane.end <= pane.watermark:
+            return
+        pane.at_event_time(pane.end)
+        now = max(pane.watermark, pane.window[0])
+        if now > MIN_TIME:
+            self._next(pane, now - now % self.interval)
+
     def clear(self, pane: Pane) -> None:
         if "fire" in pane.state:
             pane.not_at_event_time(pane.state.pop("fire"))
@@ -311,6 +329,9 @@ class ContinuousProcessingTime(Trigger):
         pane.merge_state(merged, "fire", min)
         if "fire" in pane.state:
             pane.at_processing_time(pane.state["fire"])
+
+    def on_restore(self, pane: Pane) -> None:
+        self.on_element(pane, None, 0)
 
     def clear(self, pane: Pane) -> None:
         if "fire" in pane.state:
@@ -360,6 +381,9 @@ class Purging(Trigger):
 
     def on_merge(self, pane: Pane, merged: list[Window]) -> None:
         self.nested.on_merge(pane, merged)
+
+    def on_restore(self, pane: Pane) -> None:
+        self.nested.on_restore(pane)
 
     def clear(self, pane: Pane) -> None:
         self.nested.clear(pane)
@@ -470,6 +494,34 @@ class WindowModel:
             timer = min(due, key=_timer_order)
             self.processing_timers.remove(timer)
             self._on_timer(timer, event_time=False)
+
+    def change(self, other: WindowModel, *, restart: bool) -> None:
+        """Go on with the trigger, evictor and lateness of ``other``.
+
+        Content stays.  If ``restart``, the trigger is another one: it begins without state, with
+        the timers that it asks for.  What is over by the lateness of today ends unseen.
+        """
+        timers = self.event_timers | self.processing_timers
+        flying = {(key, window) for _, key, window in timers} | set(self.contents)
+        if self.assigner.merging:
+            flying = {(key, window) for key, some in self.sessions.items() for window in some}
+        self.trigger, self.evictor, self.lateness = other.trigger, other.evictor, other.lateness
+        if restart:
+            self.event_timers.clear()
+            self.processing_timers.clear()
+            self.trigger_state.clear()
+        for key, window in sorted(flying, key=repr):
+            pane = Pane(self, key, window)
+            if self._is_late(window):
+                self.contents.pop((key, window), None)
+                self.trigger.clear(pane)
+                self.fires.pop((key, window), None)
+                if self.assigner.merging:
+                    self.sessions[key].remove(window)
+                continue
+            if restart:
+                self.trigger.on_restore(pane)
+            self._cleanup_timer(pane, register=True)
 
     def _on_timer(self, timer: tuple[int, Any, Window], *, event_time: bool) -> None:
         time, key, window = timer

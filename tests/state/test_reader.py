@@ -28,7 +28,7 @@ CUT, EPOCHS = 12, 3
 #: Sections by operator, and the kinds of them; those of functions are in the program.
 SECTIONS = {
     "tumbling-reduce": {"\0windows.aligned": "accumulators of windows"},
-    "tumbling-process": {"\0windows.aligned": "elements of windows"},
+    "tumbling-process": {"\0windows.aligned elements": "elements of windows"},
     "tumbling-many": {"\0windows.panes": "panes"},
     "sessions-many": {"\0windows.fragments": "session fragments"},
     "sessions-reduce": {

@@ -23,19 +23,28 @@ from millstream.contracts.state_sections import FUNCTION_STATES
 from millstream.errors import IncompatibleProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from millstream.checkpoint.model import Manifest, OperatorAck, OperatorRecord
     from millstream.contracts.state_sections import StateSection
 
     Records = Mapping[str, OperatorRecord]
+    #: (uid, a section of the checkpoint) -> None if it is converted, else why it cannot be; empty
+    #: if there is nothing to say.
+    Refusal = Callable[[str, StateSection], str | None]
 
-__all__ = ["require_fit", "require_same_keys"]
+__all__ = ["Refusal", "require_fit", "require_same_keys"]
 
 _IGNORE: Final = "execution.state-recovery.ignore-unclaimed-state"
 _BEGIN_ANEW: Final = (
     f"give it a new uid and set {_IGNORE} to true, and it begins without what is stored"
 )
+
+
+def _not_as_it_was(uid: str, stored: StateSection) -> str | None:
+    """Nothing is converted."""
+    del uid, stored
+    return ""
 
 
 def require_fit(
@@ -45,6 +54,7 @@ def require_fit(
     program: Records,
     *,
     ignore_unclaimed: bool = False,
+    refusal: Refusal = _not_as_it_was,
 ) -> None:
     """Check that ``program`` finds everything that the checkpoint holds.
 
@@ -54,6 +64,8 @@ def require_fit(
         stored: the operators of the program that wrote it, by uid.
         program: those of the one that is to go on.
         ignore_unclaimed: what belongs to operators that are gone may be dropped.
+        refusal: what an operator says to a section of the checkpoint that is not as it would write
+            it: None if it can convert that, else why it cannot.
 
     Raises:
         IncompatibleProgramError: it does not.
@@ -65,7 +77,7 @@ def require_fit(
     if lost:
         lines += changes.describe(held)
     for uid in sorted(stored.keys() & program.keys()):
-        lines += _changed(manifest, stored[uid], program[uid], held.get(uid))
+        lines += _changed(manifest, stored[uid], program[uid], held.get(uid), refusal)
     lines += _foreign_frames(stored, program)
     if not lines:
         return
@@ -131,7 +143,11 @@ _UNPUBLISHED: Final = "Nothing of the new program's run was published."
 
 
 def _changed(
-    manifest: Manifest, old: OperatorRecord, new: OperatorRecord, held: str | None
+    manifest: Manifest,
+    old: OperatorRecord,
+    new: OperatorRecord,
+    held: str | None,
+    refusal: Refusal,
 ) -> list[str]:
     """What an operator that is still there would not find."""
     if held is None:
@@ -151,7 +167,7 @@ def _changed(
         )
     lines += _key_groups(manifest, new)
     for section in old.sections:
-        lines += _section(old, new, section)
+        lines += _section(old, new, section, refusal)
     return lines
 
 
@@ -176,12 +192,17 @@ def _key_groups(manifest: Manifest, new: OperatorRecord) -> list[str]:
     return []
 
 
-def _section(old: OperatorRecord, new: OperatorRecord, stored: StateSection) -> list[str]:
+def _section(
+    old: OperatorRecord, new: OperatorRecord, stored: StateSection, refusal: Refusal
+) -> list[str]:
     """Whether the program looks where ``stored`` is; if not, what is to be said of it."""
     if stored == FUNCTION_STATES and not old.states:
         return []
     wanted = next((each for each in new.sections if each.name == stored.name), None)
     if wanted == stored:
+        return []
+    why = "" if wanted is None else refusal(new.uid, stored)
+    if why is None:
         return []
     names = f" {', '.join(map(repr, sorted(old.states)))}" if stored == FUNCTION_STATES else ""
     head = f"  ~ {new.title} would not find its {stored.name}{names}"
@@ -193,6 +214,7 @@ def _section(old: OperatorRecord, new: OperatorRecord, stored: StateSection) -> 
         head,
         f"      stored:      {stored}",
         f"      looked for:  {looked_for}",
+        *([f"      {why}"] if why else []),
         f"      put it back as it was (it was made at {old.location}), or {_BEGIN_ANEW}",
     ]
 

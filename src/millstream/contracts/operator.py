@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.batch import Batch
@@ -36,7 +36,9 @@ __all__ = [
     "Output",
     "RestoreContext",
     "is_per_channel",
+    "refusal_of",
     "sections_of",
+    "tell_restored",
 ]
 
 
@@ -221,7 +223,9 @@ class OperatorFactory(Protocol):
     """What the graph holds for an operator: picklable, makes one instance per subtask.
 
     One whose instances keep keyed state also has ``state_sections() -> list[StateSection]``, which
-    says what they keep without making one; see ``sections_of``.  One whose instances make event
+    says what they keep without making one; see ``sections_of``.  If they can convert what another
+    operator kept, it has ``refusal`` and ``tell_restored`` as well; see the functions of these
+    names.  One whose instances make event
     time has ``per_channel = True``; see ``is_per_channel``.
     """
 
@@ -247,3 +251,24 @@ def sections_of(factory: OperatorFactory | None) -> list[StateSection]:
     tell = getattr(factory, "state_sections", None)
     sections: list[StateSection] = [] if tell is None else tell()
     return sections
+
+
+def refusal_of(factory: OperatorFactory | None, stored: StateSection) -> str | None:
+    """What instances of ``factory`` say to a section that they would write otherwise.
+
+    Returns:
+        None if they convert it; else why they cannot, empty if there is nothing to say.
+    """
+    tell = getattr(factory, "refusal", None)
+    found: str | None = "" if tell is None else tell(stored)
+    return found
+
+
+def tell_restored(factory: OperatorFactory, sections: Sequence[StateSection]) -> None:
+    """Let instances of ``factory`` know what the checkpoint says that they go on from.
+
+    Stores say so themselves; those of older releases do not.
+    """
+    tell = getattr(factory, "tell_restored", None)
+    if tell is not None:
+        tell(sections)

@@ -15,7 +15,6 @@ from millstream.functions.built_in_triggers import (
     EndOfStreamTrigger,
     EventTimeTrigger,
     NeverTrigger,
-    ProcessingTimeoutTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
@@ -26,6 +25,7 @@ from millstream.functions.evictors import (
     TimeEvictor,
     TimestampedValue,
 )
+from millstream.functions.timeout_trigger import ProcessingTimeoutTrigger
 from millstream.functions.triggers import Trigger, TriggerResult
 from millstream.functions.window import (
     CountWindow,

@@ -12,6 +12,7 @@ Read next: ``checkpoint/program.py``.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.job_identity import JobIdentity
@@ -20,12 +21,16 @@ from millstream.checkpoint.model import OperatorRecord
 from millstream.checkpoint.program import stored_max_parallelism
 from millstream.checkpoint.program_changes import require_fit
 from millstream.configuration import options
-from millstream.contracts.operator import sections_of
+from millstream.contracts.operator import refusal_of, sections_of, tell_restored
 from millstream.contracts.sink import Sink
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.operator import OperatorFactory
+    from millstream.contracts.state_sections import StateSection
     from millstream.graph.model import JobGraph, StreamNode
 
 __all__ = ["claim_directory", "fit", "program_of"]
@@ -75,11 +80,21 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
         stored,
         program_of(graph),
         ignore_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
+        refusal=partial(_refusal, {node.uid: node.factory for node in graph.nodes.values()}),
     )
     for number, node in graph.nodes.items():
+        record = stored.get(node.uid)
+        if node.factory is not None and record is not None:
+            tell_restored(node.factory, record.sections)
         groups = stored_max_parallelism(last, node.uid)
         if groups is not None and groups != node.max_parallelism:
             graph.nodes[number] = replace(node, max_parallelism=groups)
+
+
+def _refusal(
+    factories: Mapping[str, OperatorFactory | None], uid: str, stored: StateSection
+) -> str | None:
+    return refusal_of(factories[uid], stored)
 
 
 def program_of(graph: JobGraph) -> dict[str, OperatorRecord]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from millstream.errors import ConfigurationError
 from millstream.functions.descriptors import ReducingStateDescriptor, ValueStateDescriptor
 from millstream.functions.triggers import Trigger, TriggerResult
-from millstream.types.time import MAX_TIMESTAMP, milliseconds
+from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,12 @@ __all__ = [
     "EventTimeTrigger",
     "NeverTrigger",
     "ProcessingTimeTrigger",
-    "ProcessingTimeoutTrigger",
     "PurgingTrigger",
+    "QuietTrigger",
 ]
 
 
-class _QuietTrigger(Trigger[Any, Any]):
+class QuietTrigger(Trigger[Any, Any]):
     """Does nothing at all; others fill in what they react to."""
 
     def on_element(
@@ -58,18 +58,21 @@ class _QuietTrigger(Trigger[Any, Any]):
         del time, window, ctx
         return TriggerResult.CONTINUE
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+        """Begin with the next element."""
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
         """Leave nothing behind, as there is nothing."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
 
-class NeverTrigger(_QuietTrigger):
+class NeverTrigger(QuietTrigger):
     """Never fires; the default of GlobalWindows."""
 
 
-class EventTimeTrigger(_QuietTrigger):
+class EventTimeTrigger(QuietTrigger):
     """Fires when the watermark passes the end of the window, and at once if it has."""
 
     @staticmethod
@@ -98,20 +101,22 @@ class EventTimeTrigger(_QuietTrigger):
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+        """Wait for the end; a window that has passed it has fired."""
+        _await_end(window, ctx)
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
         """Wait for the new end.
 
         If it has passed, nothing is registered: the element that caused the merge fires the window.
         """
-        end = window.max_timestamp()
-        if end > ctx.get_current_watermark():
-            ctx.register_event_time_timer(end)
+        _await_end(window, ctx)
 
     def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
-class ProcessingTimeTrigger(_QuietTrigger):
+class ProcessingTimeTrigger(QuietTrigger):
     """Fires when processing time passes the end of the window."""
 
     @staticmethod
@@ -136,7 +141,11 @@ class ProcessingTimeTrigger(_QuietTrigger):
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+        """Wait for the end of the window."""
+        ctx.register_processing_time_timer(window.max_timestamp())
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
         end = window.max_timestamp()
         if end > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(end)
@@ -145,7 +154,7 @@ class ProcessingTimeTrigger(_QuietTrigger):
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
-class EndOfStreamTrigger(_QuietTrigger):
+class EndOfStreamTrigger(QuietTrigger):
     """Fires once, when a bounded input is over."""
 
     def on_element(
@@ -163,8 +172,13 @@ class EndOfStreamTrigger(_QuietTrigger):
         del window, ctx
         return TriggerResult.FIRE if time == MAX_TIMESTAMP else TriggerResult.CONTINUE
 
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+        """Wait for the end of time."""
+        del window
+        ctx.register_event_time_timer(MAX_TIMESTAMP)
 
-class CountTrigger(_QuietTrigger):
+
+class CountTrigger(QuietTrigger):
     """Fires whenever so many elements have come since it last fired."""
 
     def __init__(self, window_size: int) -> None:
@@ -209,7 +223,7 @@ class CountTrigger(_QuietTrigger):
         return f"CountTrigger({self._size})"
 
 
-class _ContinuousTrigger(_QuietTrigger):
+class _ContinuousTrigger(QuietTrigger):
     """Fires at multiples of an interval while the window is there."""
 
     def __init__(self, interval: int) -> None:
@@ -302,6 +316,15 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         self._register_next(MAX_TIMESTAMP - self.interval if is_over else time, window, ctx)
         return TriggerResult.FIRE
 
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+        """Go on with the next multiple of the interval within the window."""
+        if window.max_timestamp() <= ctx.get_current_watermark():
+            return
+        ctx.register_event_time_timer(window.max_timestamp())
+        now = max(ctx.get_current_watermark(), getattr(window, "start", MIN_TIMESTAMP))
+        if now > MIN_TIMESTAMP:
+            self._register_next(now - now % self.interval, window, ctx)
+
 
 class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """Fires whenever processing time passes a multiple of the interval."""
@@ -342,6 +365,10 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         self._register_unless_over(time, time, window, ctx)
         return TriggerResult.FIRE
 
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+        """Go on with the next multiple of the interval."""
+        self.on_element(None, MIN_TIMESTAMP, window, ctx)
+
     def _register_unless_over(
         self, time: int, passed: int, window: Window, ctx: Trigger.TriggerContext
     ) -> None:
@@ -353,7 +380,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         self._register(ctx, time + self.interval)
 
 
-class DeltaTrigger(_QuietTrigger):
+class DeltaTrigger(QuietTrigger):
     """Fires when an element differs enough from the one at which it last fired."""
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float]) -> None:
@@ -436,6 +463,14 @@ class PurgingTrigger(Trigger[Any, Any]):
     ) -> TriggerResult:  # fmt: skip
         return self._purging(self.nested_trigger.on_event_time(time, window, ctx))
 
+    def can_restore(self) -> bool:
+        """Whether the other trigger can."""
+        return self.nested_trigger.can_restore()
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+        """Let the other trigger take over."""
+        self.nested_trigger.on_restore(window, ctx)
+
     def can_merge(self) -> bool:
         return self.nested_trigger.can_merge()
 
@@ -451,97 +486,10 @@ class PurgingTrigger(Trigger[Any, Any]):
         return f"PurgingTrigger({self.nested_trigger!r})"
 
 
-class ProcessingTimeoutTrigger(_QuietTrigger):
-    """Another trigger that also fires some processing time after an element came."""
-
-    def __init__(
-        self,
-        nested_trigger: Trigger[Any, Any],
-        timeout: int,
-        *,
-        reset: bool,
-        clear_on_timeout: bool,
-    ) -> None:
-        """Take the other trigger and milliseconds; users call ``of``."""
-        self.nested_trigger = nested_trigger
-        self._timeout = timeout
-        self._reset = reset
-        self._clear_on_timeout = clear_on_timeout
-        self._at = ValueStateDescriptor("timeout")
-
-    @staticmethod
-    def of(
-        nested_trigger: Trigger[Any, Any],
-        timeout: Duration | Time | int,
-        reset_timer_on_new_record: bool = False,  # noqa: FBT001, FBT002 - Flink's signature
-        should_clear_on_timeout: bool = True,  # noqa: FBT001, FBT002 - Flink's signature
-    ) -> ProcessingTimeoutTrigger:
-        """Make a trigger.
-
-        Args:
-            nested_trigger: the other trigger.
-            timeout: how long after the first element since the last firing; an integer is
-                milliseconds.
-            reset_timer_on_new_record: count from the last element instead.
-            should_clear_on_timeout: clear the other trigger at a timeout.
-        """
-        return ProcessingTimeoutTrigger(
-            nested_trigger,
-            milliseconds(timeout),
-            reset=reset_timer_on_new_record,
-            clear_on_timeout=should_clear_on_timeout,
-        )
-
-    def _state(self, ctx: Trigger.TriggerContext) -> ValueState[int | None]:
-        return cast("ValueState[int | None]", ctx.get_partitioned_state(self._at))
-
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
-        """Ask the other trigger; unless it fires, see to it that the timeout is registered."""
-        result = self.nested_trigger.on_element(element, timestamp, window, ctx)
-        if result.is_fire():
-            self.clear(window, ctx)
-            return result
-        state = self._state(ctx)
-        at = state.value()
-        if at is not None and self._reset:
-            ctx.delete_processing_time_timer(at)
-            at = None
-        if at is None:
-            at = ctx.get_current_processing_time() + self._timeout
-            state.update(at)
-            ctx.register_processing_time_timer(at)
-        return result
-
-    def _fired(
-        self, result: TriggerResult, window: Window, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
-        if self._clear_on_timeout:
-            self.clear(window, ctx)
-        return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE
-
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
-        return self._fired(self.nested_trigger.on_processing_time(time, window, ctx), window, ctx)
-
-    def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
-        return self._fired(self.nested_trigger.on_event_time(time, window, ctx), window, ctx)
-
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
-        """Take the timeout back and clear the other trigger."""
-        state = self._state(ctx)
-        at = state.value()
-        if at is not None:
-            ctx.delete_processing_time_timer(at)
-            state.clear()
-        self.nested_trigger.clear(window, ctx)
-
-    def __repr__(self) -> str:
-        return f"ProcessingTimeoutTrigger({self.nested_trigger!r}, {self._timeout})"
+def _await_end(window: Window, ctx: Trigger.TriggerContext) -> None:
+    end = window.max_timestamp()
+    if end > ctx.get_current_watermark():
+        ctx.register_event_time_timer(end)
 
 
 def _add(one: int, other: int) -> int:

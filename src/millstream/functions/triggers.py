@@ -124,6 +124,21 @@ class Trigger(ABC, Generic[T, W]):
         message = f"{type(self).__name__} does not support merging"
         raise ProgramError(message)
 
+    def can_restore(self) -> bool:
+        """Whether ``on_restore`` is there, so that the trigger may take over from another one."""
+        return type(self).on_restore is not Trigger.on_restore
+
+    def on_restore(self, window: W, ctx: Trigger.TriggerContext) -> None:
+        """Take over a window with content that another trigger watched until now.
+
+        Called once for each window in flight when a program that goes on from a checkpoint has
+        this trigger in the place of another kind, whose state and timers are gone.  Register the
+        timers without which the window would never fire.
+        """
+        del window, ctx
+        message = f"{type(self).__name__} cannot take windows over from another trigger"
+        raise ProgramError(message)
+
     @abstractmethod
     def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
         """Remove state and timers: the window is gone."""

@@ -99,7 +99,7 @@ _FORMS: Final = {
 #: Sections with a number of their own: name, number, kind.
 _Fixed = tuple[str, int, str]
 WINDOW_ACCUMULATORS: Final[_Fixed] = ("\0windows.aligned", 0xFFF0, "accumulators of windows")
-WINDOW_LISTS: Final[_Fixed] = ("\0windows.aligned", 0xFFF0, "elements of windows")
+WINDOW_LISTS: Final[_Fixed] = ("\0windows.aligned elements", 0xFFF0, "elements of windows")
 PANES: Final[_Fixed] = ("\0windows.panes", 0xFFF1, "panes")
 SESSION_FRAGMENTS: Final[_Fixed] = ("\0windows.fragments", 0xFFF2, "session fragments")
 _FIXED: Final = {0xFFF0: WINDOW_ACCUMULATORS, 0xFFF1: PANES, 0xFFF2: SESSION_FRAGMENTS}
@@ -186,7 +186,8 @@ def read_sections(store: KeyValueStore) -> list[Section]:
             continue
         length = int.from_bytes(entry[0][_LENGTH_AT:_KEY_AT], "big")
         is_list = letter == b"T" and len(entry[0]) > _KEY_AT + length
-        found.append(_section(name, new_metadata(index, WINDOW_LISTS[2] if is_list else kind)))
+        shown, _, of_kind = WINDOW_LISTS if is_list else (name, index, kind)
+        found.append(_section(shown, new_metadata(index, of_kind)))
     return sorted(found, key=lambda section: section.name)
 
 

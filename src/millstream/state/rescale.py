@@ -125,7 +125,7 @@ def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes,
             new = states[name]["index"]
         else:
             taken = {each["index"] for each in states.values()}
-            new = free if old in taken else old
+            new = free if old in taken and old < FIRST_FIXED else old
             states[name] = state = {**state, "index": new}
             if new < FIRST_FIXED:
                 free = max(free, new + 1)

@@ -89,6 +89,11 @@ class PartialAggregates:
         self._made.append((made, source))
 
     @property
+    def slots(self) -> list[tuple[BuiltInAggregate, list[str]]]:
+        """Each aggregate and the names of its partial columns."""
+        return self._slots
+
+    @property
     def columns(self) -> list[str]:
         """The names of the partial columns."""
         return [name for _, names in self._slots for name in names]

@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from millstream.contracts.batch import Batch
 from millstream.functions.functions import AggregateFunction
 from millstream.runtime.columnar import aggregates as built_in
 from millstream.runtime.columnar.grouped_kernels import SKETCH_K, quantiles, sketch_module, zipped
-from millstream.runtime.columnar.partial_aggregates import PartialAggregates
+from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.partial_aggregates import TIME, PartialAggregates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["Element", "RowAggregate", "RowAggregates"]
 
@@ -59,6 +61,14 @@ class RowAggregate(ABC):
     def result(self, accumulator: Any) -> Any:
         """Return the result."""
 
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+        """Return the values of its partial columns that say the same."""
+        return [accumulator]
+
+    def from_columns(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Return the accumulator that says the same as the partial columns of a row."""
+        return values[0]
+
 
 class RowAggregates(AggregateFunction):
     """Several built-in aggregates over one stream."""
@@ -82,6 +92,35 @@ class RowAggregates(AggregateFunction):
             for column in self._partials.sources(batch, context)
         )
         return list(zip(*columns, strict=True))
+
+    def from_partials(self, row: Mapping[str, Any]) -> list[Any]:
+        """Return the accumulator of a row of partial columns, which shares nothing with it."""
+        found = []
+        for (_, columns), each in zip(self._partials.slots, self._rows, strict=True):
+            found.append(each.from_columns([row[name] for name in columns]))
+        return found
+
+    def to_partials(
+        self, accumulators: Sequence[list[Any]], types: Mapping[str, pa.DataType]
+    ) -> dict[str, pa.Array]:
+        """Return the partial columns of accumulators, of these types where they are known."""
+        found: dict[str, pa.Array] = {}
+        for position, (_, columns) in enumerate(self._partials.slots):
+            row = self._rows[position]
+            values = [row.to_columns(accumulator[position]) for accumulator in accumulators]
+            for name, column in zip(columns, zip(*values, strict=True), strict=True):
+                array = pa.array(column, types.get(name))
+                found[name] = array.cast(pa.int64()) if pa.types.is_null(array.type) else array
+        return found
+
+    def partial_types(self, kind: TypeInformation, context: OperatorContext) -> pa.Schema:
+        """Return the types of the partial columns of records of this type; those that have one."""
+        if kind.arrow_schema is None:
+            return pa.schema([])
+        batch = Batch(kind, arrow=kind.to_arrow([]), timestamps=[])
+        none = pa.array([], pa.int64())
+        raw = pa.table({KEY: none, TIME: none, **self._partials.inputs(batch, context)})
+        return self._partials.make(raw, [KEY]).schema
 
     def create_accumulator(self) -> list[Any]:
         return [row.create() for row in self._rows]
@@ -145,6 +184,16 @@ class _Fold(RowAggregate):
         )
 
 
+class _Sum(_Fold):
+    """Of truth values too, of which a single one is kept as it is."""
+
+    def __init__(self) -> None:
+        super().__init__(_plus)
+
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+        return [int(accumulator) if isinstance(accumulator, bool) else accumulator]
+
+
 class _Avg(RowAggregate):
     def create(self) -> tuple[Any, int]:
         return None, 0
@@ -158,6 +207,12 @@ class _Avg(RowAggregate):
         if one[0] is None or other[0] is None:
             return other if one[0] is None else one
         return _plus(one[0], other[0]), one[1] + other[1]
+
+    def to_columns(self, accumulator: tuple[Any, int]) -> Sequence[Any]:
+        return accumulator
+
+    def from_columns(self, values: Sequence[Any]) -> tuple[Any, int]:
+        return values[0], values[1]
 
     def result(self, accumulator: tuple[Any, int]) -> float | None:
         total, count = accumulator
@@ -186,6 +241,12 @@ class _Pick(RowAggregate):
     def result(self, accumulator: Any) -> Any:
         return None if accumulator is None else accumulator[1]
 
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+        return (None, None) if accumulator is None else accumulator
+
+    def from_columns(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
+        return None if values[0] is None else (values[0], values[1])
+
 
 class _Distinct(RowAggregate):
     def create(self) -> set[Any]:
@@ -193,12 +254,17 @@ class _Distinct(RowAggregate):
 
     def add(self, accumulator: set[Any], value: Any, timestamp: int) -> set[Any]:
         del timestamp
-        # There is one NaN; as an object it would equal only itself.
-        accumulator.add("nan" if isinstance(value, float) and math.isnan(value) else (value,))
+        accumulator.add(_distinct(value))
         return accumulator
 
     def merge(self, one: set[Any], other: set[Any]) -> set[Any]:
         return one | other
+
+    def to_columns(self, accumulator: set[Any]) -> Sequence[Any]:
+        return [[math.nan if each == "nan" else each[0] for each in accumulator]]
+
+    def from_columns(self, values: Sequence[Any]) -> set[Any]:
+        return set(map(_distinct, values[0] or ()))
 
     def result(self, accumulator: set[Any]) -> int:
         return len(accumulator)
@@ -214,6 +280,12 @@ class _Collect(RowAggregate):
 
     def merge(self, one: list[Any], other: list[Any]) -> list[Any]:
         return one + other
+
+    def to_columns(self, accumulator: list[Any]) -> Sequence[Any]:
+        return [time for time, _ in accumulator], [value for _, value in accumulator]
+
+    def from_columns(self, values: Sequence[Any]) -> list[Any]:
+        return list(zip(values[0] or (), values[1] or (), strict=True))
 
     def result(self, accumulator: list[Any]) -> list[Any]:
         return [value for _, value in sorted(accumulator, key=lambda pair: pair[0])]
@@ -255,7 +327,14 @@ class _Quantiles(RowAggregate):
         found = quantiles(columns, self._ranks)
         return found[0][0].as_py() if self._single else zipped(found)[0].as_py()
 
-    def _shortened(self, accumulator: Any) -> Any:
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+        numbers, sketch = accumulator
+        return accumulator if sketch is None or not numbers else ([], self._sketch(numbers, sketch))
+
+    def from_columns(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
+        return list(values[0] or ()), values[1]
+
+    def _shortened(self, accumulator: Any) -> Any:  # noqa: ANN401
         numbers, sketch = accumulator
         if len(numbers) <= SKETCH_K:
             return accumulator
@@ -290,13 +369,18 @@ def _most(one: Any, other: Any) -> Any:
     return max(one, other)
 
 
+def _distinct(value: object) -> object:
+    """A value in a set: there is one NaN, which as an object would equal only itself."""
+    return "nan" if _is_nan(value) else (value,)
+
+
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
 _MAKE: Final[dict[type, Callable[[Any], RowAggregate]]] = {
     built_in.Count: lambda _: _Count(),
-    built_in.Sum: lambda _: _Fold(_plus),
+    built_in.Sum: lambda _: _Sum(),
     built_in.Min: lambda _: _Fold(_least),
     built_in.Max: lambda _: _Fold(_most),
     built_in.Avg: lambda _: _Avg(),

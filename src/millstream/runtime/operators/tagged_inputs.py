@@ -16,13 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.contracts.batch import Batch
-from millstream.contracts.operator import Operator, sections_of
+from millstream.contracts.operator import Operator, refusal_of, sections_of, tell_restored
 from millstream.runtime.user_code import bound_method
 from millstream.types.tagged_union import TaggedUnion
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.contracts.operator import (
         Checkpoint,
@@ -118,6 +118,14 @@ class TaggedInputsFactory:
     def state_sections(self) -> list[StateSection]:
         """Return what the inner operator keeps."""
         return sections_of(self.inner)
+
+    def refusal(self, stored: StateSection) -> str | None:
+        """Return what the inner operator says to a section of a checkpoint."""
+        return refusal_of(self.inner, stored)
+
+    def tell_restored(self, sections: Sequence[StateSection]) -> None:
+        """Let the inner operator know what the checkpoint says."""
+        tell_restored(self.inner, sections)
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -32,6 +32,7 @@ from millstream.state.key_codec import (
 )
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 from millstream.state.registry import WINDOW_ACCUMULATORS, WINDOW_LISTS, StoreNotes
+from millstream.state.rewriting import scan_in_steps
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _REST: Final = struct.Struct(">HI")
 _INT_REST: Final = struct.Struct(">HIBq")
 _SEQUENCE: Final = struct.Struct(">QI")
 _KEY_AT: Final = 11 + _REST.size
+_MOST_DELETED: Final = 4096
 
 
 class WindowAccumulators:
@@ -130,6 +132,18 @@ class WindowAccumulators:
         if window in self._stored:
             self._stored.discard(window)
             self._store.delete_range(self._section.prefix(window), self._section.after(window))
+
+    def drop_lists(self, store: KeyValueStore) -> None:
+        """Remove elements, where accumulators were made of them and put beside them."""
+        gone: list[bytes] = []
+        for name, _ in scan_in_steps(store, *self._section.everything()):
+            _group, length = _REST.unpack_from(name, 11)
+            if len(name) > _KEY_AT + length:
+                gone.append(name)
+            if len(gone) >= _MOST_DELETED:
+                store.write([], gone)
+                gone = []
+        store.write([], gone)
 
     def flush(self) -> None:
         """Write what this epoch has in memory."""

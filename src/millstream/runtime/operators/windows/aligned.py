@@ -24,6 +24,7 @@ import numpy as np
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, store_of
 from millstream.runtime.operators.windows.accumulators import MISSING, WindowAccumulators
+from millstream.runtime.operators.windows.adoption import Adoption, Convert, stored_section
 from millstream.runtime.operators.windows.clock import WindowClock
 from millstream.runtime.operators.windows.late import check_timestamps, drop_late
 from millstream.runtime.operators.windows.logic import make_logic
@@ -31,7 +32,7 @@ from millstream.runtime.operators.windows.older_layouts import adopt_window_maps
 from millstream.runtime.operators.windows.sections import aligned_section
 from millstream.runtime.user_code import user_error
 from millstream.state.key_codec import cache_key, uncache_key
-from millstream.state.namespaced_state import NamespacedStates
+from millstream.state.namespaced_state import ABSENT, NamespacedStates
 from millstream.state.serializers import dumps, loads
 from millstream.state.window_codec import WindowCodec
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
+    from millstream.contracts.state_sections import StateSection
     from millstream.functions.window import TimeWindow
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.operators.windows.specs import WindowSpec
@@ -59,6 +61,9 @@ _KEYS_AT_ONCE: Final = 8192
 class WindowOperator(KeyedOperator):
     """Windows with a reduce, aggregate, window or process-window function."""
 
+    #: What the checkpoint says of the windows; the factory sets it.
+    restored_section: StateSection | None = None
+
     def __init__(
         self,
         assigner: FixedEventTimeWindows,
@@ -70,6 +75,7 @@ class WindowOperator(KeyedOperator):
         """Take what the API collected; the lateness is in milliseconds."""
         super().__init__(spec, key_selector)  # copies the functions within the spec
         self.section = aligned_section(assigner, spec)
+        self._spec: WindowSpec = self.function
         self._assigner = assigner
         self._lateness = allowed_lateness
         self._late_tag = late_tag
@@ -96,9 +102,34 @@ class WindowOperator(KeyedOperator):
         super().restore(restored)
         self._store = store_of(restored)
         adopt_window_maps(self.keyed_state)
+        stored = stored_section(self._store, self.section, self.restored_section, self.context)
+        if stored is not None:
+            self._adopt(stored, restored.watermark)
         windows = self._accumulators.begin_epoch(self._store, restored.epoch, restored.attempt)
         self._clock.restore(restored.watermark, windows)
         self.processing_time = restored.processing_time
+
+    def _adopt(self, stored: StateSection, watermark: int) -> None:
+        """Keep the windows that another operator kept."""
+        convert = Convert(stored, self.section, self._spec, self.context, self._logic.fold)
+        groups = (self.context.max_parallelism, self.keyed_state.key_groups)
+        declared = (self._assigner, self._spec)
+        adoption = Adoption(stored, self._store, groups, watermark, declared, convert)
+        accumulators = self._accumulators
+        accumulators.begin_epoch(self._store, 0, "")  # nothing written from now on has these names
+        for number, (key, window, content) in enumerate(adoption.windows()):
+            if content is not ABSENT:
+                accumulators.of_window(window.max_timestamp())[key] = content
+            if number % _KEYS_AT_ONCE == 0:
+                accumulators.flush()
+        accumulators.flush()
+        if stored.layout == self.section.layout:
+            accumulators.drop_lists(self._store)
+        else:
+            adoption.source.drop()
+        adoption.drop_timers()
+        adoption.drop_states("\0windows.trigger:")
+        adoption.finish(self.section)
 
     def process_processing_time(self, now: int) -> None:
         """Move the clock."""

@@ -60,14 +60,23 @@ class TimeSection:
             return _PREFIX.pack(self._letter, self._index + 1, 0)
         return self.prefix(time + 1)
 
+    def everything(self) -> tuple[bytes, bytes]:
+        """Return where the section begins and ends."""
+        return self.prefix(MIN_TIMESTAMP), self.after(MAX_TIMESTAMP)
+
+    @staticmethod
+    def time_of(name: bytes) -> int:
+        """Return the time in the name of an entry."""
+        return int(_PREFIX.unpack_from(name)[2]) - _SIGN
+
     def times(self, store: KeyValueStore) -> Iterator[int]:
         """Yield the times that have entries, by one seek per time."""
-        start, stop = self.prefix(MIN_TIMESTAMP), self.after(MAX_TIMESTAMP)
+        start, stop = self.everything()
         while True:
             entry = next(iter(store.scan(start, stop)), None)
             if entry is None:
                 return
-            time = _PREFIX.unpack_from(entry[0])[2] - _SIGN
+            time = self.time_of(entry[0])
             yield time
             start = self.after(time)
 

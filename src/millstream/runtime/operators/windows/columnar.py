@@ -28,7 +28,15 @@ from millstream.runtime.columnar.aggregates import named_aggregates
 from millstream.runtime.columnar.grouped_kernels import one_array
 from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import RECORDS, concatenated, is_partial
+from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
+from millstream.runtime.operators.windows.adoption import (
+    Adoption,
+    Convert,
+    pane_tables,
+    partial_types,
+    stored_section,
+)
 from millstream.runtime.operators.windows.chunks import WindowChunks, form_of
 from millstream.runtime.operators.windows.columnar_results import BuiltInOperator
 from millstream.runtime.operators.windows.late import check_timestamps, drop_late
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
+    from millstream.contracts.state_sections import StateSection
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.operators.windows.pane_windows import ReadPane
     from millstream.runtime.operators.windows.specs import BuiltInSpec
@@ -60,6 +69,9 @@ __all__ = ["BuiltInWindowOperator"]
 class BuiltInWindowOperator(BuiltInOperator):
     """Tumbling and sliding windows with built-in aggregates."""
 
+    #: What the checkpoint says of the windows; the factory sets it.
+    restored_section: StateSection | None = None
+
     def __init__(
         self,
         assigner: FixedEventTimeWindows,
@@ -69,7 +81,8 @@ class BuiltInWindowOperator(BuiltInOperator):
         late_tag: str | None = None,
     ) -> None:
         """Take what the API collected; the lateness is in milliseconds."""
-        self.section = panes_section(assigner, spec)
+        self.section = panes_section(assigner, spec, allowed_lateness)
+        self._assigner, self._spec = assigner, spec
         self._panes = Panes(assigner)
         extractor = KeyExtractor(key_selector)
         super().__init__(
@@ -93,9 +106,37 @@ class BuiltInWindowOperator(BuiltInOperator):
     def restore(self, restored: RestoreContext) -> None:
         """Take the restored state."""
         self._store = store_of(restored)
+        stored = stored_section(self._store, self.section, self.restored_section, self.context)
+        if stored is not None:
+            self._adopt(stored, restored.watermark)
         panes = self._chunks.begin_epoch(self._store, restored.epoch, restored.attempt)
         self._clock.restore(restored.watermark, panes)
         self._combined: dict[bytes, PaneWindows] = {}
+
+    def _adopt(self, stored: StateSection, watermark: int) -> None:
+        """Keep the windows that another operator kept."""
+        context = self.context
+        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
+        convert = Convert(stored, self.section, self._spec, context)
+        adoption = Adoption(
+            stored,
+            self._store,
+            (context.max_parallelism, groups),
+            watermark,
+            (self._assigner, self._spec),
+            convert,
+        )
+        if stored.layout != self.section.layout:
+            self._chunks.begin_epoch(self._store, 0, "")  # nothing else has these names
+            rows = RowAggregates(self._spec.aggregates)
+            types = partial_types(rows, self._spec, context)
+            for last, table in pane_tables(adoption.windows(), rows, types):
+                self._chunks.add(self._panes.of_timestamp(last), table)
+            self._chunks.flush()
+            adoption.source.drop()
+            adoption.drop_timers()
+            adoption.drop_states("")
+        adoption.finish(self.section)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Add records, or partials of a combiner, to their panes."""

@@ -30,7 +30,15 @@ from millstream.runtime.columnar.aggregates import named_aggregates
 from millstream.runtime.columnar.grouped_kernels import one_array
 from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import RECORDS, TIME, concatenated
+from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
+from millstream.runtime.operators.windows.adoption import (
+    Adoption,
+    Convert,
+    fragment_tables,
+    partial_types,
+    stored_section,
+)
 from millstream.runtime.operators.windows.chunks import form_of
 from millstream.runtime.operators.windows.columnar_results import BuiltInOperator
 from millstream.runtime.operators.windows.late import check_timestamps
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
+    from millstream.contracts.state_sections import StateSection
     from millstream.functions.window_assigners import EventTimeSessionWindows
     from millstream.runtime.operators.windows.specs import BuiltInSpec
 
@@ -56,6 +65,9 @@ _SESSION: Final = "__session"
 
 class BuiltInSessionOperator(BuiltInOperator):
     """Event-time sessions with a fixed gap and built-in aggregates."""
+
+    #: What the checkpoint says of the windows; the factory sets it.
+    restored_section: StateSection | None = None
 
     def __init__(
         self,
@@ -71,6 +83,7 @@ class BuiltInSessionOperator(BuiltInOperator):
             Partials(None, named_aggregates(spec.aggregates, LEADING_COLUMNS), extractor)
         )
         self.section = fragments_section(spec)
+        self._assigner, self._spec = assigner, spec
         self._gap = assigner.gap
         self._lateness = allowed_lateness
         self._late_tag = late_tag
@@ -86,7 +99,36 @@ class BuiltInSessionOperator(BuiltInOperator):
         """Take the restored state."""
         self._watermark = restored.watermark
         self._store = store_of(restored)
+        stored = stored_section(self._store, self.section, self.restored_section, self.context)
+        if stored is not None:
+            self._adopt(stored)
         self._state.begin_epoch(self._store, restored.epoch, restored.attempt)
+
+    def _adopt(self, stored: StateSection) -> None:
+        """Keep the sessions that another operator kept."""
+        context = self.context
+        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
+        convert = Convert(stored, self.section, self._spec, context)
+        adoption = Adoption(
+            stored,
+            self._store,
+            (context.max_parallelism, groups),
+            self._watermark,
+            (self._assigner, self._spec),
+            convert,
+        )
+        self._state.begin_epoch(self._store, 0, "")  # nothing written from now on has its name
+        rows = RowAggregates(self._spec.aggregates)
+        types = partial_types(rows, self._spec, context)
+        tables = fragment_tables(
+            adoption.windows(), rows, types, self._watermark, (START, END), context
+        )
+        for table in tables:
+            self._state.add(table)
+        self._state.flush()
+        adoption.drop_timers()
+        adoption.drop_states("")
+        adoption.finish(self.section)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Add records to their sessions."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
 
-__all__ = ["Accumulators", "Contents", "Elements"]
+__all__ = ["Accumulators", "Contents", "Elements", "chunk_names"]
 
 #: Elements per chunk in the store.
 _CHUNK: Final = 10_000
@@ -78,6 +78,10 @@ class Contents(ABC):
     @abstractmethod
     def adder(self) -> Callable[[Slot, Any, int], None]:
         """Return what adds (slot, element, timestamp), where no window is evaluated twice."""
+
+    @abstractmethod
+    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:  # noqa: ANN401
+        """Let an accumulator, or a list of elements as they are stored, be the content."""
 
     def emitted(self, key: CacheKey, states: StateWindows) -> None:
         """Note that what was computed from the content may still be in use when it changes."""
@@ -147,6 +151,10 @@ class Accumulators(Contents):
         slot = (key, states[0])
         self._emitted.discard(slot)
         self._values.put(slot, ABSENT)
+
+    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:  # noqa: ANN401
+        """Let an accumulator be the content."""
+        self._values.put((key, states[0]), content)
 
     def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
         """Merge all into the first."""
@@ -243,12 +251,12 @@ class Elements(Contents):
         """Return all elements as a list of its own."""
         return list(self.chunks(key, states))
 
-    def replace(self, key: CacheKey, states: StateWindows, items: list[Any]) -> None:
-        """Let ``items`` be all there is."""
+    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:  # noqa: ANN401
+        """Let these elements be all there is."""
         self.clear(key, states)
-        if items:
-            self._tails[key, states[-1]] = items
-            self._count += len(items)
+        if content:
+            self._tails[key, states[-1]] = content
+            self._count += len(content)
 
     def clear(self, key: CacheKey, states: StateWindows) -> None:
         """Throw the elements away."""
@@ -320,8 +328,12 @@ class Elements(Contents):
     def _chunk_names(self, slot: Slot, count: int) -> list[bytes]:
         if not count:
             return []
-        prefix = self.keyed.store_key(self.index, slot[0]) + slot[1]
-        return [prefix + _NUMBER.pack(number) for number in range(count)]
+        return chunk_names(self.keyed.store_key(self.index, slot[0]) + slot[1], count)
+
+
+def chunk_names(prefix: bytes, count: int) -> list[bytes]:
+    """Return the names of the first chunks of a window's elements."""
+    return [prefix + _NUMBER.pack(number) for number in range(count)]
 
 
 class _StoredElements(Iterable[Any]):

@@ -25,22 +25,23 @@ from millstream.contracts.batch import MAX_TIMESTAMP, Batch
 from millstream.errors import ProgramError
 from millstream.functions.built_in_triggers import EventTimeTrigger
 from millstream.functions.evictors import TimestampedValue
-from millstream.functions.functions import WindowFunction
 from millstream.functions.triggers import Trigger, TriggerResult
-from millstream.functions.window import TimeWindow
 from millstream.functions.windows import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
+from millstream.runtime.operators.windows.adoption import Adoption, Convert, stored_section
 from millstream.runtime.operators.windows.assignment import Assignment, Place
 from millstream.runtime.operators.windows.contents import Accumulators, Elements
-from millstream.runtime.operators.windows.logic import make_logic
+from millstream.runtime.operators.windows.keyed_adoption import adopt_windows
+from millstream.runtime.operators.windows.logic import AsRow, make_logic
 from millstream.runtime.operators.windows.merging import MergingSets
-from millstream.runtime.operators.windows.specs import LEADING_COLUMNS, AggregateSpec, BuiltInSpec
+from millstream.runtime.operators.windows.sections import keyed_section
+from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
 from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.state.key_codec import uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedStates
-from millstream.types.row import row_class
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
+    from millstream.contracts.state_sections import StateSection
     from millstream.runtime.operators.windows.contents import Contents
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.runtime.operators.windows.specs import WindowSpec
@@ -68,6 +70,8 @@ class GeneralWindowOperator(KeyedOperator):
 
     #: Whether a session that grows gets a timer of its new end; what is stored depends on it.
     moves_timers: ClassVar[bool] = True
+    #: What the checkpoint says of the windows; the factory sets it.
+    restored_section: StateSection | None = None
 
     def __init__(
         self,
@@ -84,6 +88,15 @@ class GeneralWindowOperator(KeyedOperator):
             trigger = assigner.get_default_trigger(None)
         super().__init__((assigner, spec, trigger, evictor), key_selector)  # copies them
         self._assigner, spec, self._trigger, self._evictor = self.function
+        self.section = keyed_section(
+            self._assigner,
+            spec,
+            self._trigger,
+            lateness=allowed_lateness,
+            has_evictor=evictor is not None,
+            moves_timers=self.moves_timers,
+        )
+        self._spec: WindowSpec = spec
         self._lateness = allowed_lateness
         self._late_tag = late_tag
         self._event_time = bool(self._assigner.is_event_time())
@@ -96,7 +109,7 @@ class GeneralWindowOperator(KeyedOperator):
         if isinstance(spec, BuiltInSpec):
             self._rows = RowAggregates(spec.aggregates)
             self._input_type = spec.input_type or self._input_type
-            spec = AggregateSpec(self._rows, _AsRow(self._rows.names))
+            spec = AggregateSpec(self._rows, AsRow(self._rows.names))
         self._logic = make_logic(spec, self)
         self._collector = Collector(self, self.emit)
         self.processing_time = 0
@@ -117,6 +130,7 @@ class GeneralWindowOperator(KeyedOperator):
     def open(self) -> None:
         """Make the states, then open the functions."""
         keyed = self.keyed_state
+        keyed.record(self.section)
         self._context = WindowTriggerContext(keyed, self.runtime_context.get_metrics_group())
         self._window_states = NamespacedStates(keyed, "windows.function")
         self._assignment = Assignment(self._assigner, self._lateness, keyed, self.runtime_context)
@@ -169,6 +183,15 @@ class GeneralWindowOperator(KeyedOperator):
         self.processing_time = context.processing_time = restored.processing_time
         self._assignment.begin_epoch(restored.processing_time)
         context.is_ending = False
+        store = self.keyed_state.store
+        stored = stored_section(store, self.section, self.restored_section, self.context)
+        if stored is not None:
+            fold = self._logic.fold
+            convert = Convert(stored, self.section, self._spec, self.context, fold)
+            groups = (self.context.max_parallelism, self.keyed_state.key_groups)
+            declared = (self._assigner, self._spec)
+            watermark = restored.watermark
+            adopt_windows(self, Adoption(stored, store, groups, watermark, declared, convert))
 
     def process_processing_time(self, now: int) -> None:
         """Fire the processing-time timers that are due; in BATCH mode they wait for the end."""
@@ -204,12 +227,40 @@ class GeneralWindowOperator(KeyedOperator):
         self.late_dropped = 0
         return metrics
 
-    def _spill(self) -> None:
+    def spill(self) -> None:
         """Write state to the store if there is much of it in memory."""
         if self._contents.cached > _MOST_IN_MEMORY:
             self.keyed_state.flush()
         if len(self._context.registered) > _MOST_IN_MEMORY:
             self._context.registered.clear()
+
+    # -- windows of another operator ---------------------------------------------------------
+
+    @property
+    def contents(self) -> Contents:
+        """Where content is kept."""
+        return self._contents
+
+    def place_new(self, key: CacheKey, window: Any) -> StateWindows:  # noqa: ANN401 - a window
+        """Let a window be in flight; return where its content belongs."""
+        place = self._assignment.place_of(window)
+        if self._sets is not None:
+            self._sets.of(key).insert(window, place.states)
+            self._sets.touch(key)
+        return place.states
+
+    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:  # noqa: ANN401
+        """End a window that is over; else register its timers; see ``keyed_adoption.py``."""
+        self.keyed_state.set_current_key(uncache_key(key))
+        place = self._assignment.place_of(window)
+        if self._is_late(place):
+            self._clear_all(key, place, states)
+            return
+        self._context.set_window(key, place.namespace)
+        if restart:
+            self._trigger.on_restore(window, self._context)
+        if not self._one_timer:
+            self._register_cleanup(place)
 
     # -- elements --------------------------------------------------------------------------
 
@@ -255,7 +306,7 @@ class GeneralWindowOperator(KeyedOperator):
         self._collector.flush()
         if late:
             self._drop(batch, late)
-        self._spill()
+        self.spill()
 
     def _drop(self, batch: Batch, late: list[int]) -> None:
         if self._late_tag is None:
@@ -432,7 +483,7 @@ class GeneralWindowOperator(KeyedOperator):
                 raise user_error(self.context, error, doing=doing, key=key) from error
             if len(self._collector.values) >= LONGEST_BATCH:
                 self._collector.flush()
-            self._spill()
+            self.spill()
         self._collector.flush()
 
     def _states_of(self, key: CacheKey, place: Place) -> StateWindows | None:
@@ -524,7 +575,7 @@ class GeneralWindowOperator(KeyedOperator):
         self._evictor.evict_after(elements, len(elements), window, context)
         changed = len(before) != len(elements) or any(map(is_not, before, elements))
         if changed or len(elements) <= _MOST_REWRITTEN:
-            self._elements.replace(key, states, list(map(tuple, elements)))
+            self._elements.put(key, states, list(map(tuple, elements)))
 
     def _emit_evicted(self, place: Place, elements: list[TimestampedValue]) -> None:
         logic = self._logic
@@ -541,15 +592,3 @@ class GeneralWindowOperator(KeyedOperator):
             accumulator = logic.fold(accumulator, value)
         if accumulator is not ABSENT:
             self._emit_result(place, accumulator)
-
-
-class _AsRow(WindowFunction[Any, Any, Any, Any]):
-    """Results of built-in aggregates as ROW(key, window_start, window_end, ...)."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._row = row_class((*LEADING_COLUMNS, *names))
-
-    def apply(self, key: Any, window: Any, inputs: Iterable[list[Any]]) -> list[Any]:  # noqa: ANN401
-        """Return one row; windows without start and end have nulls there."""
-        bounds = (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
-        return [self._row((key, *bounds, *results)) for results in inputs]

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.errors import ProgramError
 from millstream.functions.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
+from millstream.functions.window import TimeWindow
 from millstream.runtime.function_context import StateAccess
 from millstream.runtime.operators.windows.accumulators import MISSING
 from millstream.runtime.operators.windows.specs import (
+    LEADING_COLUMNS,
     AggregateSpec,
     ApplySpec,
     ProcessSpec,
@@ -25,6 +27,7 @@ from millstream.runtime.operators.windows.specs import (
 from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
 from millstream.state.namespaced_state import ABSENT
 from millstream.types.output_tag import OutputTag
+from millstream.types.row import row_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
-__all__ = ["WindowContext", "WindowHost", "WindowLogic", "make_logic"]
+__all__ = ["AsRow", "WindowContext", "WindowHost", "WindowLogic", "make_logic"]
 
 
 class WindowHost(Protocol):
@@ -320,3 +323,15 @@ def _with_window_function(
         return [spec.function], None
     process = not isinstance(function, WindowFunction) and hasattr(function, "process")
     return [spec.function, function], _Evaluation(function, operator, process=process)
+
+
+class AsRow(WindowFunction[Any, Any, Any, Any]):
+    """Results of built-in aggregates as ROW(key, window_start, window_end, ...)."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._row = row_class((*LEADING_COLUMNS, *names))
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[list[Any]]) -> list[Any]:  # noqa: ANN401
+        """Return one row; windows without start and end have nulls there."""
+        bounds = (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
+        return [self._row((key, *bounds, *results)) for results in inputs]

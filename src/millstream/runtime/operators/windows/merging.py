@@ -104,6 +104,10 @@ class MergingWindowSet:
         if window in self.windows:
             self._remove(window)
 
+    def insert(self, window: Window, states: StateWindows) -> None:
+        """Let a window be in flight that touches no other."""
+        self._insert(window, states)
+
     def _groups(
         self, window: Any, assigner: MergingWindowAssigner[Any, Any]  # noqa: ANN401 - a window
     ) -> list[tuple[Any, list[Any]]]:  # fmt: skip

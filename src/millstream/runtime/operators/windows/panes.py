@@ -94,6 +94,10 @@ class Panes:
         """Return the last timestamp of each window."""
         return windows * self._slide + (self._offset + self._size - 1)
 
+    def window_end(self, window: int) -> int:
+        """Return the first timestamp behind a window."""
+        return window * self._slide + self._offset + self._size
+
     def passed(self, watermark: int) -> int:
         """Return the last window whose last timestamp the watermark has reached."""
         return (watermark - self._offset - self._size + 1) // self._slide

@@ -2,16 +2,16 @@
 
 What it is: one section, "windows", per window operator.  There are four layouts, of which the
 windows, the trigger, the evictor, the lateness and the function together choose one
-(``WindowFactory.create``); each operator looks into its own.  What the section says is what must
-not change for the open windows of a checkpoint to be found and understood.
+(``WindowFactory.create``).  What the section says decides whether the open windows of a checkpoint
+are found as they are, are converted, or are refused (``conversions.py``).
 
-What may change: the function itself, the gap of sessions, what ``PurgingTrigger`` adds, the evictor
-(but not whether there is one), where late records go.
+What it does not say may change without any of that: the function itself, the gap of sessions, what
+``PurgingTrigger`` adds, which evictor it is, where late records go.
 
-What it is not: the layouts, which are described in ``accumulators.py``,
-``chunks.py``, ``session_state.py`` and ``state/namespaced_state.py``.
+What it is not: the layouts, which are described in ``accumulators.py``, ``chunks.py``,
+``session_state.py`` and ``contents.py``.
 
-Read next: ``checkpoint/program.py``, which compares.
+Read next: ``runtime/operators/windows/conversions.py``.
 """
 
 from __future__ import annotations
@@ -33,27 +33,57 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.aggregates import Aggregates, BuiltInAggregate
     from millstream.runtime.operators.windows.specs import WindowSpec
 
-__all__ = ["aligned_section", "fragments_section", "keyed_section", "panes_section"]
+__all__ = [
+    "ACCUMULATED",
+    "ALIGNED",
+    "ELEMENTS",
+    "FRAGMENTS",
+    "KEYED",
+    "PANES",
+    "REDUCED",
+    "SECTION",
+    "TIMED_ELEMENTS",
+    "aligned_section",
+    "fragments_section",
+    "keyed_section",
+    "panes_section",
+]
 
-_NAME: Final = "windows"
+#: The name of the section.
+SECTION: Final = "windows"
+#: Layouts.
+ALIGNED: Final = "by window, then key"
+PANES: Final = "panes of partial aggregates"
+FRAGMENTS: Final = "session fragments of partial aggregates"
+KEYED: Final = "by key, then window"
+#: Contents, beside those of built-in aggregates, which are named.
+ELEMENTS: Final = "elements"
+TIMED_ELEMENTS: Final = "elements with timestamps"
+REDUCED: Final = "reduced values"
+ACCUMULATED: Final = "accumulators of an AggregateFunction"
 
 
 def aligned_section(assigner: FixedEventTimeWindows, spec: WindowSpec) -> StateSection:
     """Of windows that all keys share, with the user's function."""
     details = {"windows": _grid(assigner), "content": _content(spec)}
-    return StateSection(_NAME, "by window, then key", details=details)
+    return StateSection(SECTION, ALIGNED, details=details)
 
 
-def panes_section(assigner: FixedEventTimeWindows, spec: BuiltInSpec) -> StateSection:
+def panes_section(
+    assigner: FixedEventTimeWindows, spec: BuiltInSpec, lateness: int
+) -> StateSection:
     """Of windows that all keys share, with built-in aggregates."""
     details = {"windows": _grid(assigner), "content": _aggregates(spec.aggregates)}
-    return StateSection(_NAME, "panes of partial aggregates", details=details)
+    # Of windows that overlap, a pane says nothing of which of them are over.
+    if assigner.slide < assigner.size:
+        details["lateness"] = _length(lateness)
+    return StateSection(SECTION, PANES, details=details)
 
 
 def fragments_section(spec: BuiltInSpec) -> StateSection:
     """Of sessions with built-in aggregates."""
     details = {"windows": "event-time sessions", "content": _aggregates(spec.aggregates)}
-    return StateSection(_NAME, "session fragments of partial aggregates", details=details)
+    return StateSection(SECTION, FRAGMENTS, details=details)
 
 
 def keyed_section(
@@ -61,6 +91,7 @@ def keyed_section(
     spec: WindowSpec,
     trigger: object,
     *,
+    lateness: int,
     has_evictor: bool,
     moves_timers: bool,
 ) -> StateSection:
@@ -70,18 +101,24 @@ def keyed_section(
         assigner: of windows.
         spec: the function.
         trigger: the one that runs; what is stored has the timers that it wanted.
+        lateness: how long windows are kept behind their end; their timers are then.
         has_evictor: then elements are kept, with their timestamps, whatever the function.
         moves_timers: whether a session that grows gets a timer of its new end.  Where it keeps the
             old one, an operator that does not expect that would never fire it.
     """
     details = {
         "windows": _family(assigner),
-        "content": "elements with timestamps" if has_evictor else _content(spec),
+        "content": TIMED_ELEMENTS if has_evictor else _content(spec),
         "trigger": _timers_of(trigger),
+        "lateness": _length(lateness),
     }
     if merges_sessions(assigner):
         details["timers"] = "of the session's end" if moves_timers else "of any window within it"
-    return StateSection(_NAME, "by key, then window", details=details)
+    return StateSection(SECTION, KEYED, details=details)
+
+
+def _length(lateness: int) -> str:
+    return f"{lateness} ms"
 
 
 def _grid(assigner: FixedWindows) -> str:
@@ -118,12 +155,12 @@ def _timers_of(trigger: Any) -> str:  # noqa: ANN401 - user code
 
 def _content(spec: WindowSpec) -> str:
     if isinstance(spec, ReduceSpec):
-        return "reduced values"
+        return REDUCED
     if isinstance(spec, AggregateSpec):
-        return "accumulators of an AggregateFunction"
+        return ACCUMULATED
     if isinstance(spec, BuiltInSpec):
         return _aggregates(spec.aggregates)
-    return "elements"
+    return ELEMENTS
 
 
 def _aggregates(aggregates: Aggregates) -> str:

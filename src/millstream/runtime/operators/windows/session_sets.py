@@ -13,6 +13,7 @@ Read next: ``runtime/operators/windows/sessions.py``.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from millstream.functions.window import TimeWindow
@@ -82,6 +83,13 @@ class SessionSets:
     def make(self, key: CacheKey, start: int, end: int, states: StateWindows) -> Session:
         """Return a session that is not in the set yet."""
         return Session(start, end, states, (key, states[self._position]))
+
+    def insert(self, key: CacheKey, start: int, end: int, states: StateWindows) -> None:
+        """Let a session be in flight that touches no other."""
+        sessions = self.of(key)
+        at = bisect_left(sessions, start, key=lambda each: each.start)
+        sessions.insert(at, self.make(key, start, end, states))
+        self.dirty.add(key)
 
     def prefetch(self, keys: set[CacheKey]) -> None:
         """Read the sets of ``keys`` that are not in memory, in one go."""

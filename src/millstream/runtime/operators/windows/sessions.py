@@ -23,6 +23,7 @@ from millstream.runtime.operators.windows.generic import GeneralWindowOperator
 from millstream.runtime.operators.windows.session_sets import Session, SessionSets
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
 from millstream.runtime.user_code import user_error
+from millstream.state.key_codec import uncache_key
 from millstream.state.namespaced_state import ABSENT
 from millstream.types.time import MAX_TIMESTAMP
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.contracts.batch import Batch
-    from millstream.runtime.operators.windows.merging import MergingSets
+    from millstream.runtime.operators.windows.merging import MergingSets, StateWindows
     from millstream.state.key_codec import CacheKey
 
 __all__ = [
@@ -55,6 +56,26 @@ class SessionWindowOperator(GeneralWindowOperator):
         self.keyed_state.add_state(self._sessions)
         return None
 
+    def place_new(self, key: CacheKey, window: Any) -> StateWindows:  # noqa: ANN401 - a window
+        """Let a session be in flight; return where its content belongs."""
+        states = (self._assignment.codec.encode(window),)
+        self._sessions.insert(key, window.start, window.end, states)
+        return states
+
+    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:  # noqa: ANN401
+        """End a session that is over; else register its timer."""
+        self.keyed_state.set_current_key(uncache_key(key))
+        session = next(each for each in self._sessions.of(key) if each.states == states)
+        if min(session.end - 1, MAX_TIMESTAMP) > self.watermark:
+            if restart:
+                self._register(self.keyed_state.current_key, session)
+            return
+        self._contents.clear(key, states)
+        self._sessions.of(key).remove(session)
+        self._sessions.dirty.add(key)
+        if self._logic.clears:
+            self._logic.clear(self.keyed_state.current_key, window)
+
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Add all records to their sessions."""
         del input_index
@@ -73,7 +94,7 @@ class SessionWindowOperator(GeneralWindowOperator):
         late = self._add_all(batch, keys, short, items, (starts, ends))
         if late:
             self._drop(batch, late)
-        self._spill()
+        self.spill()
 
     def _prefetch_content(self, keys: set[CacheKey]) -> None:
         if self._elements is not None:
@@ -206,7 +227,7 @@ class SessionWindowOperator(GeneralWindowOperator):
                 raise user_error(self.context, error, doing=doing, key=key) from error
             if len(collector.values) >= LONGEST_BATCH:
                 collector.flush()
-        self._spill()
+        self.spill()
 
     def _evaluate_session(self, key: CacheKey, window: TimeWindow, session: Session) -> None:
         if window.max_timestamp() <= MAX_TIMESTAMP:  # one that ends behind all time never fires

@@ -18,8 +18,12 @@ from millstream.functions.windows import FixedEventTimeWindows
 from millstream.runtime.operators.windows.aligned import WindowOperator
 from millstream.runtime.operators.windows.columnar import BuiltInWindowOperator
 from millstream.runtime.operators.windows.columnar_sessions import BuiltInSessionOperator
+from millstream.runtime.operators.windows.conversions import WindowsAsDeclared
 from millstream.runtime.operators.windows.generic import GeneralWindowOperator
 from millstream.runtime.operators.windows.sections import (
+    FRAGMENTS,
+    PANES,
+    SECTION,
     aligned_section,
     fragments_section,
     keyed_section,
@@ -29,11 +33,15 @@ from millstream.runtime.operators.windows.sessions import SessionWindowOperator
 from millstream.runtime.operators.windows.specs import BuiltInSpec, WindowSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.contracts.operator import Operator
     from millstream.contracts.state_sections import StateSection
     from millstream.types.output_tag import OutputTag
+
+    _WindowOperator = (
+        WindowOperator | BuiltInWindowOperator | BuiltInSessionOperator | GeneralWindowOperator
+    )
 
 
 __all__ = ["WindowFactory"]
@@ -55,6 +63,8 @@ class WindowFactory:
     #: None: the assigner's default.
     trigger: Any = None
     evictor: Any = None
+    #: What the checkpoint says of the windows that the program goes on from.
+    restored_section: StateSection | None = None
     keyed: ClassVar[bool] = True
 
     def create(self) -> Operator:
@@ -64,14 +74,18 @@ class WindowFactory:
         one that does less is taken where the windows are all of one size and fire by the watermark,
         and must then give the same results.
         """
+        operator = self._made()
+        operator.restored_section = self.restored_section
+        return operator
+
+    def _made(self) -> _WindowOperator:
         tag = getattr(self.late_tag, "tag_id", self.late_tag)
         late_tag = None if tag is None else str(tag)
         if not self.is_general:
-            make: Callable[..., Operator] = _fixed_operator(self.assigner, self.spec)
+            make: Callable[..., _WindowOperator] = _fixed_operator(self.assigner, self.spec)
             return make(
                 self.assigner, self.spec, self.key_selector, self.allowed_lateness, late_tag
             )
-
         make = general_operator(self.assigner, self.trigger, self.allowed_lateness)
         return make(
             self.assigner,
@@ -85,21 +99,39 @@ class WindowFactory:
 
     def state_sections(self) -> list[StateSection]:
         """Return what the operator that ``create`` chooses keeps."""
+        section = self._section()
+        if section.layout in (PANES, FRAGMENTS):
+            return [section]
+        return [section, FUNCTION_STATES]
+
+    def refusal(self, stored: StateSection) -> str | None:
+        """Return why windows of a checkpoint cannot be gone on with; None if they can."""
+        trigger = self.trigger or self.assigner.get_default_trigger(None)
+        declared = WindowsAsDeclared(
+            self._section(), self.assigner, self.spec, trigger, self.evictor
+        )
+        return declared.refusal(stored)
+
+    def tell_restored(self, sections: Sequence[StateSection]) -> None:
+        """Take what the checkpoint says of the windows."""
+        self.restored_section = next((each for each in sections if each.name == SECTION), None)
+
+    def _section(self) -> StateSection:
         if self.is_general:
             made = general_operator(self.assigner, self.trigger, self.allowed_lateness)
-            section = keyed_section(
+            return keyed_section(
                 self.assigner,
                 self.spec,
                 self.trigger or self.assigner.get_default_trigger(None),
+                lateness=self.allowed_lateness,
                 has_evictor=self.evictor is not None,
                 moves_timers=made.moves_timers,
             )
-            return [section, FUNCTION_STATES]
         if not isinstance(self.spec, BuiltInSpec):
-            return [aligned_section(self.assigner, self.spec), FUNCTION_STATES]
+            return aligned_section(self.assigner, self.spec)
         if type(self.assigner) is EventTimeSessionWindows:
-            return [fragments_section(self.spec)]
-        return [panes_section(self.assigner, self.spec)]
+            return fragments_section(self.spec)
+        return panes_section(self.assigner, self.spec, self.allowed_lateness)
 
     @property
     def is_general(self) -> bool:
