@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from millstream.checkpoint.local_storage import LocalStorage
 from millstream.engines.spark import engine as spark_engine
 from millstream.engines.spark.engine import SparkEngine
+from millstream.engines.spark.query import require_one_history
+from millstream.errors import CorruptCheckpointError
+from millstream.execution.offsets import initial_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from millstream.checkpoint.model import Manifest
 
 LATE = "Python worker failed to connect back."
 
@@ -81,7 +90,10 @@ def test_a_query_whose_process_has_not_connected_in_time(
         started.append("query")
         return Query(RuntimeError(message))
 
-    run = type("Run", (), {"job": type("Job", (), {"graph": "graph"})})
+    monkeypatch.setattr(spark_engine, "require_one_history", lambda *_: None)
+    run = type(
+        "Run", (), {"job": type("Job", (), {"graph": "graph", "storage": None}), "last": None}
+    )
     monkeypatch.setattr(spark_engine, "EpochJob", lambda *_: None)
     monkeypatch.setattr(spark_engine, "QueryEpochs", lambda *_: Epochs(touched=touched))
     monkeypatch.setattr(SparkEngine, "_start_query", start_query)
@@ -92,3 +104,24 @@ def test_a_query_whose_process_has_not_connected_in_time(
     assert len(started) == starts
     assert len(caplog.messages) == starts - 1
     assert all(LATE in said for said in caplog.messages)
+
+
+def test_a_log_of_sparks_that_is_ahead_of_the_manifests(tmp_path: Path) -> None:
+    """Behind them it may be: another engine has gone on."""
+    storage = LocalStorage(tmp_path)
+    require_one_history(storage, None)
+    (tmp_path / "spark" / "offsets").mkdir(parents=True)
+    for batch, epoch in ((9, 19), (10, 20)):
+        offset = {**initial_offset(), "epoch": epoch}
+        text = f'v1\n{{"batchTimestampMs": 5}}\n{json.dumps(offset)}\n'
+        (tmp_path / "spark" / "offsets" / str(batch)).write_text(text)
+    for epoch in (19, 20, 31):
+        require_one_history(storage, manifest(epoch))
+    for last in (None, manifest(18)):
+        with pytest.raises(CorruptCheckpointError, match=r"epoch 20, .* checkpoints are missing"):
+            require_one_history(storage, last)
+
+
+def manifest(epoch: int) -> Manifest:
+    """As much of a manifest as is looked at."""
+    return cast("Manifest", SimpleNamespace(epoch=epoch))

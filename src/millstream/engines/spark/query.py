@@ -22,7 +22,7 @@ import threading
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.engines.spark.errors import original_error
-from millstream.errors import CheckpointError, JobError
+from millstream.errors import CheckpointError, CorruptCheckpointError, JobError
 from millstream.execution.epoch_loop import EpochLoop
 
 if TYPE_CHECKING:
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from millstream.checkpoint.model import TaskAck
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.engines.spark.epoch_job import EpochJob
     from millstream.execution.offsets import Offset
     from millstream.execution.run import Run
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["QueryEpochs"]
+__all__ = ["QueryEpochs", "require_one_history"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Characters of an error that Spark is told; the driver has the error itself.
@@ -154,14 +155,41 @@ class QueryEpochs:
         if planned is not None and (not self._spark_sources or planned["epoch"] == batch):
             self._logged = planned
             return planned
-        content = self._run.job.storage.read(f"spark/offsets/{batch}").decode()
-        entries = [json.loads(line) for line in content.splitlines() if line.startswith("{")]
-        time_of_batch = max((entry.get(_BATCH_TIME, 0) for entry in entries), default=0)
-        for entry in entries:
-            if "sources" in entry and "epoch" in entry:
-                self._logged = entry
-                if entry["epoch"] == batch or not self._spark_sources:
-                    return self._logged
-                return {**entry, "epoch": batch, "time": max(entry["time"], time_of_batch)}
-        message = f"Spark's offset log has no Millstream offset for epoch {batch}:\n{content}"
-        raise CheckpointError(message)
+        self._logged, time_of_batch = _read_offset(self._run.job.storage, batch)
+        if self._logged["epoch"] == batch or not self._spark_sources:
+            return self._logged
+        moment = max(cast("int", self._logged["time"]), time_of_batch)
+        return {**self._logged, "epoch": batch, "time": moment}
+
+
+def require_one_history(storage: CheckpointStorage, last: Manifest | None) -> None:
+    """Have Spark's offset log not be ahead of the manifests; behind it may be.
+
+    Raises:
+        CorruptCheckpointError: it is: manifests are missing that Spark has gone on from.
+    """
+    names = (name.rsplit("/", 1)[-1] for name in storage.list_names("spark/offsets"))
+    batches = [int(name) for name in names if name.isdecimal()]
+    if not batches:
+        return
+    logged = cast("int", _read_offset(storage, max(batches))[0]["epoch"])
+    expected = 0 if last is None else last.epoch + 1
+    if logged > expected:
+        message = (
+            f"Spark has logged the offset of epoch {logged}, but the manifest log in"
+            f" {storage.location} ends before epoch {expected}: checkpoints are missing. Put the"
+            " directory back from one copy, or start with an empty one."
+        )
+        raise CorruptCheckpointError(message)
+
+
+def _read_offset(storage: CheckpointStorage, batch: int) -> tuple[Offset, int]:
+    """What Spark has logged for a micro-batch: our offset, and the time in milliseconds."""
+    content = storage.read(f"spark/offsets/{batch}").decode()
+    entries = [json.loads(line) for line in content.splitlines() if line.startswith("{")]
+    moment = max((entry.get(_BATCH_TIME, 0) for entry in entries), default=0)
+    for entry in entries:
+        if "sources" in entry and "epoch" in entry:
+            return entry, moment
+    message = f"Spark's offset log has no Millstream offset for epoch {batch}:\n{content}"
+    raise CheckpointError(message)
