@@ -66,19 +66,20 @@ def run(rows: DataFrame, checkpoint: Path) -> list[int]:
     return numbers
 
 
-def python_processes(spark: SparkSession) -> set[int]:
-    """Children of the JVM."""
+def of_data_sources(spark: SparkSession) -> set[int]:
+    """Python processes of the JVM, but for its workers' daemon."""
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
-            if int((path / "stat").read_text().rpartition(")")[2].split()[1]) == jvm:
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == jvm and b"pyspark.sql" in (path / "cmdline").read_bytes():
                 found.add(int(path.name))
     return found
 
 
 def test_spark_logs_what_the_driver_answers(spark: SparkSession, tmp_path: Path) -> None:
-    before = python_processes(spark)
+    before = of_data_sources(spark)
     answers = [FIRST, SECOND]
     server = OffsetServer(
         initial_offset(), lambda: answers.pop(0) if len(answers) > 1 else answers[0]
@@ -86,13 +87,15 @@ def test_spark_logs_what_the_driver_answers(spark: SparkSession, tmp_path: Path)
     assert run(split_rows(spark, server), tmp_path) == [0, 1]
     logged = [(tmp_path / "offsets" / str(number)).read_text() for number in (0, 1)]
     assert [json.loads(text.splitlines()[-1]) for text in logged] == [FIRST, SECOND]
-    assert python_processes(spark) <= before
+    assert of_data_sources(spark) <= before
 
 
 def test_the_log_of_a_python_source_is_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
     """Checkpoints of older versions have one."""
     spark.dataSource.register(OlderSource)
+    before = of_data_sources(spark)
     assert run(spark.readStream.format("older-millstream").load(), tmp_path) == [0]
+    assert of_data_sources(spark) > before, "as the test above would find them"
     same = OffsetServer(initial_offset(), lambda: FIRST)
     assert run(split_rows(spark, same), tmp_path) == []
     more = OffsetServer(initial_offset(), lambda: SECOND)
