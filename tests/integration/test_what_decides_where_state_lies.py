@@ -23,6 +23,7 @@ import pytest
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
 from millstream.common import Row, Types
+from millstream.common.serialization import SimpleStringEncoder
 from millstream.common.time import Time
 from millstream.datastream import (
     KeyedCoProcessFunction,
@@ -31,6 +32,7 @@ from millstream.datastream import (
     TumblingEventTimeWindows,
 )
 from millstream.datastream.aggregates import Count
+from millstream.datastream.connectors.file_system import FileSink
 from millstream.datastream.state import (
     MapStateDescriptor,
     StateTtlConfig,
@@ -40,6 +42,7 @@ from millstream.datastream.window import EventTimeSessionWindows
 from millstream.errors import (
     ForeignCheckpointError,
     IncompatibleProgramError,
+    SinkError,
     StateError,
 )
 from millstream.functions.built_in_triggers import CountTrigger
@@ -412,6 +415,38 @@ def test_a_class_of_values_that_is_gone(tmp_path: Path, monkeypatch: pytest.Monk
             start(tmp_path, build, Run())
     start(tmp_path, build, Run())
     assert Counter(collected(tmp_path)) == EXPECTED
+
+
+def test_another_directory_of_a_sink(tmp_path: Path) -> None:
+    """Output that may wait for its commit lies where the sink was."""
+
+    def run(directory: str, epochs: int | None = None) -> None:
+        env = environment(2)
+        sink = FileSink.for_row_format(str(tmp_path / directory), SimpleStringEncoder()).build()
+        counting()(env).map(str).sink_to(sink).uid("files").name("files")
+        graph = env.get_job_graph("job")
+        cluster = MiniCluster(graph, tmp_path / "checkpoint", limits=[40] * 100)
+        try:
+            cluster.run() if epochs is None else cluster.run(epochs)
+        finally:
+            cluster.coordinator.close()
+
+    run("one", 2)
+    marker = tmp_path / "checkpoint" / "committed.json"
+    kept = marker.read_bytes()
+    marker.unlink()  # as if the run had been killed in its commit
+    with pytest.raises(SinkError, match=r"output of epoch 1 is lost: neither .*/two/"):
+        run("two")
+    marker.write_bytes(kept)
+    run("two")
+    lines = [
+        line
+        for directory in ("one", "two")
+        for path in (tmp_path / directory).rglob("*")
+        if path.is_file()
+        for line in path.read_text().splitlines()
+    ]
+    assert Counter(lines) == Counter(map(str, EXPECTED.elements()))
 
 
 def test_another_name_of_the_job(tmp_path: Path) -> None:
