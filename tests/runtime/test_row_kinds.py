@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.integration.job_runs import collect, collected, environment
 
 from millstream.common import Row, RowKind, Types
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
@@ -23,11 +24,13 @@ from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, Outbox, decode_ba
 from millstream.runtime.operators import FilterFactory, MapBatchesFactory
 from millstream.runtime.partitioners import create_partitioner
 from millstream.testing.harness import OperatorHarness
+from millstream.testing.mini_cluster import MiniCluster
 from millstream.types.row import row_class
 from millstream.types.row_kinds import kinds_of, without_kind_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from millstream.types.typeinfo import TypeInformation
 
@@ -236,6 +239,29 @@ def test_map_batches_sees_kinds_and_keeps_them() -> None:
     assert kinds_after(lambda columns: columns.filter(pa.array([False, True, True]))) == [0, 3]
     with pytest.raises(TypeMismatchError, match=r"updates or deletions.*\$row_kind"):
         kinds_after(lambda columns: columns.select(["key", "n"]).slice(1))
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_rows_of_a_job_keep_the_kind_that_the_program_gave(tmp_path: Path, typed: bool) -> None:
+    """From a collection, through functions, a filter and an exchange, into a sink."""
+    kind = ROW if typed else Types.PICKLED_BYTE_ARRAY()
+    rows = as_rows([("abc"[n % 3], n) for n in range(60)], [n % 4 for n in range(60)])
+    inserts = as_rows([("abc"[n % 3], n) for n in range(60, 90)], [0] * 30)
+
+    def turned(row: Any) -> Any:
+        made = Row(key=row.key, n=row.n)
+        made.set_row_kind(KINDS[3 - row.get_row_kind().value])
+        return made
+
+    env = environment(2)
+    both = env.from_collection(rows, kind).union(env.from_collection(inserts, kind))
+    kept = both.filter(lambda row: row.n % 5 != 0).key_by(lambda row: row.key)
+    collect(kept.map(turned, output_type=kind).rebalance(), tmp_path)
+    MiniCluster(env.get_job_graph("kinds"), tmp_path / "checkpoint").run()
+    wanted = {(row.key, row.n, 3 - row.get_row_kind().value) for row in rows + inserts if row.n % 5}
+    found = collected(tmp_path)
+    assert {(row.key, row.n, row.get_row_kind().value) for row in found} == wanted
+    assert len(found) == len(wanted)
 
 
 def test_kinds_out_of_range_are_refused() -> None:
