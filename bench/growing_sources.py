@@ -66,7 +66,7 @@ class _Splits(Source):
     def produced_type(self) -> TypeInformation:
         return Types.LONG()
 
-    def discover(self, known: Any) -> list[Split]:  # noqa: ANN401 - it differs between versions
+    def discover(self, known: Any) -> list[Split]:
         if len(known) == self.count:
             return []
         names = (f"/data/incoming/part-{number:09d}.parquet" for number in range(self.count))
@@ -128,7 +128,7 @@ def _idle(splits: int, directory: Path) -> dict[str, float]:
     return _share(cluster.run_epoch)
 
 
-def _share(ask: Any) -> dict[str, float]:  # noqa: ANN401 - any call
+def _share(ask: Any) -> dict[str, float]:
     """CPU seconds per second."""
     started, cpu = time.monotonic(), time.process_time()
     while time.monotonic() - started < _SECONDS:

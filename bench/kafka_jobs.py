@@ -85,7 +85,7 @@ class RunningCount(KeyedProcessFunction):
 
     def process_element(
         self,
-        value: Any,  # noqa: ANN401 - a Row
+        value: Any,
         ctx: KeyedProcessFunction.Context,
     ) -> Iterator[Row]:
         """One output per record."""

@@ -74,7 +74,7 @@ class RunningCount(KeyedProcessFunction):
 
     def process_element(
         self,
-        value: Any,  # noqa: ANN401 - a Row
+        value: Any,
         ctx: KeyedProcessFunction.Context,
     ) -> Iterator[tuple[int, int]]:
         """One output per record."""
@@ -91,7 +91,7 @@ class CountAndSum(AggregateFunction):
         """Nothing counted yet."""
         return 0, 0
 
-    def add(self, value: Any, accumulator: tuple[int, int]) -> tuple[int, int]:  # noqa: ANN401
+    def add(self, value: Any, accumulator: tuple[int, int]) -> tuple[int, int]:
         """One more."""
         return accumulator[0] + 1, accumulator[1] + value[1]
 

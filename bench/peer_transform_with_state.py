@@ -29,9 +29,9 @@ class _CountFrames(StatefulProcessor):
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
-        key: Any,  # noqa: ANN401 - what the key columns hold
+        key: Any,
         rows: Iterator[Any],
-        timerValues: Any,  # noqa: ANN401, ARG002, N803
+        timerValues: Any,  # noqa: ARG002, N803
     ) -> Iterator[Any]:
         state = self._count.get()
         count = state[0] if state else 0
@@ -48,9 +48,9 @@ class _CountFrames(StatefulProcessor):
 class _CountRows(_CountFrames):
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
-        key: Any,  # noqa: ANN401 - what the key columns hold
+        key: Any,
         rows: Iterator[Any],
-        timerValues: Any,  # noqa: ANN401, ARG002, N803
+        timerValues: Any,  # noqa: ARG002, N803
     ) -> Iterator[Any]:
         state = self._count.get()
         count = state[0] if state else 0

@@ -185,7 +185,7 @@ class HourlyDelays(AggregateFunction):
         """Flights, cancelled, flown, sum of delays, largest delay, sum of ids."""
         return [0, 0, 0, 0, None, 0]
 
-    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:  # noqa: ANN401 - a Row
+    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
         """Add a flight; the accumulator is changed in place."""
         accumulator[0] += 1
         accumulator[5] += value.id
@@ -249,7 +249,7 @@ class MissedFlights(KeyedProcessFunction):
         self._path = planes
         self._models: dict[str, str] = {}
 
-    def open(self, runtime_context: Any) -> None:  # noqa: ANN401 - as in PyFlink
+    def open(self, runtime_context: Any) -> None:
         """Get the state, and read the table of aircraft, once per worker."""
         # Scheduled departure -> flights, of which there are two at one time now and then.
         self._waiting = runtime_context.get_map_state(
@@ -265,7 +265,7 @@ class MissedFlights(KeyedProcessFunction):
             for plane in planes.to_pylist()
         }
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:  # noqa: ANN401 - a Row
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         """Keep the flight until its time has come."""
         due = value.scheduled + PATIENCE_MS
         if due <= ctx.timer_service().current_watermark():
@@ -289,7 +289,7 @@ class MissedFlights(KeyedProcessFunction):
                 out_on = (flight.id, flight.dest, _back_by(flight))
                 self._out_on.update(out_on)
 
-    def _missed(self, tailnum: str, out_on: tuple[int, str, int], flight: Any) -> Row:  # noqa: ANN401 - a Row
+    def _missed(self, tailnum: str, out_on: tuple[int, str, int], flight: Any) -> Row:
         flown_id, flown_to, back_by = out_on
         return Row(
             tailnum,
@@ -305,7 +305,7 @@ class MissedFlights(KeyedProcessFunction):
         )
 
 
-def _back_by(flight: Any) -> int | None:  # noqa: ANN401 - a Row
+def _back_by(flight: Any) -> int | None:
     """The earliest time at which the aircraft can be back; the way back takes as long as out."""
     if flight.arrived is None:
         return None

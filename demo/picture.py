@@ -59,7 +59,7 @@ def draw(outputs: OutputDirectories, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _draw_delays(axes: Any, rows: list[tuple[str, int, float]]) -> None:  # noqa: ANN401 - Axes
+def _draw_delays(axes: Any, rows: list[tuple[str, int, float]]) -> None:
     for origin, color in _COLORS.items():
         points = [(hour, delay) for airport, hour, delay in rows if airport == origin]
         axes.plot(
@@ -77,7 +77,7 @@ def _draw_delays(axes: Any, rows: list[tuple[str, int, float]]) -> None:  # noqa
     axes.legend(frameon=False)
 
 
-def _draw_missed(axes: Any, rows: list[tuple[str, int, float]]) -> None:  # noqa: ANN401 - Axes
+def _draw_missed(axes: Any, rows: list[tuple[str, int, float]]) -> None:
     axes.invert_yaxis()
     axes.barh([row[0] for row in rows], [row[1] for row in rows], color="#7b8794")
     for position, (_, flights, hours) in enumerate(rows):

@@ -58,8 +58,14 @@ class Batch:
     """
 
     __slots__ = (
-        "_arrow", "_given", "_kinds", "_maker", "_timestamps", "_values", "type_info",
-    )  # fmt: skip
+        "_arrow",
+        "_given",
+        "_kinds",
+        "_maker",
+        "_timestamps",
+        "_values",
+        "type_info",
+    )
 
     def __init__(
         self,

@@ -42,26 +42,24 @@ class QuietTrigger(Trigger[Any, Any]):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         del element, timestamp, window, ctx
         return TriggerResult.CONTINUE
 
     def on_processing_time(
         self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         del time, window, ctx
         return TriggerResult.CONTINUE
 
-    def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         del time, window, ctx
         return TriggerResult.CONTINUE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Begin with the next element."""
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Leave nothing behind, as there is nothing."""
 
     def __repr__(self) -> str:
@@ -82,7 +80,7 @@ class EventTimeTrigger(QuietTrigger):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         """Fire at once for a late element, else wait for the end of the window."""
         del element, timestamp
         end = window.max_timestamp()
@@ -91,9 +89,7 @@ class EventTimeTrigger(QuietTrigger):
         ctx.register_event_time_timer(end)
         return TriggerResult.CONTINUE
 
-    def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at the end of the window."""
         del ctx
         return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
@@ -101,11 +97,11 @@ class EventTimeTrigger(QuietTrigger):
     def can_merge(self) -> bool:
         return True
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Wait for the end; a window that has passed it has fired."""
         _await_end(window, ctx)
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         """Wait for the new end.
 
         If it has passed, nothing is registered: the element that caused the merge fires the window.
@@ -126,7 +122,7 @@ class ProcessingTimeTrigger(QuietTrigger):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         """Wait for the end of the window."""
         del element, timestamp
         ctx.register_processing_time_timer(window.max_timestamp())
@@ -134,18 +130,18 @@ class ProcessingTimeTrigger(QuietTrigger):
 
     def on_processing_time(
         self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         del time, window, ctx
         return TriggerResult.FIRE
 
     def can_merge(self) -> bool:
         return True
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Wait for the end of the window."""
         ctx.register_processing_time_timer(window.max_timestamp())
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:  # noqa: ANN401
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         end = window.max_timestamp()
         if end > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(end)
@@ -159,20 +155,18 @@ class EndOfStreamTrigger(QuietTrigger):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         """Wait for the end of time."""
         del element, timestamp, window
         ctx.register_event_time_timer(MAX_TIMESTAMP)
         return TriggerResult.CONTINUE
 
-    def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire at the end of time."""
         del window, ctx
         return TriggerResult.FIRE if time == MAX_TIMESTAMP else TriggerResult.CONTINUE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Wait for the end of time."""
         del window
         ctx.register_event_time_timer(MAX_TIMESTAMP)
@@ -199,7 +193,7 @@ class CountTrigger(QuietTrigger):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         del element, timestamp, window
         state = self._state(ctx)
         state.add(1)
@@ -291,7 +285,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         """Fire at once for a late element, else see to it that the next time is registered."""
         del element
         if window.max_timestamp() <= ctx.get_current_watermark():
@@ -301,9 +295,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
             self._register_next(timestamp - timestamp % self.interval, window, ctx)
         return TriggerResult.CONTINUE
 
-    def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire if the time is the window's end or the one that was waited for."""
         if time == window.max_timestamp():
             return TriggerResult.FIRE
@@ -316,7 +308,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         self._register_next(MAX_TIMESTAMP - self.interval if is_over else time, window, ctx)
         return TriggerResult.FIRE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Go on with the next multiple of the interval within the window."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return
@@ -344,7 +336,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         """See to it that the next time is registered."""
         del element, timestamp
         if self._state(ctx).get() is None:
@@ -356,7 +348,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
 
     def on_processing_time(
         self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         """Fire if the time is the one that was waited for."""
         state = self._state(ctx)
         if state.get() != time:
@@ -365,7 +357,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         self._register_unless_over(time, time, window, ctx)
         return TriggerResult.FIRE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Go on with the next multiple of the interval."""
         self.on_element(None, MIN_TIMESTAMP, window, ctx)
 
@@ -411,7 +403,7 @@ class DeltaTrigger(QuietTrigger):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         """Compare with the element of the last firing; the first element only is remembered."""
         del timestamp, window
         state = self._state(ctx)
@@ -450,24 +442,21 @@ class PurgingTrigger(Trigger[Any, Any]):
 
     def on_element(
         self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         return self._purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
     def on_processing_time(
         self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    ) -> TriggerResult:
         return self._purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
-    def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:  # fmt: skip
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         return self._purging(self.nested_trigger.on_event_time(time, window, ctx))
 
     def can_restore(self) -> bool:
-        """Whether the other trigger can."""
         return self.nested_trigger.can_restore()
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Let the other trigger take over."""
         self.nested_trigger.on_restore(window, ctx)
 

@@ -65,8 +65,8 @@ class ProcessingTimeoutTrigger(QuietTrigger):
         return cast("ValueState[int | None]", ctx.get_partitioned_state(self._at))
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
-    ) -> TriggerResult:  # fmt: skip
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """Ask the other trigger; unless it fires, see to it that the timeout is registered."""
         result = self.nested_trigger.on_element(element, timestamp, window, ctx)
         if result.is_fire():
@@ -91,29 +91,26 @@ class ProcessingTimeoutTrigger(QuietTrigger):
         return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE
 
     def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
-    ) -> TriggerResult:  # fmt: skip
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
         """Fire."""
         return self._fired(self.nested_trigger.on_processing_time(time, window, ctx), window, ctx)
 
-    def on_event_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext  # noqa: ANN401
-    ) -> TriggerResult:  # fmt: skip
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Fire."""
         return self._fired(self.nested_trigger.on_event_time(time, window, ctx), window, ctx)
 
     def can_restore(self) -> bool:
-        """Whether the other trigger can."""
         return self.nested_trigger.can_restore()
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Let the other trigger take over, and begin a timeout."""
         self.nested_trigger.on_restore(window, ctx)
         at = ctx.get_current_processing_time() + self._timeout
         self._state(ctx).update(at)
         ctx.register_processing_time_timer(at)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:  # noqa: ANN401
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
         """Take the timeout back and clear the other trigger."""
         state = self._state(ctx)
         at = state.value()

@@ -96,9 +96,16 @@ class _TypedMap(MapState[Any, Any]):
     """A map whose keys and values are checked."""
 
     __slots__ = (
-        "_check_key", "_check_value", "_inner", "clear", "contains", "get", "is_empty", "items",
+        "_check_key",
+        "_check_value",
+        "_inner",
+        "clear",
+        "contains",
+        "get",
+        "is_empty",
+        "items",
         "remove",
-    )  # fmt: skip
+    )
 
     def __init__(self, inner: MapState[Any, Any], descriptor: Any) -> None:
         self._inner = inner

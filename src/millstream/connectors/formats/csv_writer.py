@@ -198,10 +198,12 @@ class _ColumnWriter(BulkWriter):
         texts = column.cast(pa.list_(pa.string()))
         null = self._options.null_text
         lists = pa.array(
-            [None if each is None else [null if t is None else t for t in each]
-             for each in texts.to_pylist()],
+            [
+                None if each is None else [null if t is None else t for t in each]
+                for each in texts.to_pylist()
+            ],
             pa.list_(pa.string()),
-        )  # fmt: skip
+        )
         elements = texts.flatten()
         lengths = pc.fill_null(pc.list_value_length(lists), 0)
         joined = pc.binary_join(lists, separator)

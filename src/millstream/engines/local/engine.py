@@ -98,5 +98,4 @@ class LocalEngine(Engine):
             return EpochLoop(run, run_tasks, pool.giving_up.set).run(cancelled)
 
     def close(self) -> None:
-        """End the workers."""
         self._pool.close()

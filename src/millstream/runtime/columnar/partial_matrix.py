@@ -266,7 +266,7 @@ class PartialMatrix:
 
 def _spread(
     shape: tuple[int, int], at: NDArray[np.int64], values: NDArray[Any], *, nothing: Any
-) -> NDArray[Any]:  # fmt: skip
+) -> NDArray[Any]:
     """Return a matrix with ``values`` at these positions and ``nothing`` elsewhere."""
     flat = np.full(shape[0] * shape[1], nothing, dtype=values.dtype)
     flat[at] = values

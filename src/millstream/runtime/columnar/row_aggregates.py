@@ -61,11 +61,11 @@ class RowAggregate(ABC):
     def result(self, accumulator: Any) -> Any:
         """Return the result."""
 
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:
         """Return the values of its partial columns that say the same."""
         return [accumulator]
 
-    def from_columns(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
+    def from_columns(self, values: Sequence[Any]) -> Any:
         """Return the accumulator that says the same as the partial columns of a row."""
         return values[0]
 
@@ -190,7 +190,7 @@ class _Sum(_Fold):
     def __init__(self) -> None:
         super().__init__(_plus)
 
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:
         return [int(accumulator) if isinstance(accumulator, bool) else accumulator]
 
 
@@ -241,10 +241,10 @@ class _Pick(RowAggregate):
     def result(self, accumulator: Any) -> Any:
         return None if accumulator is None else accumulator[1]
 
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:
         return (None, None) if accumulator is None else accumulator
 
-    def from_columns(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
+    def from_columns(self, values: Sequence[Any]) -> Any:
         return None if values[0] is None else (values[0], values[1])
 
 
@@ -327,14 +327,14 @@ class _Quantiles(RowAggregate):
         found = quantiles(columns, self._ranks)
         return found[0][0].as_py() if self._single else zipped(found)[0].as_py()
 
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:  # noqa: ANN401
+    def to_columns(self, accumulator: Any) -> Sequence[Any]:
         numbers, sketch = accumulator
         return accumulator if sketch is None or not numbers else ([], self._sketch(numbers, sketch))
 
-    def from_columns(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
+    def from_columns(self, values: Sequence[Any]) -> Any:
         return list(values[0] or ()), values[1]
 
-    def _shortened(self, accumulator: Any) -> Any:  # noqa: ANN401
+    def _shortened(self, accumulator: Any) -> Any:
         numbers, sketch = accumulator
         if len(numbers) <= SKETCH_K:
             return accumulator

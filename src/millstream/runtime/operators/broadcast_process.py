@@ -252,7 +252,7 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
 
     def __init__(
         self, function: Any, key_selector: Any, descriptors: Sequence[MapStateDescriptor]
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take the user's function, key selector, and the descriptors of the states."""
         super().__init__(function, key_selector)
         self._states = _States(descriptors)

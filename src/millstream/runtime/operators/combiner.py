@@ -46,7 +46,7 @@ class CombinerOperator(Operator):
 
     def __init__(
         self, assigner: FixedEventTimeWindows, aggregates: Aggregates, key_selector: Any
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take what the window was declared with."""
         self._panes = Panes(assigner)
         self._partials = Partials(

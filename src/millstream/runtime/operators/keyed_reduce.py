@@ -55,8 +55,11 @@ class KeyedReduceOperator(KeyedOperator):
         keyed = self.keyed_state
         self.prefetch(keys)
         set_key, reduce, read, update = (
-            keyed.set_current_key, self._reduce, self._state.value, self._state.update
-        )  # fmt: skip
+            keyed.set_current_key,
+            self._reduce,
+            self._state.value,
+            self._state.update,
+        )
         out: list[object] = []
         append = out.append
         value: object = NO_RECORD

@@ -40,14 +40,14 @@ __all__ = ["TaggedInputsFactory", "TaggedInputsOperator", "TaggedKeySelector"]
 class TaggedKeySelector:
     """Takes the key of a TaggedUnion with the selector of its input."""
 
-    def __init__(self, key_selector1: Any, key_selector2: Any) -> None:  # noqa: ANN401 - user code
+    def __init__(self, key_selector1: Any, key_selector2: Any) -> None:
         """Take the key selector of each input."""
         self._selectors: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
             bound_method(key_selector1, "get_key"),
             bound_method(key_selector2, "get_key"),
         )
 
-    def __call__(self, tagged: Any) -> Any:  # noqa: ANN401 - the user's key
+    def __call__(self, tagged: Any) -> Any:
         """Return the key."""
         return self._selectors[tagged[0]](tagged[1])
 
@@ -62,20 +62,16 @@ class TaggedInputsOperator(Operator):
         self._type = Types.PICKLED_BYTE_ARRAY()
 
     def setup(self, context: OperatorContext, output: Output) -> None:
-        """Take the surroundings."""
         super().setup(context, output)
         self.inner.setup(context, output)
 
     def open(self) -> None:
-        """Open the operator."""
         self.inner.open()
 
     def close(self) -> None:
-        """Close the operator."""
         self.inner.close()
 
     def restore(self, restored: RestoreContext) -> None:
-        """Go on from a checkpoint."""
         self.inner.restore(restored)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
@@ -84,23 +80,18 @@ class TaggedInputsOperator(Operator):
         self.inner.process_batch(Batch(self._type, values=tagged, timestamps=batch.raw_timestamps))
 
     def process_watermark(self, watermark: int) -> None:
-        """Advance event time."""
         self.inner.process_watermark(watermark)
 
     def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - the contract's signature
-        """All inputs became idle, or one is active again."""
         self.inner.process_idle(idle)
 
     def process_processing_time(self, now: int) -> None:
-        """Move the clock."""
         self.inner.process_processing_time(now)
 
     def end_input(self) -> None:
-        """All inputs are over."""
         self.inner.end_input()
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write everything through."""
         return self.inner.snapshot(checkpoint)
 
 

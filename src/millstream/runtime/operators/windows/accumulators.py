@@ -56,8 +56,16 @@ _MOST_DELETED: Final = 4096
 class WindowAccumulators:
     """Accumulators (or lists) by window and key."""
 
-    __slots__ = ("_lists", "_max_parallelism", "_notes", "_section", "_sequence", "_store",
-                 "_stored", "_windows")  # fmt: skip
+    __slots__ = (
+        "_lists",
+        "_max_parallelism",
+        "_notes",
+        "_section",
+        "_sequence",
+        "_store",
+        "_stored",
+        "_windows",
+    )
 
     def __init__(self, max_parallelism: int, record: StateSection, *, lists: bool) -> None:
         """Keep lists of elements if ``lists``, else one accumulator per key and window."""
@@ -113,7 +121,7 @@ class WindowAccumulators:
             for key, accumulator in cached.items():
                 yield uncache_key(key), accumulator
 
-    def one(self, window: int, key: CacheKey) -> Any:  # noqa: ANN401 - the user's accumulator
+    def one(self, window: int, key: CacheKey) -> Any:
         """Return the accumulator (or list) of one key."""
         cached = self._windows.get(window, {})
         if not self._lists or window not in self._stored:

@@ -140,7 +140,7 @@ class Convert:
         """Whether content is not as it is wanted."""
         return self._old != self._new
 
-    def __call__(self, key: CacheKey, window: Any, content: Any) -> Any:  # noqa: ANN401 - the user's
+    def __call__(self, key: CacheKey, window: Any, content: Any) -> Any:
         """Return the content as it is wanted.
 
         Raises:
@@ -168,7 +168,7 @@ class Convert:
             raise user_error(self._context, error, doing=doing, key=uncache_key(key)) from error
         return accumulator
 
-    def _fold_row(self, so_far: Any, value: Any) -> Any:  # noqa: ANN401 - accumulators
+    def _fold_row(self, so_far: Any, value: Any) -> Any:
         rows = self._rows
         assert rows is not None  # noqa: S101 - only operators of built-in aggregates give no fold
         return rows.add(value, rows.create_accumulator() if so_far is ABSENT else so_far)

@@ -68,7 +68,7 @@ class WindowOperator(KeyedOperator):
         self,
         assigner: FixedEventTimeWindows,
         spec: WindowSpec,
-        key_selector: Any,  # noqa: ANN401 - user code
+        key_selector: Any,
         allowed_lateness: int = 0,
         late_tag: str | None = None,
     ) -> None:
@@ -132,7 +132,6 @@ class WindowOperator(KeyedOperator):
         adoption.finish(self.section)
 
     def process_processing_time(self, now: int) -> None:
-        """Move the clock."""
         super().process_processing_time(now)
         self.processing_time = now
 
@@ -195,7 +194,6 @@ class WindowOperator(KeyedOperator):
         return super().snapshot(checkpoint)
 
     def take_metrics(self) -> dict[str, MetricValue]:
-        """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped
         self.late_dropped = 0
@@ -221,9 +219,12 @@ class WindowOperator(KeyedOperator):
             raise self._failed(error, values[position], keys[position]) from error
 
     def _add_and_fire(
-        self, window: int, accumulators: dict[CacheKey, Any], keys: list[CacheKey],
+        self,
+        window: int,
+        accumulators: dict[CacheKey, Any],
+        keys: list[CacheKey],
         values: list[Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Late but allowed: every record fires its window again.
 
         The accumulator is copied first: what was emitted from it may not be sent yet.

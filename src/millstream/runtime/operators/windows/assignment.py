@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
-__all__ = ["Assignment", "Place"]
+__all__ = ["Assignment", "WindowEntry"]
 
 _MOST_KNOWN: Final = 50_000
 #: Positional arguments of ``assign_windows`` with a context.
 _WITH_CONTEXT: Final = 3
 
 
-class Place:
+class WindowEntry:
     """A window and what follows from it; the same for all keys."""
 
     __slots__ = ("cleanup_time", "max_timestamp", "namespace", "states", "window")
@@ -91,7 +91,7 @@ class Assignment:
         self._lateness = lateness if assigner.is_event_time() else 0
         self._keyed = keyed
         self._context = _AssignerContext(runtime_context)
-        self._places: dict[Any, Place] = {}
+        self._entries: dict[Any, WindowEntry] = {}
         self._assign_one = _with_context(assigner)
         #: Whether windows merge that overlap or touch, and no others.
         self.merges_sessions = merges_sessions(assigner)
@@ -100,19 +100,19 @@ class Assignment:
         """Take the processing time of the epoch, in milliseconds."""
         self._context.processing_time = processing_time
 
-    def place_of(self, window: Any) -> Place:
+    def entry_of(self, window: Any) -> WindowEntry:
         """Return what is known of a window."""
-        place = self._places.get(window)
-        if place is None:
-            if len(self._places) >= _MOST_KNOWN:
-                self._places.clear()
-            place = Place(window, self.codec.encode(window), self._lateness)
-            self._places[window] = place
-        return place
+        entry = self._entries.get(window)
+        if entry is None:
+            if len(self._entries) >= _MOST_KNOWN:
+                self._entries.clear()
+            entry = WindowEntry(window, self.codec.encode(window), self._lateness)
+            self._entries[window] = entry
+        return entry
 
-    def place_at(self, namespace: bytes) -> Place:
+    def entry_at(self, namespace: bytes) -> WindowEntry:
         """Return what is known of the window with these bytes."""
-        return self.place_of(self.codec.decode(namespace))
+        return self.entry_of(self.codec.decode(namespace))
 
     @staticmethod
     def cache_keys(keys: list[Any]) -> list[CacheKey]:
@@ -136,7 +136,7 @@ class Assignment:
 
     def assign(
         self, batch: Batch, keys: list[Any], context: OperatorContext
-    ) -> Sequence[Sequence[Place]]:
+    ) -> Sequence[Sequence[WindowEntry]]:
         """Return the windows of each record.
 
         Raises:
@@ -147,7 +147,7 @@ class Assignment:
             kind.assign_windows is FixedProcessingTimeWindows.assign_windows
         )
         if fixed or kind is GlobalWindows:
-            shared = self._places_of(self._assign_one(None, 0, self._context))
+            shared = self._entries_of(self._assign_one(None, 0, self._context))
             return list(repeat(shared, len(batch)))
         if isinstance(assigner, FixedEventTimeWindows) and (
             kind.assign_windows is FixedEventTimeWindows.assign_windows
@@ -156,10 +156,10 @@ class Assignment:
         if kind is EventTimeSessionWindows:
             gap = assigner.gap  # type: ignore[attr-defined] # it is that kind
             return [
-                (Place(window, self.codec.encode(window), self._lateness),)
+                (WindowEntry(window, self.codec.encode(window), self._lateness),)
                 for window in (TimeWindow(time, time + gap) for time in batch.timestamp_list)
             ]
-        return self._each(batch, keys, context, self._places_of)
+        return self._each(batch, keys, context, self._entries_of)
 
     def session_bounds(
         self, batch: Batch, keys: list[Any], context: OperatorContext
@@ -176,22 +176,24 @@ class Assignment:
         windows = [each[0] for each in self._each(batch, keys, context, list)]
         return [window.start for window in windows], [window.end for window in windows]
 
-    def new_place(self, window: Any) -> Place:
+    def new_entry(self, window: Any) -> WindowEntry:
         """Return what there is to know of a window, without keeping it."""
-        return Place(window, self.codec.encode(window), self._lateness)
+        return WindowEntry(window, self.codec.encode(window), self._lateness)
 
-    def _places_of(self, windows: Any) -> list[Place]:
-        return [self.place_of(window) for window in windows]
+    def _entries_of(self, windows: Any) -> list[WindowEntry]:
+        return [self.entry_of(window) for window in windows]
 
-    def _assign_by_pane(self, assigner: FixedEventTimeWindows, batch: Batch) -> list[list[Place]]:
+    def _assign_by_pane(
+        self, assigner: FixedEventTimeWindows, batch: Batch
+    ) -> list[list[WindowEntry]]:
         """Records of one pane are in the same windows."""
-        known: dict[int, list[Place]] = {}
+        known: dict[int, list[WindowEntry]] = {}
         assigned = []
         for pane in assigner.pane_starts(batch.timestamp_array).tolist():
-            places = known.get(pane)
-            if places is None:
-                places = known[pane] = self._places_of(assigner.assign_windows(None, pane))
-            assigned.append(places)
+            entries = known.get(pane)
+            if entries is None:
+                entries = known[pane] = self._entries_of(assigner.assign_windows(None, pane))
+            assigned.append(entries)
         return assigned
 
     def _each(

@@ -76,7 +76,7 @@ class BuiltInWindowOperator(BuiltInOperator):
         self,
         assigner: FixedEventTimeWindows,
         spec: BuiltInSpec,
-        key_selector: Any,  # noqa: ANN401 - user code
+        key_selector: Any,
         allowed_lateness: int = 0,
         late_tag: str | None = None,
     ) -> None:
@@ -104,7 +104,6 @@ class BuiltInWindowOperator(BuiltInOperator):
         )
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         self._store = store_of(restored)
         stored = stored_section(self._store, self.section, self.restored_section, self.context)
         if stored is not None:
@@ -255,9 +254,12 @@ class BuiltInWindowOperator(BuiltInOperator):
             self._emit_all(pending)
 
     def _results(
-        self, form: bytes, windows: NDArray[np.int64], present: NDArray[np.int64],
+        self,
+        form: bytes,
+        windows: NDArray[np.int64],
+        present: NDArray[np.int64],
         read: ReadPane | None,
-    ) -> Iterator[Results]:  # fmt: skip
+    ) -> Iterator[Results]:
         """Yield the lines of windows, from the panes that ``present`` lists.
 
         ``read`` gives other content than the state's; nothing of it is kept for later windows.

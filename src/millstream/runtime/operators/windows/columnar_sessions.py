@@ -73,7 +73,7 @@ class BuiltInSessionOperator(BuiltInOperator):
         self,
         assigner: EventTimeSessionWindows,
         spec: BuiltInSpec,
-        key_selector: Any,  # noqa: ANN401 - user code
+        key_selector: Any,
         allowed_lateness: int = 0,
         late_tag: str | None = None,
     ) -> None:
@@ -96,7 +96,6 @@ class BuiltInSessionOperator(BuiltInOperator):
         self._state = SessionState(context.max_parallelism, groups, self.section)
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         self._watermark = restored.watermark
         self._store = store_of(restored)
         stored = stored_section(self._store, self.section, self.restored_section, self.context)
@@ -131,7 +130,6 @@ class BuiltInSessionOperator(BuiltInOperator):
         adoption.finish(self.section)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Add records to their sessions."""
         del input_index
         if not len(batch):
             return

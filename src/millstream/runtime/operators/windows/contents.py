@@ -56,11 +56,11 @@ class Contents(ABC):
         """How many objects are held in memory."""
 
     @abstractmethod
-    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:  # noqa: ANN401
+    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
         """Add an element."""
 
     @abstractmethod
-    def get(self, key: CacheKey, states: StateWindows) -> Any:  # noqa: ANN401 - accumulator or elements
+    def get(self, key: CacheKey, states: StateWindows) -> Any:
         """Return the accumulator or the elements; ABSENT if nothing was added."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Contents(ABC):
         """Return what adds (slot, element, timestamp), where no window is evaluated twice."""
 
     @abstractmethod
-    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:  # noqa: ANN401
+    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:
         """Let an accumulator, or a list of elements as they are stored, be the content."""
 
     def emitted(self, key: CacheKey, states: StateWindows) -> None:
@@ -112,10 +112,9 @@ class Accumulators(Contents):
 
     @property
     def cached(self) -> int:
-        """How many objects are held in memory."""
         return self._values.cached
 
-    def _read(self, slot: Slot) -> Any:  # noqa: ANN401 - the user's accumulator
+    def _read(self, slot: Slot) -> Any:
         accumulator = self._values.get(slot)
         if slot in self._emitted:
             self._emitted.discard(slot)
@@ -123,8 +122,7 @@ class Accumulators(Contents):
                 accumulator = loads(dumps(accumulator))
         return accumulator
 
-    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:  # noqa: ANN401
-        """Fold an element in."""
+    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
         del timestamp
         slot = (key, states[0])
         self._values.put(slot, self._fold(self._read(slot), value))
@@ -134,7 +132,7 @@ class Accumulators(Contents):
         values, fold = self._values, self._fold
         cache, touch, read = values.cache, values.dirty.add, values.get
 
-        def add(slot: Slot, value: Any, timestamp: int) -> None:  # noqa: ANN401 - as in ``add``
+        def add(slot: Slot, value: Any, timestamp: int) -> None:
             del timestamp
             so_far = cache[slot] if slot in cache else read(slot)
             cache[slot] = fold(so_far, value)
@@ -142,22 +140,19 @@ class Accumulators(Contents):
 
         return add
 
-    def get(self, key: CacheKey, states: StateWindows) -> Any:  # noqa: ANN401 - the user's accumulator
-        """Return the accumulator."""
+    def get(self, key: CacheKey, states: StateWindows) -> Any:
         return self._values.get((key, states[0]))
 
     def clear(self, key: CacheKey, states: StateWindows) -> None:
-        """Throw the accumulator away."""
         slot = (key, states[0])
         self._emitted.discard(slot)
         self._values.put(slot, ABSENT)
 
-    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:  # noqa: ANN401
+    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:
         """Let an accumulator be the content."""
         self._values.put((key, states[0]), content)
 
     def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
-        """Merge all into the first."""
         target = (key, parts[0][0])
         merged = self._read(target)
         for states in parts[1:]:
@@ -171,7 +166,6 @@ class Accumulators(Contents):
         return parts[0]
 
     def prefetch_slots(self, slots: Sequence[Slot]) -> None:
-        """Read the accumulators."""
         self._values.prefetch_slots(slots)
 
     def emitted(self, key: CacheKey, states: StateWindows) -> None:
@@ -208,8 +202,7 @@ class Elements(Contents):
         """How many elements are held in memory."""
         return self._count
 
-    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:  # noqa: ANN401
-        """Append an element."""
+    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
         slot = (key, states[-1])
         item = (value, timestamp) if self._timestamps else value
         self._count += 1
@@ -219,9 +212,7 @@ class Elements(Contents):
             self._tails[slot] = [item]
 
     def adder(self) -> Callable[[Slot, Any, int], None]:
-        """Return what appends an element."""
-
-        def add(slot: Slot, value: Any, timestamp: int) -> None:  # noqa: ANN401 - as in ``add``
+        def add(slot: Slot, value: Any, timestamp: int) -> None:
             self._count += 1
             item = (value, timestamp) if self._timestamps else value
             tail = self._tails.get(slot)
@@ -239,7 +230,7 @@ class Elements(Contents):
             for slot in ((key, namespace) for namespace in states)
         )
 
-    def get(self, key: CacheKey, states: StateWindows) -> Any:  # noqa: ANN401 - a list or an iterable
+    def get(self, key: CacheKey, states: StateWindows) -> Any:
         """Return the elements: a list, or something to iterate over if there are many."""
         size = self.size(key, states)
         if size == 0:
@@ -251,7 +242,7 @@ class Elements(Contents):
         """Return all elements as a list of its own."""
         return list(self.chunks(key, states))
 
-    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:  # noqa: ANN401
+    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:
         """Let these elements be all there is."""
         self.clear(key, states)
         if content:
@@ -259,7 +250,6 @@ class Elements(Contents):
             self._count += len(content)
 
     def clear(self, key: CacheKey, states: StateWindows) -> None:
-        """Throw the elements away."""
         for namespace in states:
             slot = (key, namespace)
             self._count -= len(self._tails.pop(slot, ()))

@@ -31,7 +31,7 @@ from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
 from millstream.runtime.operators.windows.adoption import Adoption, Convert, stored_section
-from millstream.runtime.operators.windows.assignment import Assignment, Place
+from millstream.runtime.operators.windows.assignment import Assignment, WindowEntry
 from millstream.runtime.operators.windows.contents import Accumulators, Elements
 from millstream.runtime.operators.windows.keyed_adoption import adopt_windows
 from millstream.runtime.operators.windows.logic import AsRow, make_logic
@@ -75,11 +75,11 @@ class GeneralWindowOperator(KeyedOperator):
 
     def __init__(
         self,
-        assigner: Any,  # noqa: ANN401 - user code
+        assigner: Any,
         spec: WindowSpec,
-        key_selector: Any,  # noqa: ANN401 - user code
+        key_selector: Any,
         trigger: Trigger[Any, Any] | None = None,
-        evictor: Any = None,  # noqa: ANN401 - user code
+        evictor: Any = None,
         allowed_lateness: int = 0,
         late_tag: str | None = None,
     ) -> None:
@@ -156,7 +156,7 @@ class GeneralWindowOperator(KeyedOperator):
         """The operator's event time, in milliseconds."""
         return self._context.watermark
 
-    def window_state(self, window: Any) -> NamespacedStates:  # noqa: ANN401 - a window
+    def window_state(self, window: Any) -> NamespacedStates:
         """Return state of the current key and ``window``.
 
         Raises:
@@ -168,8 +168,8 @@ class GeneralWindowOperator(KeyedOperator):
                 "not allowed when windows may be merged; use global_state()"
             )
             raise ProgramError(message)
-        place = self._assignment.place_of(window)
-        self._window_states.slot = (self.keyed_state.cache_key, place.namespace)
+        entry = self._assignment.entry_of(window)
+        self._window_states.slot = (self.keyed_state.cache_key, entry.namespace)
         return self._window_states
 
     # -- the life of an epoch --------------------------------------------------------------
@@ -216,12 +216,10 @@ class GeneralWindowOperator(KeyedOperator):
         self.output.emit_watermark(watermark)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write the state through."""
         self._context.registered.clear()
         return super().snapshot(checkpoint)
 
     def take_metrics(self) -> dict[str, MetricValue]:
-        """Add the late records."""
         metrics = super().take_metrics()
         metrics["numLateRecordsDropped"] = self.late_dropped
         self.late_dropped = 0
@@ -241,26 +239,26 @@ class GeneralWindowOperator(KeyedOperator):
         """Where content is kept."""
         return self._contents
 
-    def place_new(self, key: CacheKey, window: Any) -> StateWindows:  # noqa: ANN401 - a window
+    def place_new(self, key: CacheKey, window: Any) -> StateWindows:
         """Let a window be in flight; return where its content belongs."""
-        place = self._assignment.place_of(window)
+        entry = self._assignment.entry_of(window)
         if self._sets is not None:
-            self._sets.of(key).insert(window, place.states)
+            self._sets.of(key).insert(window, entry.states)
             self._sets.touch(key)
-        return place.states
+        return entry.states
 
-    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:  # noqa: ANN401
+    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:
         """End a window that is over; else register its timers; see ``keyed_adoption.py``."""
         self.keyed_state.set_current_key(uncache_key(key))
-        place = self._assignment.place_of(window)
-        if self._is_late(place):
-            self._clear_all(key, place, states)
+        entry = self._assignment.entry_of(window)
+        if self._is_late(entry):
+            self._clear_all(key, entry, states)
             return
-        self._context.set_window(key, place.namespace)
+        self._context.set_window(key, entry.namespace)
         if restart:
             self._trigger.on_restore(window, self._context)
         if not self._one_timer:
-            self._register_cleanup(place)
+            self._register_cleanup(entry)
 
     # -- elements --------------------------------------------------------------------------
 
@@ -288,13 +286,13 @@ class GeneralWindowOperator(KeyedOperator):
             items = self._rows.elements(batch, self.context)
         value: Any = NO_RECORD
         try:
-            for index, (key, value, item, timestamp, places) in enumerate(
+            for index, (key, value, item, timestamp, entries) in enumerate(
                 zip(keys, records, items, batch.timestamp_list, assigned, strict=True)
             ):
                 set_key(key)
                 self._record = value
                 if (
-                    not add(keyed.cache_key, item, timestamp, places)
+                    not add(keyed.cache_key, item, timestamp, entries)
                     and self._event_time
                     and timestamp + lateness <= watermark
                 ):
@@ -314,13 +312,13 @@ class GeneralWindowOperator(KeyedOperator):
         else:
             self.output.emit_side(self._late_tag, batch.take(np.array(late, dtype=np.int64)))
 
-    def _prefetch(self, keys: list[Any], assigned: Sequence[Sequence[Place]]) -> None:
+    def _prefetch(self, keys: list[Any], assigned: Sequence[Sequence[WindowEntry]]) -> None:
         shorten = self._assignment.cache_keys(keys)
         slots = list(
             {
-                (key, place.namespace)
-                for key, places in zip(shorten, assigned, strict=True)
-                for place in places
+                (key, entry.namespace)
+                for key, entries in zip(shorten, assigned, strict=True)
+                for entry in entries
             }
         )
         self._contents.prefetch_slots(slots)
@@ -343,104 +341,102 @@ class GeneralWindowOperator(KeyedOperator):
         self._context.states.prefetch_slots(slots)
 
     def _add_to_fixed(
-        self, key: CacheKey, value: Any, timestamp: int, places: Iterable[Place]  # noqa: ANN401
-    ) -> bool:  # fmt: skip
+        self, key: CacheKey, value: Any, timestamp: int, entries: Iterable[WindowEntry]
+    ) -> bool:
         """Add to windows that do not merge; return whether any took the element."""
         taken = False
-        for place in places:
-            if self._is_late(place):
+        for entry in entries:
+            if self._is_late(entry):
                 continue
             taken = True
-            self._add(key, place, place.states, value, timestamp)
+            self._add(key, entry, entry.states, value, timestamp)
         return taken
 
     def _add_to_merging(
-        self, key: CacheKey, value: Any, timestamp: int, places: Iterable[Place]  # noqa: ANN401
-    ) -> bool:  # fmt: skip
+        self, key: CacheKey, value: Any, timestamp: int, entries: Iterable[WindowEntry]
+    ) -> bool:
         """Add to windows after merging them; return whether any took the element."""
         sets = self._sets
         assert sets is not None  # noqa: S101 - the caller looks
         windows = sets.of(key)
         taken = False
-        for new in places:
+        for new in entries:
             if new.window in windows.windows:
-                place = new
+                entry = new
             else:
                 actual = windows.add(
                     new.window, self._assigner, self._assignment.codec, self._merge
                 )
-                place = self._assignment.place_of(actual)
+                entry = self._assignment.entry_of(actual)
                 sets.touch(key)
-            if self._is_late(place):
-                windows.retire(place.window)
+            if self._is_late(entry):
+                windows.retire(entry.window)
                 continue
             taken = True
-            self._add(key, place, windows.windows[place.window], value, timestamp)
+            self._add(key, entry, windows.windows[entry.window], value, timestamp)
         return taken
 
-    def _is_late(self, place: Place) -> bool:
+    def _is_late(self, entry: WindowEntry) -> bool:
         """Whether the window's state is gone."""
-        return self._event_time and place.cleanup_time <= self._context.watermark
+        return self._event_time and entry.cleanup_time <= self._context.watermark
 
     def _add(
-        self, key: CacheKey, place: Place, states: StateWindows, value: Any, timestamp: int  # noqa: ANN401
-    ) -> None:  # fmt: skip
+        self, key: CacheKey, entry: WindowEntry, states: StateWindows, value: Any, timestamp: int
+    ) -> None:
         """Add an element to one window and ask the trigger."""
         self._contents.add(key, states, value, timestamp)
         context = self._context
-        slot = (key, place.namespace)
+        slot = (key, entry.namespace)
         is_registered = slot in context.registered
-        if self._fires_by_watermark and place.max_timestamp > context.watermark and is_registered:
+        if self._fires_by_watermark and entry.max_timestamp > context.watermark and is_registered:
             return  # the trigger would register the timer that is there
-        context.set_window(key, place.namespace)
-        result = self._trigger.on_element(self._record, timestamp, place.window, context)
+        context.set_window(key, entry.namespace)
+        result = self._trigger.on_element(self._record, timestamp, entry.window, context)
         if result is not TriggerResult.CONTINUE:
-            self._act(result, key, place, states)
+            self._act(result, key, entry, states)
         if not is_registered or slot not in context.registered:
             if not self._one_timer:
-                self._register_cleanup(place)
+                self._register_cleanup(entry)
             context.registered.add(slot)
 
-    def _register_cleanup(self, place: Place) -> None:
-        if place.cleanup_time == MAX_TIMESTAMP:
+    def _register_cleanup(self, entry: WindowEntry) -> None:
+        if entry.cleanup_time == MAX_TIMESTAMP:
             return  # never
         if self._event_time:
-            self._context.register_event_time_timer(place.cleanup_time)
+            self._context.register_event_time_timer(entry.cleanup_time)
         else:
-            self._context.register_processing_time_timer(place.cleanup_time)
+            self._context.register_processing_time_timer(entry.cleanup_time)
 
-    def _delete_cleanup(self, place: Place) -> None:
-        if place.cleanup_time == MAX_TIMESTAMP:
+    def _delete_cleanup(self, entry: WindowEntry) -> None:
+        if entry.cleanup_time == MAX_TIMESTAMP:
             return
         if self._event_time:
-            self._context.delete_event_time_timer(place.cleanup_time)
+            self._context.delete_event_time_timer(entry.cleanup_time)
         else:
-            self._context.delete_processing_time_timer(place.cleanup_time)
+            self._context.delete_processing_time_timer(entry.cleanup_time)
 
-    def _merge(
-        self, result: Any, merged: list[Any], states: list[StateWindows]  # noqa: ANN401 - windows
-    ) -> StateWindows:  # fmt: skip
+    def _merge(self, result: Any, merged: list[Any], states: list[StateWindows]) -> StateWindows:
         """Make one window of several; those not told of had no content yet.
 
         Raises:
             ProgramError: the result is over already.
         """
         assignment, context = self._assignment, self._context
-        place = assignment.place_of(result)
+        entry = assignment.entry_of(result)
         now = self.watermark if self._event_time else self.processing_time
-        if (place.cleanup_time if self._event_time else place.max_timestamp) <= now:
+        if (entry.cleanup_time if self._event_time else entry.max_timestamp) <= now:
             message = (
                 f"merging {merged} made {result}, which is over already (it is {now}): a window "
                 "must not end earlier by merging"
             )
             raise ProgramError(message)
         key = self.keyed_state.cache_key
-        parts = [assignment.place_of(window) for window in merged]
-        context.set_window(key, place.namespace)
+        parts = [assignment.entry_of(window) for window in merged]
+        context.set_window(key, entry.namespace)
         context.merged = [part.namespace for part in parts]
         self._trigger.on_merge(result, context)
-        if self._one_timer and place.max_timestamp > context.watermark:
-            context.registered.add((key, place.namespace))
+        if self._one_timer and entry.max_timestamp > context.watermark:
+            context.registered.add((key, entry.namespace))
         for window, part in zip(merged, parts, strict=True):
             context.set_window(key, part.namespace)
             self._trigger.clear(window, context)
@@ -465,34 +461,34 @@ class GeneralWindowOperator(KeyedOperator):
         for time, key, namespace in timers:
             self.keyed_state.set_current_key(key)
             short = self.keyed_state.cache_key
-            place = self._assignment.place_at(namespace.removeprefix(WINDOW_TIMERS))
-            states = self._states_of(short, place)
+            entry = self._assignment.entry_at(namespace.removeprefix(WINDOW_TIMERS))
+            states = self._states_of(short, entry)
             if states is None:
                 # A timer that the trigger left behind, or that of a session before it grew.
-                self._restore_timers(short, place.window)
+                self._restore_timers(short, entry.window)
                 continue
-            self._context.set_window(short, place.namespace)
+            self._context.set_window(short, entry.namespace)
             try:
-                result = call(time, place.window, self._context)
+                result = call(time, entry.window, self._context)
                 if result is not TriggerResult.CONTINUE:
-                    self._act(result, short, place, states)
-                if ends and time == place.cleanup_time:
-                    self._clear_all(short, place, states)
+                    self._act(result, short, entry, states)
+                if ends and time == entry.cleanup_time:
+                    self._clear_all(short, entry, states)
             except Exception as error:
-                doing = f"running the timer for {time} of {place.window}"
+                doing = f"running the timer for {time} of {entry.window}"
                 raise user_error(self.context, error, doing=doing, key=key) from error
             if len(self._collector.values) >= LONGEST_BATCH:
                 self._collector.flush()
             self.spill()
         self._collector.flush()
 
-    def _states_of(self, key: CacheKey, place: Place) -> StateWindows | None:
+    def _states_of(self, key: CacheKey, entry: WindowEntry) -> StateWindows | None:
         """Where the window's content is; None if the window is not in flight."""
         if self._sets is None:
-            return place.states
-        return self._sets.of(key).windows.get(place.window)
+            return entry.states
+        return self._sets.of(key).windows.get(entry.window)
 
-    def _restore_timers(self, key: CacheKey, window: Any) -> None:  # noqa: ANN401 - a window
+    def _restore_timers(self, key: CacheKey, window: Any) -> None:
         """Register the timers of the session that ``window`` became part of.
 
         They may be missing if the state was written without allowed lateness, by
@@ -507,50 +503,50 @@ class GeneralWindowOperator(KeyedOperator):
         is_ending, context.is_ending = context.is_ending, False
         for session in self._sets.of(key).windows:
             if session.start <= window.start and window.end <= session.end:
-                place = self._assignment.place_of(session)
-                context.set_window(key, place.namespace)
-                context.register_event_time_timer(place.max_timestamp)
-                self._register_cleanup(place)
+                entry = self._assignment.entry_of(session)
+                context.set_window(key, entry.namespace)
+                context.register_event_time_timer(entry.max_timestamp)
+                self._register_cleanup(entry)
         context.is_ending = is_ending
 
-    def _clear_all(self, key: CacheKey, place: Place, states: StateWindows) -> None:
+    def _clear_all(self, key: CacheKey, entry: WindowEntry, states: StateWindows) -> None:
         """End a window."""
         self._contents.clear(key, states)
         context = self._context
-        context.set_window(key, place.namespace)
-        self._trigger.clear(place.window, context)
+        context.set_window(key, entry.namespace)
+        self._trigger.clear(entry.window, context)
         if self._logic.clears:
-            self._logic.clear(self.keyed_state.current_key, place.window)
+            self._logic.clear(self.keyed_state.current_key, entry.window)
         if self._sets is not None:
-            self._sets.of(key).retire(place.window)
+            self._sets.of(key).retire(entry.window)
             self._sets.touch(key)
-        context.registered.discard((key, place.namespace))
+        context.registered.discard((key, entry.namespace))
 
     # -- evaluation ------------------------------------------------------------------------
 
     def _act(
-        self, result: TriggerResult, key: CacheKey, place: Place, states: StateWindows
+        self, result: TriggerResult, key: CacheKey, entry: WindowEntry, states: StateWindows
     ) -> None:
         """Do what the trigger said."""
         if result.is_fire():
             if self._evictor is not None:
-                self._evaluate_evicting(key, place, states)
+                self._evaluate_evicting(key, entry, states)
             else:
                 content = self._contents.get(key, states)
                 if content is not ABSENT:
-                    self._emit_result(place, content)
+                    self._emit_result(entry, content)
                     self._contents.emitted(key, states)
         if result.is_purge():
             self._contents.clear(key, states)
 
-    def _emit_result(self, place: Place, content: Any) -> None:  # noqa: ANN401 - accumulator or elements
+    def _emit_result(self, entry: WindowEntry, content: Any) -> None:
         """Evaluate the window and collect what comes of it."""
-        logic, collector, timestamp = self._logic, self._collector, place.max_timestamp
+        logic, collector, timestamp = self._logic, self._collector, entry.max_timestamp
         if logic.plain:
             collector.values.append(logic.finish(content))
             collector.timestamps.append(timestamp)
             return
-        result = logic.evaluate(self.keyed_state.current_key, place.window, content)
+        result = logic.evaluate(self.keyed_state.current_key, entry.window, content)
         if result is None:
             return
         items = iter(result)
@@ -559,7 +555,7 @@ class GeneralWindowOperator(KeyedOperator):
             if len(collector.values) >= LONGEST_BATCH:
                 collector.flush()
 
-    def _evaluate_evicting(self, key: CacheKey, place: Place, states: StateWindows) -> None:
+    def _evaluate_evicting(self, key: CacheKey, entry: WindowEntry, states: StateWindows) -> None:
         """Evict, evaluate, evict; what is left is the content from then on."""
         assert self._elements is not None  # noqa: S101 - there is an evictor
         stored = self._elements.get_list(key, states)
@@ -568,16 +564,16 @@ class GeneralWindowOperator(KeyedOperator):
         elements = list(map(TimestampedValue._make, stored))
         del stored
         before = list(elements)
-        window, context = place.window, self._context
+        window, context = entry.window, self._context
         self._evictor.evict_before(elements, len(elements), window, context)
-        self._emit_evicted(place, elements)
-        self._context.set_window(key, place.namespace)
+        self._emit_evicted(entry, elements)
+        self._context.set_window(key, entry.namespace)
         self._evictor.evict_after(elements, len(elements), window, context)
         changed = len(before) != len(elements) or any(map(is_not, before, elements))
         if changed or len(elements) <= _MOST_REWRITTEN:
             self._elements.put(key, states, list(map(tuple, elements)))
 
-    def _emit_evicted(self, place: Place, elements: list[TimestampedValue]) -> None:
+    def _emit_evicted(self, entry: WindowEntry, elements: list[TimestampedValue]) -> None:
         logic = self._logic
         values: list[Any] = [element[0] for element in elements]
         if self._rows is not None:
@@ -585,10 +581,10 @@ class GeneralWindowOperator(KeyedOperator):
             batch = Batch(self._input_type, values=values, timestamps=times)
             values = self._rows.elements(batch, self.context) if values else []
         if logic.lists:
-            self._emit_result(place, values)
+            self._emit_result(entry, values)
             return
         accumulator = logic.of_nothing()
         for value in values:
             accumulator = logic.fold(accumulator, value)
         if accumulator is not ABSENT:
-            self._emit_result(place, accumulator)
+            self._emit_result(entry, accumulator)

@@ -43,10 +43,10 @@ class KeyedWindows(Protocol):
     def contents(self) -> Contents:
         """Where content is kept."""
 
-    def place_new(self, key: CacheKey, window: Any) -> StateWindows:  # noqa: ANN401 - a window
+    def place_new(self, key: CacheKey, window: Any) -> StateWindows:
         """Let a window be in flight; return where its content belongs."""
 
-    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:  # noqa: ANN401
+    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:
         """End a window that is over; else register its timers, those of the trigger if ``restart``.
 
         Nothing is evaluated.

@@ -331,7 +331,7 @@ class AsRow(WindowFunction[Any, Any, Any, Any]):
     def __init__(self, names: list[str]) -> None:
         self._row = row_class((*LEADING_COLUMNS, *names))
 
-    def apply(self, key: Any, window: Any, inputs: Iterable[list[Any]]) -> list[Any]:  # noqa: ANN401
+    def apply(self, key: Any, window: Any, inputs: Iterable[list[Any]]) -> list[Any]:
         """Return one row; windows without start and end have nulls there."""
         bounds = (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
         return [self._row((key, *bounds, *results)) for results in inputs]

@@ -42,7 +42,7 @@ class _Collected(MergingWindowAssigner.MergeCallback[Any]):
     def __init__(self) -> None:
         self.merges: list[tuple[Any, list[Any]]] = []
 
-    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:  # noqa: ANN401 - windows
+    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
         self.merges.append((merge_result, list(to_be_merged)))
 
 
@@ -67,7 +67,7 @@ class MergingWindowSet:
         assigner: MergingWindowAssigner[Any, Any],
         codec: WindowCodec,
         merge: Callable[[Any, list[Any], list[StateWindows]], StateWindows],
-    ) -> Any:  # noqa: ANN401 - the assigner's kind of window
+    ) -> Any:
         """Add a window and merge what then belongs together.
 
         Args:
@@ -109,8 +109,8 @@ class MergingWindowSet:
         self._insert(window, states)
 
     def _groups(
-        self, window: Any, assigner: MergingWindowAssigner[Any, Any]  # noqa: ANN401 - a window
-    ) -> list[tuple[Any, list[Any]]]:  # fmt: skip
+        self, window: Any, assigner: MergingWindowAssigner[Any, Any]
+    ) -> list[tuple[Any, list[Any]]]:
         """What is to be merged, as (result, windows): few with sessions, asked of others."""
         if self._ordered is None:
             collected = _Collected()
@@ -125,12 +125,12 @@ class MergingWindowSet:
         # The very object where nothing changes: it is known already.
         return [(touched[0] if touched[0] == result else result, [*touched, window])]
 
-    def _insert(self, window: Any, states: StateWindows) -> None:  # noqa: ANN401 - a window
+    def _insert(self, window: Any, states: StateWindows) -> None:
         self.windows[window] = states
         if self._ordered is not None:
             insort(self._ordered, window)
 
-    def _remove(self, window: Any) -> StateWindows:  # noqa: ANN401 - a window
+    def _remove(self, window: Any) -> StateWindows:
         if self._ordered is not None:
             del self._ordered[bisect_left(self._ordered, window)]
         return self.windows.pop(window)

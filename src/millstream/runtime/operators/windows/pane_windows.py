@@ -90,9 +90,13 @@ class _Block:
     """The panes from ``first`` up to ``middle``, combined backwards, and those behind, forwards."""
 
     def __init__(
-        self, partials: Partials, panes: Panes, first: int, read: ReadPane,
+        self,
+        partials: Partials,
+        panes: Panes,
+        first: int,
+        read: ReadPane,
         present: NDArray[np.int64],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._partials = partials
         self._panes = panes
         self._read = read

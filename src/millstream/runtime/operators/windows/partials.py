@@ -80,11 +80,13 @@ class Partials(PartialAggregates):
         columns |= self.inputs(batch, context)
         tables = []
         for positions, keys in key_columns(self._extractor, batch, context):
-            table = pa.table({KEY: keys, **columns}) if (
-                positions is None
-            ) else pa.table({name: c.take(positions) for name, c in columns.items()}).add_column(
-                0, KEY, keys
-            )  # fmt: skip
+            table = (
+                pa.table({KEY: keys, **columns})
+                if (positions is None)
+                else pa.table({name: c.take(positions) for name, c in columns.items()}).add_column(
+                    0, KEY, keys
+                )
+            )
             if inside is not None:
                 kept = inside if positions is None else inside[positions.to_numpy()]
                 table = table.filter(pa.array(kept))

@@ -132,7 +132,7 @@ def _grid(assigner: FixedWindows) -> str:
     return f"{assigner.size} ms of {time} time, one every {assigner.slide} ms{behind}"
 
 
-def _family(assigner: Any) -> str:  # noqa: ANN401 - user code
+def _family(assigner: Any) -> str:
     """What kind of windows these are; sessions with another gap are found beside others."""
     if isinstance(assigner, FixedWindows):
         return _grid(assigner)
@@ -146,7 +146,7 @@ def _family(assigner: Any) -> str:  # noqa: ANN401 - user code
     return f"{kind}, {'event' if assigner.is_event_time() else 'processing'} time"
 
 
-def _timers_of(trigger: Any) -> str:  # noqa: ANN401 - user code
+def _timers_of(trigger: Any) -> str:
     """The trigger whose timers and state are stored; purging has none of its own."""
     while isinstance(trigger, PurgingTrigger):
         trigger = trigger.nested_trigger

@@ -131,9 +131,13 @@ def late_records(
 
 
 def _one_by_one(
-    members: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64],
-    suspect: NDArray[np.bool_], opened: int, late: NDArray[np.bool_],
-) -> None:  # fmt: skip
+    members: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    suspect: NDArray[np.bool_],
+    opened: int,
+    late: NDArray[np.bool_],
+) -> None:
     """Decide on the suspects of one session, in which order matters."""
     taken: list[tuple[int, int]] = []
     for member in members.tolist():

@@ -56,13 +56,13 @@ class SessionWindowOperator(GeneralWindowOperator):
         self.keyed_state.add_state(self._sessions)
         return None
 
-    def place_new(self, key: CacheKey, window: Any) -> StateWindows:  # noqa: ANN401 - a window
+    def place_new(self, key: CacheKey, window: Any) -> StateWindows:
         """Let a session be in flight; return where its content belongs."""
         states = (self._assignment.codec.encode(window),)
         self._sessions.insert(key, window.start, window.end, states)
         return states
 
-    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:  # noqa: ANN401
+    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:
         """End a session that is over; else register its timer."""
         self.keyed_state.set_current_key(uncache_key(key))
         session = next(each for each in self._sessions.of(key) if each.states == states)
@@ -176,7 +176,7 @@ class SessionWindowOperator(GeneralWindowOperator):
         self._sessions.dirty.add(key)
         return session
 
-    def _register(self, key: Any, session: Session) -> None:  # noqa: ANN401 - the user's key
+    def _register(self, key: Any, session: Session) -> None:
         """Register the timer for the end that a session has now."""
         window = TimeWindow(session.start, session.end)
         namespace = WINDOW_TIMERS + self._assignment.codec.encode(window)
@@ -231,14 +231,14 @@ class SessionWindowOperator(GeneralWindowOperator):
 
     def _evaluate_session(self, key: CacheKey, window: TimeWindow, session: Session) -> None:
         if window.max_timestamp() <= MAX_TIMESTAMP:  # one that ends behind all time never fires
-            place = self._assignment.new_place(window)
+            entry = self._assignment.new_entry(window)
             if self._evictor is not None:
-                self._context.set_window(key, place.namespace)
-                self._evaluate_evicting(key, place, session.states)
+                self._context.set_window(key, entry.namespace)
+                self._evaluate_evicting(key, entry, session.states)
             else:
                 content = self._contents.get(key, session.states)
                 if content is not ABSENT:
-                    self._emit_result(place, content)
+                    self._emit_result(entry, content)
         self._contents.clear(key, session.states)
 
 

@@ -234,7 +234,7 @@ class StoredWindows:
             key, head = KeyContext.decode_cache_key(encoded), name[: len(name) - len(namespace)]
             yield key, head, self.codec.decode(namespace), (namespace,)
 
-    def content(self, head: bytes, states: tuple[bytes, ...]) -> Any:  # noqa: ANN401 - the user's
+    def content(self, head: bytes, states: tuple[bytes, ...]) -> Any:
         """What is kept of state windows; ``head`` is the name of any state of the key."""
         if not self.holds_elements:
             stored = self._get(_ACCUMULATORS, head, states[0])

@@ -146,7 +146,7 @@ class WindowFactory:
         return not (fixed and by_watermark and self.evictor is None)
 
 
-def _fixed_operator(assigner: object, spec: WindowSpec) -> Any:  # noqa: ANN401 - a class
+def _fixed_operator(assigner: object, spec: WindowSpec) -> Any:
     """Return the operator of these windows and this kind of function."""
     if type(assigner) is EventTimeSessionWindows:
         return BuiltInSessionOperator
