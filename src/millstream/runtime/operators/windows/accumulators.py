@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from millstream.contracts.state_sections import StateSection
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["MISSING", "WindowAccumulators"]
+__all__ = ["WindowAccumulators"]
 
-MISSING: Final = object()
 
 _REST: Final = struct.Struct(">HI")
 _INT_REST: Final = struct.Struct(">HIBq")

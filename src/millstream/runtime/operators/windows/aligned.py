@@ -23,7 +23,7 @@ import numpy as np
 
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, store_of
-from millstream.runtime.operators.windows.accumulators import MISSING, WindowAccumulators
+from millstream.runtime.operators.windows.accumulators import WindowAccumulators
 from millstream.runtime.operators.windows.adoption import Adoption, Convert, stored_section
 from millstream.runtime.operators.windows.clock import WindowClock
 from millstream.runtime.operators.windows.late import check_timestamps, drop_late
@@ -230,8 +230,8 @@ class WindowOperator(KeyedOperator):
         The accumulator is copied first: what was emitted from it may not be sent yet.
         """
         for key, value in zip(keys, values, strict=True):
-            so_far = accumulators.get(key, MISSING)
-            if so_far is not MISSING and not self._logic.lists:
+            so_far = accumulators.get(key, ABSENT)
+            if so_far is not ABSENT and not self._logic.lists:
                 accumulators[key] = loads(dumps(so_far))
             try:
                 self._logic.add_all(accumulators, [key], iter([value]))

@@ -16,7 +16,6 @@ from millstream.errors import ProgramError
 from millstream.functions.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
 from millstream.functions.window import TimeWindow
 from millstream.runtime.function_context import StateAccess
-from millstream.runtime.operators.windows.accumulators import MISSING
 from millstream.runtime.operators.windows.specs import (
     LEADING_COLUMNS,
     AggregateSpec,
@@ -242,8 +241,8 @@ class _Reducing(WindowLogic):
     ) -> None:
         get, reduce = accumulators.get, self._reduce
         for key, value in zip(keys, values, strict=False):
-            so_far = get(key, MISSING)
-            accumulators[key] = value if so_far is MISSING else reduce(so_far, value)
+            so_far = get(key, ABSENT)
+            accumulators[key] = value if so_far is ABSENT else reduce(so_far, value)
 
     def fold(self, so_far: Any, value: Any) -> Any:
         return value if so_far is ABSENT else self._reduce(so_far, value)
