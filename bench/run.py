@@ -10,7 +10,8 @@ Usage, in the root of the repository::
 
     python -m bench [--quick] [--only NAME] [--repeat N] [--sink parquet|discard] [--source DIR]
 
-``--only growing`` measures what shall not grow with the size of a job (``bench/growing.py``).
+``--only growing`` measures what shall not grow with the size of a job (``bench/growing.py``),
+``--only start-up`` what passes before the first result (``bench/start_up.py``).
 ``PYTHONPATH=<older checkout>/src`` in the environment measures that one's ``millstream`` instead.
 
 Read next: ``bench/workloads.py``.
@@ -46,6 +47,8 @@ from bench.report import (
     session_line,
     state_line,
 )
+from bench.start_up import NAME as START_UP
+from bench.start_up import StartUp, measure_start_up, render_start_up, verdict
 from bench.workloads import Measurement, comparisons, own_measurements
 
 __all__ = ["main"]
@@ -176,6 +179,20 @@ def _grow(only: str, *, quick: bool) -> tuple[list[Point], bool]:
     return points, failed
 
 
+def _start(only: str) -> tuple[list[StartUp], bool]:
+    """Measure start-up if it is asked for; whether it failed."""
+    if only not in START_UP:
+        return [], False
+    scratch = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
+    try:
+        return measure_start_up(scratch), False
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        return [], True
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 class Bench:
     """All runs of one invocation."""
 
@@ -224,7 +241,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="200,000 events instead of 2,000,000")
     parser.add_argument(
-        "--only", default="", help="names that contain this: count, idle, 50000, growing"
+        "--only", default="", help="names that contain this: count, 50000, growing, start-up"
     )
     parser.add_argument("--repeat", type=int, default=1, help="median of so many runs")
     parser.add_argument(
@@ -265,7 +282,11 @@ def _version(package: str) -> str | None:
 
 
 def _save(
-    bench: Bench, lines: list[Line], points: list[Point], arguments: argparse.Namespace
+    bench: Bench,
+    lines: list[Line],
+    points: list[Point],
+    starts: list[StartUp],
+    arguments: argparse.Namespace,
 ) -> Path:
     content = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -275,6 +296,7 @@ def _save(
         "options": vars(arguments),
         "lines": [asdict(line) for line in lines],
         "growing": [asdict(point) for point in points],
+        "start-up": [asdict(row) for row in starts],
         "runs": [asdict(run) for runs in bench.runs.values() for run in runs],
     }
     _RESULTS.mkdir(exist_ok=True)
@@ -289,18 +311,22 @@ def main() -> int:
     bench = Bench(sink=arguments.sink, repeat=arguments.repeat)
     lines = _lines(bench, arguments)
     points, failed = _grow(arguments.only, quick=arguments.quick)
-    if not lines and not points:
+    starts, unstarted = _start(arguments.only)
+    if not lines and not points and not starts and not unstarted:
         sys.stderr.write(f"no measurement has {arguments.only!r} in its name\n")
         return 2
-    path = _save(bench, lines, points, arguments)
+    path = _save(bench, lines, points, starts, arguments)
     if lines:
         loads = [run.load for runs in bench.runs.values() for run in runs]
         sys.stdout.write(render(lines, arguments.sink, max(loads)))
     if points:
         sys.stdout.write(render_growing(points))
+    if starts:
+        sys.stdout.write(render_start_up(starts))
     sys.stdout.write(f"\nwritten to {path}\n")
-    behind = "behind" in [line.verdict for line in lines] + verdicts(points)
-    return 1 if bench.failed or failed or (arguments.strict and behind) else 0
+    found = [line.verdict for line in lines] + verdicts(points)
+    behind = "behind" in found + [verdict(row, starts) for row in starts]
+    return 1 if bench.failed or failed or unstarted or (arguments.strict and behind) else 0
 
 
 if __name__ == "__main__":
