@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from millstream.common import Types, WatermarkStrategy
+from millstream.configuration import options
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.datastream import DataStream, StreamExecutionEnvironment
@@ -212,7 +213,8 @@ def run_schedule(
     manifest: Manifest | None = None
     last = len(schedule.parallelisms) - 1
     for run, parallelism in enumerate(schedule.parallelisms):
-        env = environment(parallelism)
+        # Keys are of any type, and a run may have met only some of these so far.
+        env = environment(parallelism, **{options.IGNORE_UNCLAIMED_STATE.key: "true"})
         build(env, directory)
         cluster = MiniCluster(
             env.get_job_graph("integration"),
