@@ -13,6 +13,7 @@
     │   └── MalformedRecordError        a record does not parse; names file and line
     ├── SinkError                       a sink cannot be written or committed
     │   └── PermanentSinkError          the target refuses for good: it would again
+    ├── RequirementsError               what python.requirements names cannot be installed
     ├── StateError                      keyed state cannot be read, written or restored
     │   └── LocalCopyError              its local copy is damaged and was dropped: run again
     ├── DirectoryError                  a directory of Millstream's is full, read-only, not private
@@ -55,6 +56,7 @@ __all__ = [
     "MissingMethodError",
     "PermanentSinkError",
     "ProgramError",
+    "RequirementsError",
     "SignatureError",
     "SinkError",
     "SourceError",
@@ -134,6 +136,10 @@ class PermanentSinkError(SinkError):
     then it ends.  Anything that may pass by itself (a server that is down, a disk that is full) is
     a plain ``SinkError``.
     """
+
+
+class RequirementsError(MillstreamError):
+    """What ``python.requirements`` names cannot be installed on a worker."""
 
 
 class StateError(MillstreamError):

@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
@@ -24,11 +25,12 @@ from millstream.errors import (
     ConfigurationError,
     CorruptCheckpointError,
     ProgramError,
+    RequirementsError,
     UserFunctionError,
 )
-from millstream.execution.ship_files import delete_older_files, ship_files
+from millstream.execution.ship_files import _pack, delete_older_files, ship_files
 from millstream.graph.job_files import JobFiles, job_files_of
-from millstream.runtime.job_files import bring_files, working_directory
+from millstream.runtime.job_files import bring_files, extract, working_directory
 from millstream.testing.local_run import run_and_collect
 from millstream.testing.mini_cluster import MiniCluster
 
@@ -227,7 +229,7 @@ def test_requirements_that_cannot_be_installed_say_what_pip_says(
     (tmp_path / "packages").mkdir()
     (tmp_path / "requirements.txt").write_text("nowhere_shipped\n")
     env.set_python_requirements(str(tmp_path / "requirements.txt"), str(tmp_path / "packages"))
-    with pytest.raises(ConfigurationError, match=r"(?s)pip cannot install .*nowhere_shipped"):
+    with pytest.raises(RequirementsError, match=r"(?s)pip cannot install .*nowhere_shipped"):
         answers(env, times_of("nowhere_shipped"))
 
 
@@ -369,3 +371,37 @@ def test_python_of_an_archive(tmp_path: Path) -> None:
     assert ran.stdout == "the python of the archive\n"
     env.set_python_executable("/usr/bin/python3")
     assert python_executable(env.get_configuration()) == "/usr/bin/python3"
+
+
+def test_archives_that_cannot_be_extracted_are_named(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("x")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    with tarfile.open(tmp_path / "absolute.tar", "w") as archive:
+        archive.add(tmp_path / "link", "link")
+    with zipfile.ZipFile(tmp_path / "linked.zip", "w") as packed:
+        entry = zipfile.ZipInfo("link")
+        entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+        packed.writestr(entry, "target")
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("numbers", bytes(range(256)) * 100)
+    damaged = bytearray(whole.getvalue())
+    damaged[60:90] = bytes(30)
+    (tmp_path / "damaged.zip").write_bytes(damaged)
+    for name in ("absolute.tar", "linked.zip", "damaged.zip"):
+        with pytest.raises(ConfigurationError, match=name):
+            extract(tmp_path / name, tmp_path / f"out-{name}", name)
+
+
+def test_directories_are_sent_with_links_and_empty_directories(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "inner.txt").write_text("inner")
+    source = tmp_path / "source"
+    (source / "empty").mkdir(parents=True)
+    (source / "linked").symlink_to(shared)
+    (source / "linked" / "back").symlink_to(source)
+    _pack(source, tmp_path / "packed")
+    extract(tmp_path / "packed", tmp_path / "unpacked")
+    assert (tmp_path / "unpacked" / "linked" / "inner.txt").read_text() == "inner"
+    assert (tmp_path / "unpacked" / "empty").is_dir()

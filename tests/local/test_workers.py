@@ -274,3 +274,34 @@ def test_a_nursery_holds_no_connection_of_another(tmp_path: Path, eventually: Ev
     eventually(lambda: not alive(pid), "the worker's end")
     second.close()
     first.close()
+
+
+def test_a_job_beside_a_database_of_the_program(tmp_path: Path, make: Make) -> None:
+    """RocksDB's threads are not forked, and what it counts of them would be waited for for ever."""
+    from rocksdict import Rdict
+
+    mine = Rdict(str(tmp_path / "mine"))
+    mine["a"] = 1
+    mine.flush()
+    env = make(settings={"state.backend.type": "rocksdb"})
+    env.set_parallelism(2)
+    records = env.from_collection([("a", 1), ("b", 2), ("a", 3)])
+    sums = records.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+    with cast("Any", sums.execute_and_collect()) as results:
+        assert sorted(results) == [("a", 1), ("a", 4), ("b", 2)]
+    mine.close()
+
+
+def test_a_job_ends_though_the_program_has_forked(make: Make) -> None:
+    env = make()
+    env.from_collection([1, 2, 3], Types.LONG()).map(lambda n: n).print()
+    client = env.execute_async("forked")
+    child = os.fork()
+    if not child:
+        signal.pause()
+        os._exit(0)
+    try:
+        client.get_job_execution_result().result()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -197,3 +198,31 @@ def test_what_was_not_used_is_not_reported() -> None:
     assert group.take_all() == {}
     values.update(1)
     assert group.take_all() == {"d": distribution(1, 1, 1, 1)}
+
+
+@pytest.mark.parametrize("number", [np.int64(3), np.uint8(3), True])
+def test_numbers_of_numpy_are_counted(number: Any) -> None:
+    group = MetricGroup()
+    group.counter("n").inc(number)
+    group.counter("n").dec(number)
+    group.counter("n").inc(number)
+    group.meter("events").mark_event(number)
+    size: Any = np.float32(number)
+    group.distribution("sizes").update(size)
+    taken = group.take_all()
+    assert json.loads(json.dumps(taken)) == taken
+    assert taken["n"] == int(number)
+
+
+@pytest.mark.parametrize("wrong", [0.5, np.float64(1), "1", None])
+def test_what_is_not_whole_is_not_counted(wrong: Any) -> None:
+    with pytest.raises(ProgramError, match="whole number"):
+        MetricGroup().counter("n").inc(wrong)
+    with pytest.raises(ProgramError, match="whole number"):
+        MetricGroup().meter("n").mark_event(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["1", None, True])
+def test_what_is_no_number_is_not_distributed(wrong: Any) -> None:
+    with pytest.raises(ProgramError, match="must be a number"):
+        MetricGroup().distribution("n").update(wrong)

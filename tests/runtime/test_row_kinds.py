@@ -235,10 +235,15 @@ def test_map_batches_sees_kinds_and_keeps_them() -> None:
             return [0] * len(made) if kinds is None else kinds.tolist()
 
     assert kinds_after(lambda columns: columns) == [1, 0, 3]
-    assert kinds_after(lambda columns: columns.select(["key", "n"])) == [1, 0, 3]
     assert kinds_after(lambda columns: columns.filter(pa.array([False, True, True]))) == [0, 3]
-    with pytest.raises(TypeMismatchError, match=r"updates or deletions.*\$row_kind"):
-        kinds_after(lambda columns: columns.select(["key", "n"]).slice(1))
+    assert kinds_after(lambda columns: columns.sort_by([("n", "descending")])) == [3, 0, 1]
+    for without in (
+        lambda columns: columns.select(["key", "n"]).slice(1),
+        # By position they would be those of other records.
+        lambda columns: columns.sort_by([("n", "descending")]).select(["key", "n"]),
+    ):
+        with pytest.raises(TypeMismatchError, match=r"updates or deletions.*\$row_kind"):
+            kinds_after(without)
 
 
 @pytest.mark.parametrize("typed", [True, False])

@@ -29,6 +29,7 @@ from millstream.errors import (
     MalformedRecordError,
     PermanentSinkError,
     ProgramError,
+    RequirementsError,
     UnknownFormatError,
     UserFunctionError,
 )
@@ -70,7 +71,12 @@ _FINAL: Final = (
     UnknownFormatError,
 )
 #: Failures that the same record, or the same output, causes at every replay.
-_REPEATABLE: Final = (MalformedRecordError, PermanentSinkError, UserFunctionError)
+_REPEATABLE: Final = (
+    MalformedRecordError,
+    PermanentSinkError,
+    RequirementsError,
+    UserFunctionError,
+)
 
 
 class RestartStrategy(ABC):
@@ -196,6 +202,7 @@ class TolerateExpired(RestartStrategy):
             self._expired += 1
             if self._expired <= self.tolerated:
                 return 0.0
+            self._expired = 0  # as in Flink: what follows a restart is counted anew
         return self.strategy.next_delay(now, error)
 
     def on_progress(self) -> None:

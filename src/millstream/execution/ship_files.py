@@ -21,6 +21,8 @@ from millstream.directories.run_directory import run_directory
 from millstream.graph.job_files import JobFiles, job_files_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.graph.job_files import JobFile
@@ -81,10 +83,24 @@ def _shipped(file: JobFile, storage: CheckpointStorage) -> JobFile:
 
 def _pack(directory: Path, archive: Path) -> None:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in sorted(directory.rglob("*")):
-            if path.is_dir() or "__pycache__" in path.parts:
+        for path in sorted(_below(directory, frozenset())):
+            name = str(path.relative_to(directory))
+            if path.is_dir():
+                packed.writestr(zipfile.ZipInfo(f"{name}/", _NO_TIME), b"")
                 continue
-            entry = zipfile.ZipInfo(str(path.relative_to(directory)), _NO_TIME)
+            entry = zipfile.ZipInfo(name, _NO_TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = (path.stat().st_mode & 0o777) << 16
             packed.writestr(entry, path.read_bytes())
+
+
+def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """Files and directories in a directory; links are followed, but not in circles."""
+    real = directory.resolve()
+    if real in above:
+        return
+    for path in directory.iterdir():
+        if path.name != "__pycache__":
+            yield path
+            if path.is_dir():
+                yield from _below(path, above | {real})

@@ -31,6 +31,33 @@ class Metric:
         raise NotImplementedError
 
 
+def _whole(value: object, what: str) -> int:
+    """A number of things, as Python's own int.
+
+    Raises:
+        ProgramError: it is not whole.
+    """
+    # numpy's numbers too: a manifest is JSON, which takes none but Python's.
+    plain = value.item() if hasattr(value, "item") else value
+    if not isinstance(plain, int):
+        message = f"{what} must be a whole number, not {value!r}"
+        raise ProgramError(message)
+    return int(plain)
+
+
+def _number(value: object, what: str) -> float:
+    """Any number, as Python's own int or float.
+
+    Raises:
+        ProgramError: it is none.
+    """
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        message = f"{what} a number, not {value!r}"
+        raise ProgramError(message)
+    return plain
+
+
 class Counter(Metric):
     """A count that is summed over subtasks and epochs."""
 
@@ -42,11 +69,11 @@ class Counter(Metric):
 
     def inc(self, n: int = 1) -> None:
         """Add ``n``."""
-        self._count += n
+        self._count += n if type(n) is int else _whole(n, "what a counter is moved by")
 
     def dec(self, n: int = 1) -> None:
         """Take ``n`` away."""
-        self._count -= n
+        self._count -= n if type(n) is int else _whole(n, "what a counter is moved by")
 
     def get_count(self) -> int:
         """What was added in this epoch so far."""
@@ -70,7 +97,7 @@ class Meter(Metric):
 
     def mark_event(self, value: int = 1) -> None:
         """Count ``value`` events."""
-        self._count += value
+        self._count += value if type(value) is int else _whole(value, "the events of a meter")
 
     def get_count(self) -> int:
         """The events of this epoch so far."""
@@ -96,6 +123,8 @@ class Distribution(Metric):
 
     def update(self, value: float) -> None:
         """Take a value."""
+        if type(value) is not float and type(value) is not int:
+            value = _number(value, "a value of a distribution must be")
         if not self._count or value < self._least:
             self._least = value
         if not self._count or value > self._most:
@@ -126,13 +155,7 @@ class _Gauge(Metric):
         Raises:
             ProgramError: it is no number.
         """
-        value = self._look()
-        # numpy's numbers too, which are not written as JSON.
-        value = value.item() if hasattr(value, "item") else value
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            message = f"a gauge must return a number, not {value!r}"
-            raise ProgramError(message)
-        return gauge(value)
+        return gauge(_number(self._look(), "a gauge must return"))
 
 
 class MetricGroup:

@@ -15,18 +15,20 @@ import fcntl
 import importlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
 import uuid
 import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.digests import blocks_of, digest_of
 from millstream.directories.ownership import LOCAL_STATE, explained, make_own
-from millstream.errors import ConfigurationError, CorruptCheckpointError
+from millstream.errors import ConfigurationError, CorruptCheckpointError, RequirementsError
 from millstream.graph.job_files import FileUse
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ def bring_files(files: JobFiles) -> None:
 
     Raises:
         CorruptCheckpointError: one is not in the storage as it was sent.
-        ConfigurationError: the requirements cannot be installed, or an archive is none.
+        ConfigurationError: an archive is none.
+        RequirementsError: the requirements cannot be installed.
         DirectoryError: they cannot be written.
     """
     if not files.files and not _on_path:
@@ -156,12 +159,27 @@ def extract(archive: Path, directory: Path, name: str = "") -> None:
     """Extract a zip or tar archive into a new directory; files keep their permissions.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: it is neither, is damaged, or has what must not be extracted.
     """
     directory.mkdir()
+    try:
+        _extract(archive, directory, name)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
+        # What the same archive does on every worker and at every restart.
+        message = f"{name or archive} cannot be extracted: {error}"
+        raise ConfigurationError(message) from error
+
+
+def _extract(archive: Path, directory: Path, name: str) -> None:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
+                if stat.S_ISLNK(entry.external_attr >> 16):
+                    message = (
+                        f"{name or archive}: {entry.filename} is a symbolic link, which is not"
+                        " extracted from a zip archive; make a tar archive, or pack what it is of"
+                    )
+                    raise ConfigurationError(message)
                 path = Path(packed.extract(entry, directory))
                 mode = entry.external_attr >> 16 & 0o777
                 if mode and not entry.is_dir():
@@ -195,5 +213,5 @@ def _install(files: JobFiles, directory: Path) -> None:
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_LINES:])
         message = f"python.requirements: pip cannot install {requirements.path}:\n{said}"
-        raise ConfigurationError(message)
+        raise RequirementsError(message)
     shutil.rmtree(own)

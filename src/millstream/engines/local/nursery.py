@@ -5,6 +5,9 @@ its own (the job, committers, clients of servers), and a fork of those may find 
 It has imported what workers need, so a worker is there in milliseconds, and it kills its workers
 when the driver is gone.
 
+Where the program has a database of RocksDB's in its own process, the nursery is a new interpreter:
+RocksDB counts threads that a fork does not have, and waits for them for ever.
+
 What it is not: part of what workers say to the driver (``engines/local/worker.py``).
 
 Read next: ``engines/local/pool.py``.
@@ -20,12 +23,15 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import traceback
 import warnings
 import weakref
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final, NoReturn
+
+from millstream.errors import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +42,8 @@ __all__ = ["Nursery"]
 _MESSAGE: Final = struct.Struct("=cq")
 _FORK: Final = b"f"
 _WAIT: Final = b"w"
+#: In place of a process id.
+_FAILED: Final = -1
 #: Seconds between two looks whether the driver lives, should its end of the socket be held open by
 #: a process that the program has forked.
 _LOOK_SECONDS: Final = 1.0
@@ -59,29 +67,39 @@ class Nursery:
 
     def __init__(self, serve: Callable[[Connection], None], *, orphans_die: bool = True) -> None:
         here, there = socket.socketpair()
+        _driver_ends.add(here)
+        self._control = here
+        self._process: subprocess.Popen[bytes] | None = None
         sys.stdout.flush()
         sys.stderr.flush()
+        if "rocksdict" in sys.modules:
+            self._process = _new_interpreter(there, serve, orphans_die=orphans_die)
+            self._pid = self._process.pid
+            there.close()
+            return
         with warnings.catch_warnings():
             # Python 3.12 warns of threads, of which the child uses none.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if not self._pid:
-            here.close()
             _be_nursery(there, serve, orphans_die=orphans_die)
         there.close()
-        self._control = here
-        _driver_ends.add(here)
 
     def fork(self) -> tuple[int, Connection]:
         """A new worker: its process id and the connection to it.
 
         Raises:
             OSError: the nursery is gone.
+            WorkerLostError: the system has no room for another process.
         """
         here, there = socket.socketpair()
         with there:
             socket.send_fds(self._control, [_MESSAGE.pack(_FORK, 0)], [there.fileno()])
             pid = self._answer()
+        if pid == _FAILED:
+            here.close()
+            message = "no worker process can be forked: the system has no room for one more"
+            raise WorkerLostError(message)
         connection = Connection(here.detach())
         _driver_ends.add(connection)
         return pid, connection
@@ -98,7 +116,13 @@ class Nursery:
 
     def close(self) -> None:
         """Let it end; it kills the workers that are left."""
+        with contextlib.suppress(OSError):
+            # To close it would not do where a process that the program has forked holds it, too.
+            self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
+        if self._process is not None:
+            self._process.wait()
+            return
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 
@@ -115,42 +139,86 @@ def _be_nursery(
     control: socket.socket, serve: Callable[[Connection], None], *, orphans_die: bool
 ) -> NoReturn:
     workers: set[int] = set()
-    ended: dict[int, int] = {}
     try:
         driver = os.getppid()
-        for end in list(_driver_ends):
-            end.close()
-        # Interrupts are for the driver; who ends the nursery ends its workers.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
-            os.dup2(nothing.fileno(), 0)
-        for name in _IMPORTED_BEFORE:
-            importlib.import_module(name)
-        gc.freeze()  # shared with the workers
-        while _is_there(control, driver):
-            content, descriptors, _, _ = socket.recv_fds(control, _MESSAGE.size, 1)
-            if len(content) < _MESSAGE.size:
-                break
-            operation, pid = _MESSAGE.unpack(content)
-            if operation == _FORK:
-                number = _fork(control, descriptors[0], serve)
-                workers.add(number)
-            else:
-                if pid in workers:
-                    ended[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                    workers.discard(pid)
-                number = ended[pid]
-            control.sendall(_MESSAGE.pack(operation, number))
+        _prepare()
+        _answer_until_it_ends(control, serve, driver, workers)
     except (BrokenPipeError, ConnectionResetError):
         pass  # the driver has gone in the middle of a word
     except BaseException:  # noqa: BLE001 - there is nobody to raise it to
         traceback.print_exc()
     finally:
-        for pid in workers if orphans_die else ():
-            os.kill(pid, signal.SIGKILL)
-        os._exit(0)
+        try:
+            for pid in workers if orphans_die else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        finally:
+            # Whatever happens: a forked process must not go on as the user's program.
+            os._exit(0)
+
+
+def _prepare() -> None:
+    """Let go of what is the driver's, and import what workers need."""
+    for end in list(_driver_ends):
+        end.close()
+    # Interrupts are for the driver; who ends the nursery ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody can wait for workers
+    signal.set_wakeup_fd(-1)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
+        os.dup2(nothing.fileno(), 0)
+    for name in _IMPORTED_BEFORE:
+        importlib.import_module(name)
+    gc.freeze()  # shared with the workers
+
+
+def _answer_until_it_ends(
+    control: socket.socket, serve: Callable[[Connection], None], driver: int, workers: set[int]
+) -> None:
+    """Fork workers and wait for them, as the driver asks; ``workers`` has those that live."""
+    ended: dict[int, int] = {}
+    while _is_there(control, driver):
+        content, descriptors, _, _ = socket.recv_fds(control, _MESSAGE.size, 1)
+        if len(content) < _MESSAGE.size:
+            break
+        operation, pid = _MESSAGE.unpack(content)
+        if operation == _FORK:
+            number = _fork(control, descriptors[0], serve)
+            if number != _FAILED:
+                workers.add(number)
+        else:
+            if pid in workers:
+                ended[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                workers.discard(pid)
+            number = ended[pid]
+        control.sendall(_MESSAGE.pack(operation, number))
+
+
+def _new_interpreter(
+    control: socket.socket, serve: Callable[[Connection], None], *, orphans_die: bool
+) -> subprocess.Popen[bytes]:
+    """A nursery that has nothing of this process but what it can import."""
+    program = (
+        f"import sys; sys.path[:] = {sys.path!r}\n"
+        f"from {__name__} import be_nursery\n"
+        f"be_nursery({control.fileno()}, {serve.__module__!r}, {serve.__name__!r}, {orphans_die})"
+    )
+    command = [sys.executable, "-c", program]
+    return subprocess.Popen(command, pass_fds=[control.fileno()])  # noqa: S603
+
+
+def be_nursery(descriptor: int, module: str, name: str, orphans_die: bool) -> None:  # noqa: FBT001
+    """What a new interpreter runs.
+
+    Args:
+        descriptor: of the socket to the driver.
+        module: of the function that serves.
+        name: of the function.
+        orphans_die: whether workers are killed when the driver is gone.
+    """
+    serve = getattr(importlib.import_module(module), name)
+    _be_nursery(socket.socket(fileno=descriptor), serve, orphans_die=orphans_die)
 
 
 def _is_there(control: socket.socket, driver: int) -> bool:
@@ -162,7 +230,11 @@ def _is_there(control: socket.socket, driver: int) -> bool:
 
 
 def _fork(control: socket.socket, descriptor: int, serve: Callable[[Connection], None]) -> int:
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(descriptor)
+        return _FAILED
     if pid:
         os.close(descriptor)
         return pid

@@ -105,7 +105,10 @@ def serve_and_outlive(connection: Connection) -> None:
                 message = pickle.loads(connection.recv_bytes())
                 if isinstance(message, RunMessage):
                     if host is not None:
-                        host.close()
+                        # Of a run that has failed: what its functions raise now must not fail
+                        # this one.
+                        with contextlib.suppress(Exception):
+                            host.close()
                     files = message.files
                     host = TaskHost(message.graph, files)
                 elif host is not None and files is not None:

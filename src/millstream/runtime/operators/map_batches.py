@@ -89,8 +89,7 @@ class MapBatchesOperator(FunctionOperator):
     def _kinds(self, batch: Batch, result: pa.RecordBatch) -> NDArray[np.int8] | None:
         if batch.row_kinds is None or ROW_KIND_COLUMN in result.schema.names:
             return without_kind_column(result)[1]
-        if result.num_rows == len(batch):
-            return batch.row_kinds
+        # Not by position: a function that sorts would have the wrong record deleted.
         message = (
             f"operator {self.context.name!r} ({self.context.location}): some of the {len(batch)} "
             f"records are updates or deletions, and the function of map_batches returned "
