@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from millstream.checkpoint import Manifest, OperatorAck, SplitState, TaskAck
 from millstream.checkpoint.acknowledgements import select_acks
 from millstream.checkpoint.digests import difference, digest_of
 from millstream.checkpoint.manifest_codec import _handle_from_json
+from millstream.checkpoint.model import OperatorRecord
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.errors import InconsistentEpochError
 
@@ -111,6 +113,10 @@ def operator(uid: str, subtask: int, watermark: int = 0, **metrics: int) -> Oper
     )
 
 
+def gauge(uid: str, subtask: int) -> OperatorAck:
+    return OperatorAck(uid, subtask, 0, metrics={"n": {"kind": "gauge", "value": 7}})
+
+
 def split(key: str, position: int, records: int = 0, *, finished: bool = False) -> SplitState:
     return SplitState("source", key, position, finished, 0, records=records)
 
@@ -164,6 +170,24 @@ def test_old_subtasks_do_not_stay_after_a_change_of_parallelism() -> None:
     manifest = make_manifest(about(stages={0: 1}), [task(0, [operator("a", 0, 9)])], first())
     assert [a.watermark for a in manifest.operators["a"]] == [9]
     assert [a.watermark for a in manifest.operators["b"]] == [1]
+
+
+def test_old_subtasks_do_not_stay_where_the_stage_is_as_wide_as_before() -> None:
+    """Another operator of it may have kept its parallelism."""
+    program = {uid: OperatorRecord(uid, "operator") for uid in "ab"}
+    last = make_manifest(
+        replace(about(0), program=program),
+        [task(0, [gauge("a", 0)]), task(1, [gauge("a", 1)])],
+        None,
+    )
+    assert last.measures["a.n"] == {"kind": "gauge", "values": {"0": 7, "1": 7}}
+    manifest = make_manifest(
+        replace(about(), program=program),
+        [task(0, [gauge("a", 0)]), task(1, [gauge("b", 1)])],
+        last,
+    )
+    assert [each.subtask for each in manifest.operators["a"]] == [0]
+    assert manifest.measures["a.n"] == {"kind": "gauge", "values": {"0": 7}}
 
 
 def test_a_source_that_counts_its_records_itself_is_not_counted_twice() -> None:

@@ -173,6 +173,31 @@ def test_operators_without_state_may_have_any_max_parallelism(job: Job) -> None:
     assert Counter(collected(job.directory)) == expected()
 
 
+# -- parallelism of one operator -----------------------------------------------------------------
+
+
+def test_an_operator_is_rescaled_within_a_stage_that_stays_as_wide(job: Job) -> None:
+    """Its old subtasks leave the checkpoint: their state would come back in the next epoch."""
+    told: list[dict[str, int]] = []
+    for shrinks, grows in ((4, 2), (2, 4), (1, 3)):
+        env = environment(4)
+        events = source(env)
+        for name, parallelism in (("stays", 4), ("shrinks", shrinks), ("grows", grows)):
+            counts = events.key_by(lambda event: event[0]).process(Count()).name(name).uid(name)
+            collect(counts.set_parallelism(parallelism), job.directory, f"{name}-out")
+        graph = env.get_job_graph("branches")
+        assert graph.stages[1].parallelism == 4
+        cluster = MiniCluster(graph, job.directory / "checkpoint", limits=[20] * 100)
+        manifest = cluster.run() if told[1:] else cluster.run(3)
+        cluster.coordinator.close()
+        assert manifest is not None
+        names = ("stays", "shrinks", "grows")
+        told.append({name: len(manifest.operators[name]) for name in names})
+    for name in ("stays", "shrinks", "grows"):
+        assert Counter(collected(job.directory, f"{name}-out")) == expected(), name
+    assert [list(each.values()) for each in told] == [[4, 4, 2], [4, 2, 4], [4, 1, 3]]
+
+
 # -- operators that came, went or moved ----------------------------------------------------------
 
 

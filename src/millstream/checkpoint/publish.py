@@ -11,6 +11,7 @@ Read next: ``checkpoint/commit.py``.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -130,9 +131,8 @@ def _operators(
                 raise _twice(metadata, f"operator {ack.uid} subtask {ack.subtask}")
             subtasks[ack.subtask] = ack
     if last is not None:
-        same_parallelism = last.stages == metadata.stages
         for uid, kept in last.operators.items():
-            if uid in found and not same_parallelism:
+            if uid in found and _is_whole(metadata, last):
                 continue  # the new subtasks have taken over the state of the old ones
             subtasks = found.setdefault(uid, {})
             for ack in kept:
@@ -143,6 +143,15 @@ def _operators(
         uid: [subtasks[index] for index in sorted(subtasks)]
         for uid, subtasks in sorted(found.items())
     }
+
+
+def _is_whole(metadata: EpochMetadata, last: Manifest) -> bool:
+    """Whether an operator that acknowledged at all has done so with all its subtasks.
+
+    Every task of the program votes in every epoch.  A stage is as wide as its widest operator, so
+    it may be as wide as before though one of its operators is not.
+    """
+    return bool(metadata.program) or last.stages != metadata.stages
 
 
 def _splits(
@@ -198,7 +207,7 @@ def _measures(
 ) -> dict[str, Measure]:
     """Gauges, meters and distributions after the epoch."""
     measures = dict(last.measures) if last is not None else {}
-    if last is not None and last.stages != metadata.stages:
+    if last is not None and _are_rescaled(metadata, acks, last):
         # The values of subtasks that there may not be any more.
         measures = {name: each for name, each in measures.items() if each["kind"] != "gauge"}
     for task in acks:
@@ -209,6 +218,14 @@ def _measures(
                     before = measures.get(name)
                     measures[name] = added(before, value, ack.subtask, metadata.started)
     return measures
+
+
+def _are_rescaled(metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest) -> bool:
+    """Whether a stage, or an operator within one, has another number of subtasks than before."""
+    if last.stages != metadata.stages or not metadata.program:
+        return last.stages != metadata.stages
+    found = Counter(ack.uid for task in acks for ack in task.operators)
+    return any(len(kept) != found.get(uid, len(kept)) for uid, kept in last.operators.items())
 
 
 def _twice(metadata: EpochMetadata, what: str) -> InconsistentEpochError:
