@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import tarfile
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.checkpoint import format_2_program as kept
-from tests.integration.job_runs import collected
+from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
+from millstream.common import Types
+from millstream.configuration import options
+from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import IncompatibleProgramError
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: How the records behind the checkpoint are cut; results of late records depend on it.
@@ -112,6 +116,37 @@ def test_changed_windows_are_converted(tmp_path: Path, whole: Counter[str]) -> N
     )
     assert wanted
     assert found == wanted, _difference(found, wanted)
+
+
+class Fires(kept.Fires):
+    """Asks for a state that is new before it asks for the old ones."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
+        new = context.global_state().get_state(ValueStateDescriptor("new"))
+        new.update((new.value() or 0) + 1)
+        yield from super().process(key, context, elements)
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("changed", ["late", "continuous"])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_what_functions_kept_of_windows_outlasts_an_epoch_that_keeps_nothing(
+    tmp_path: Path, changed: str, backend: str, parallelism: int
+) -> None:
+    unpack(tmp_path)
+    kind = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
+    quiet = [(kept.QUIET, number, 261) for number in range(36, 40)]
+    late = [(key, number, 150) for number, key in enumerate("abc", 40)]
+    env = environment(parallelism, **{options.IGNORE_UNCLAIMED_STATE.key: "true"})
+    source = SplitsSource([[*kept.EVENTS[: sum(kept.CUTS)], *quiet, *late]], kind)
+    events = env.from_source(source, event_time(20), "events").uid("events")
+    windows = events.key_by(lambda event: event[0]).window(kept.ASSIGNERS["tumbling"])
+    windows = kept.CHANGES[changed](windows.allowed_lateness(60))
+    collect(windows.process(Fires()).uid("tumbling-fires-late"), tmp_path, "fires")
+    graph = env.get_job_graph("format 2")
+    MiniCluster(graph, tmp_path / "checkpoint", limits=[4] * 9, state_backend=backend).run()
+    fired = {each[0]: each[2] for each in collected(tmp_path, "fires") if each[1] == 100}
+    assert fired == dict.fromkeys("abc", 2)  # once before the checkpoint
 
 
 def test_what_cannot_be_converted_is_refused_by_name(tmp_path: Path) -> None:

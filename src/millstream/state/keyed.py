@@ -322,10 +322,15 @@ class KeyedState(KeyContext):
         meta = self._metadata.get(name)
         return None if meta is None else cast("int", meta["index"])
 
-    def forget_state(self, name: str) -> None:
-        """Let the store know nothing of a state whose entries are gone; while restoring only."""
+    def moved_state(self, name: str, new: str) -> None:
+        """Let the store say that a state's entries lie under another name; while restoring only.
+
+        At once: an epoch that writes nothing else would leave entries of which nobody knows.
+        """
         if self._metadata.pop(name, None) is not None:
-            self.store.write([], [META + name.encode()])
+            meta = json.dumps(self._metadata[new]).encode()
+            self.store.write([(META + new.encode(), meta)], [META + name.encode()])
+            self._new_metadata.pop(new, None)
 
     def renamed(self) -> list[tuple[str, str, str]]:
         """States that look renamed: (name in the store, new name, kind and type).

@@ -36,6 +36,7 @@ from millstream.runtime.operators.windows.contents import Accumulators, Elements
 from millstream.runtime.operators.windows.keyed_adoption import adopt_windows
 from millstream.runtime.operators.windows.logic import AsRow, make_logic
 from millstream.runtime.operators.windows.merging import MergingSets
+from millstream.runtime.operators.windows.older_layouts import adopt_window_maps
 from millstream.runtime.operators.windows.sections import keyed_section
 from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
@@ -184,6 +185,7 @@ class GeneralWindowOperator(KeyedOperator):
         self._assignment.begin_epoch(restored.processing_time)
         context.is_ending = False
         store = self.keyed_state.store
+        adopt_window_maps(self.keyed_state)
         stored = stored_section(store, self.section, self.restored_section, self.context)
         if stored is not None:
             fold = self._logic.fold

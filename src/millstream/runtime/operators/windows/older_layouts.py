@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.functions.window import TimeWindow
+from millstream.runtime.operators.windows.sections import SECTION
 from millstream.state.key_codec import decode_key
+from millstream.state.registry import stored_record
 from millstream.state.rewriting import rewrite_entries
 from millstream.state.window_codec import WindowCodec
 
@@ -23,7 +25,13 @@ _KINDS: Final = {"aggregating", "list", "map", "reducing", "value"}
 
 
 def adopt_window_maps(keyed: KeyedState) -> None:
-    """Let states of functions per window be found by window, as those of all windows are."""
+    """Let states of functions per window be found by window, as those of all windows are.
+
+    A store that says what is kept of its windows is of a later release: a name that looks like
+    these is the program's.
+    """
+    if stored_record(keyed.store, SECTION) is not None:
+        return
     codec = WindowCodec()
 
     def namespace(map_key: bytes) -> bytes:
@@ -35,6 +43,7 @@ def adopt_window_maps(keyed: KeyedState) -> None:
         old = keyed.stored_index(name)
         if not name.startswith(_WINDOW_MAP) or kind not in _KINDS or old is None:
             continue
-        new = keyed.assign_index(f"\0windows.function:{kind}:{rest}", "namespaced")
+        moved = f"\0windows.function:{kind}:{rest}"
+        new = keyed.assign_index(moved, "namespaced")
         rewrite_entries(keyed.store, old, new, keyed.key_groups, namespace)
-        keyed.forget_state(name)
+        keyed.moved_state(name, moved)
