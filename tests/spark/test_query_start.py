@@ -90,7 +90,8 @@ def test_a_query_whose_process_has_not_connected_in_time(
         started.append("query")
         return Query(RuntimeError(message))
 
-    monkeypatch.setattr(spark_engine, "require_one_history", lambda *_: None)
+    monkeypatch.setattr(spark_engine, "require_one_history", lambda *_, **__: None)
+    monkeypatch.setattr(spark_engine, "has_spark_sources", lambda _: False)
     run = type(
         "Run", (), {"job": type("Job", (), {"graph": "graph", "storage": None}), "last": None}
     )
@@ -110,16 +111,39 @@ def test_a_log_of_sparks_that_is_ahead_of_the_manifests(tmp_path: Path) -> None:
     """Behind them it may be: another engine has gone on."""
     storage = LocalStorage(tmp_path)
     require_one_history(storage, None)
-    (tmp_path / "spark" / "offsets").mkdir(parents=True)
-    for batch, epoch in ((9, 19), (10, 20)):
-        offset = {**initial_offset(), "epoch": epoch}
-        text = f'v1\n{{"batchTimestampMs": 5}}\n{json.dumps(offset)}\n'
-        (tmp_path / "spark" / "offsets" / str(batch)).write_text(text)
+    log(tmp_path, {9: 19, 10: 20})
     for epoch in (19, 20, 31):
         require_one_history(storage, manifest(epoch))
     for last in (None, manifest(18)):
         with pytest.raises(CorruptCheckpointError, match=r"epoch 20, .* checkpoints are missing"):
             require_one_history(storage, last)
+
+
+def test_a_log_of_sparks_that_is_behind_the_manifests_of_dataframes(tmp_path: Path) -> None:
+    """It would make a micro-batch anew whose epoch stands, of other rows, and that is skipped."""
+    storage = LocalStorage(tmp_path)
+    require_one_history(storage, None, spark_sources=True)
+    with pytest.raises(CorruptCheckpointError, match=r"micro-batch -1, .* epoch 3 .* one copy"):
+        require_one_history(storage, manifest(3), spark_sources=True)
+    # The offset of 18 is that of 16: only a DataFrame had new rows since.
+    log(tmp_path, {17: 16, 18: 16})
+    for epoch in (17, 18):
+        require_one_history(storage, manifest(epoch), spark_sources=True)
+    for last in (None, manifest(16), manifest(19), manifest(30)):
+        with pytest.raises(CorruptCheckpointError, match="micro-batch 18"):
+            require_one_history(storage, last, spark_sources=True)
+    log(tmp_path, {19: 20})
+    with pytest.raises(CorruptCheckpointError, match="offset of epoch 20"):
+        require_one_history(storage, manifest(18), spark_sources=True)
+
+
+def log(directory: Path, epochs: dict[int, int]) -> None:
+    """Write Spark's offset log: micro-batch -> the epoch that its offset is of."""
+    (directory / "spark" / "offsets").mkdir(parents=True, exist_ok=True)
+    for batch, epoch in epochs.items():
+        offset = {**initial_offset(), "epoch": epoch}
+        text = f'v1\n{{"batchTimestampMs": 5}}\n{json.dumps(offset)}\n'
+        (directory / "spark" / "offsets" / str(batch)).write_text(text)
 
 
 def manifest(epoch: int) -> Manifest:

@@ -19,7 +19,7 @@ import cloudpickle
 from millstream.engines.spark.epoch_job import EpochJob, spark_source_frame
 from millstream.engines.spark.errors import in_a_line, original_error
 from millstream.engines.spark.java_process import JavaProcess
-from millstream.engines.spark.query import QueryEpochs, require_one_history
+from millstream.engines.spark.query import QueryEpochs, has_spark_sources, require_one_history
 from millstream.engines.spark.session import get_session, streaming_options
 from millstream.engines.spark.split_source import OffsetServer, split_rows
 from millstream.errors import JobError
@@ -100,7 +100,8 @@ class SparkEngine(Engine):
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
         """Run queries until one ends that has asked for data."""
-        require_one_history(run.job.storage, run.last)
+        job = run.job
+        require_one_history(job.storage, run.last, spark_sources=has_spark_sources(job.graph))
         for start in range(1, _STARTS + 1):
             try:
                 return self._run_query(run, cancelled)

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from millstream.engines.spark.epoch_job import EpochJob
     from millstream.execution.offsets import Offset
     from millstream.execution.run import Run
+    from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["QueryEpochs", "require_one_history"]
+__all__ = ["QueryEpochs", "has_spark_sources", "require_one_history"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Characters of an error that Spark is told; the driver has the error itself.
@@ -60,9 +61,7 @@ class QueryEpochs:
         self._rows: DataFrame | None = None
         self.loop = EpochLoop(run, self._run_tasks, self._give_up)
         #: Whether Spark has rows of its own to read, so that it starts epochs that nobody planned.
-        self._spark_sources = any(
-            node.spark_index is not None for node in run.job.graph.nodes.values()
-        )
+        self._spark_sources = has_spark_sources(run.job.graph)
         self._planned: Offset | None = None
         #: What Spark has logged for the position; it is asked for data by being given another one.
         self._logged: Offset = run.position
@@ -162,22 +161,47 @@ class QueryEpochs:
         return {**self._logged, "epoch": batch, "time": moment}
 
 
-def require_one_history(storage: CheckpointStorage, last: Manifest | None) -> None:
-    """Have Spark's offset log not be ahead of the manifests; behind it may be.
+def has_spark_sources(graph: JobGraph) -> bool:
+    """Whether Spark has rows of its own to read for a job."""
+    return any(node.spark_index is not None for node in graph.nodes.values())
+
+
+def require_one_history(
+    storage: CheckpointStorage, last: Manifest | None, *, spark_sources: bool = False
+) -> None:
+    """Have Spark's offset log not be ahead of the manifests.
+
+    Behind them it may be, for another engine may have gone on; but not if Spark has rows of its own
+    to read: only its log says which rows an epoch has, so it would read those of an epoch that
+    stands anew, beside others, and they would be skipped as a replay.
+
+    Args:
+        storage: of the job.
+        last: its newest manifest.
+        spark_sources: whether Spark has rows of its own to read.
 
     Raises:
-        CorruptCheckpointError: it is: manifests are missing that Spark has gone on from.
+        CorruptCheckpointError: the two are not of one history.
     """
     names = (name.rsplit("/", 1)[-1] for name in storage.list_names("spark/offsets"))
     batches = [int(name) for name in names if name.isdecimal()]
+    newest = max(batches, default=-1)
+    done = -1 if last is None else last.epoch
+    # Spark logs a micro-batch before its epoch runs, and its numbers are those of the epochs.
+    if spark_sources and newest not in {done, done + 1}:
+        message = (
+            f"Spark's offset log in {storage.location} ends with micro-batch {newest}, the manifest"
+            f" log with epoch {done} (-1: there is none). Rows of Spark DataFrames would be lost or"
+            " read twice. Put the directory back from one copy, or start with an empty one."
+        )
+        raise CorruptCheckpointError(message)
     if not batches:
         return
-    logged = cast("int", _read_offset(storage, max(batches))[0]["epoch"])
-    expected = 0 if last is None else last.epoch + 1
-    if logged > expected:
+    logged = cast("int", _read_offset(storage, newest)[0]["epoch"])
+    if logged > done + 1:
         message = (
             f"Spark has logged the offset of epoch {logged}, but the manifest log in"
-            f" {storage.location} ends before epoch {expected}: checkpoints are missing. Put the"
+            f" {storage.location} ends before epoch {done + 1}: checkpoints are missing. Put the"
             " directory back from one copy, or start with an empty one."
         )
         raise CorruptCheckpointError(message)
