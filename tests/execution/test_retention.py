@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from millstream.checkpoint.deletion import delete_checkpoints
+from millstream.checkpoint.local_storage import LocalStorage
 from millstream.configuration.configuration import Configuration
 from millstream.connectors.files.pending_files import PendingFileCommitter
 from millstream.connectors.files.sink import FileSink
@@ -16,8 +19,9 @@ from millstream.testing.mini_cluster import MiniCluster
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
+    from millstream.checkpoint.coordinator import Coordinator
     from millstream.graph.model import JobGraph
 
 DELETE = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
@@ -40,8 +44,10 @@ def refuse(*_: object) -> NoReturn:
     raise SinkError(message)
 
 
-def stopped_before_its_commit(tmp_path: Path, graph: JobGraph, patch: pytest.MonkeyPatch) -> Job:
-    """A job that has published an epoch and not committed it."""
+def stopped_before_its_commit(
+    tmp_path: Path, graph: JobGraph, patch: pytest.MonkeyPatch
+) -> tuple[Job, Coordinator]:
+    """A job that has published an epoch and not committed it, and its run."""
     cluster = MiniCluster(graph, tmp_path / "checkpoints", limits=[5])
     with patch.context() as broken:
         broken.setattr(PendingFileCommitter, "commit", refuse)
@@ -50,7 +56,7 @@ def stopped_before_its_commit(tmp_path: Path, graph: JobGraph, patch: pytest.Mon
     cluster.coordinator.close()
     (tmp_path / "checkpoints" / "notes.txt").write_text("somebody's own")
     assert not list((tmp_path / "out").glob("*.csv"))
-    return Job(graph)
+    return Job(graph), cluster.coordinator
 
 
 @pytest.mark.parametrize(
@@ -69,8 +75,8 @@ def test_what_is_published_is_committed_before_checkpoints_go(
     cancelled: bool,
     kept: bool,
 ) -> None:
-    job = stopped_before_its_commit(tmp_path, program(tmp_path, retention), monkeypatch)
-    job.clean_up(finished=False, cancelled=cancelled)
+    job, last = stopped_before_its_commit(tmp_path, program(tmp_path, retention), monkeypatch)
+    job.clean_up(finished=False, cancelled=cancelled, last=last)
     left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert (left != ["notes.txt"]) == kept
     # Who keeps them commits at the next run.
@@ -79,26 +85,114 @@ def test_what_is_published_is_committed_before_checkpoints_go(
         return
     # Nothing is known of it any more: the program begins anew.
     again = MiniCluster(program(tmp_path, None), tmp_path / "checkpoints")
-    last = again.run()
-    assert last is not None
-    assert last.final
+    done = again.run()
+    assert done is not None
+    assert done.final
     again.coordinator.close()
 
 
 def test_checkpoints_stay_if_what_is_published_cannot_be_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = stopped_before_its_commit(tmp_path, program(tmp_path, NONE), monkeypatch)
+    job, last = stopped_before_its_commit(tmp_path, program(tmp_path, NONE), monkeypatch)
     with monkeypatch.context() as broken:
         broken.setattr(PendingFileCommitter, "commit", refuse)
-        job.clean_up(finished=False)
+        job.clean_up(finished=False, last=last)
     assert list((tmp_path / "checkpoints" / "log").iterdir())
 
 
-def test_checkpoints_stay_for_a_newer_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = stopped_before_its_commit(tmp_path, program(tmp_path, NONE), monkeypatch)
-    job.clean_up(finished=False, cancelled=True, taken_over=True)
-    assert list((tmp_path / "checkpoints" / "log").iterdir())
+def files_below(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "moment", ["before it settles", "before it deletes", "after it has looked"]
+)
+@pytest.mark.parametrize("finished", [False, True])
+def test_checkpoints_stay_for_a_newer_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, *, finished: bool
+) -> None:
+    graph = program(tmp_path, NONE)
+    job, last = stopped_before_its_commit(tmp_path, graph, monkeypatch)
+    job.local_root.mkdir(parents=True)
+    (job.local_root / "copy").write_text("a local copy of state")
+    checkpoints = tmp_path / "checkpoints"
+    found = files_below(checkpoints)
+    newer = Job(program(tmp_path, None)).new_coordinator()
+
+    def after_it_is_there(storage: LocalStorage, is_fenced: Callable[[], bool]) -> bool:
+        def looked() -> bool:
+            answer = is_fenced()
+            if moment == "after it has looked":
+                newer.open()
+            return answer
+
+        if moment == "before it deletes":
+            newer.open()
+        return delete_checkpoints(storage, looked)
+
+    if moment == "before it settles":
+        newer.open()
+    monkeypatch.setattr("millstream.execution.job.delete_checkpoints", after_it_is_there)
+    job.clean_up(finished=finished, cancelled=not finished, last=last)
+    left = files_below(checkpoints)
+    # At the last moment the log goes, but not what the newer run knows of and needs.
+    log = set() if moment != "after it has looked" else {n for n in found if n.startswith("log/")}
+    pending = {"pending-commit.json"}  # of an epoch that is committed meanwhile
+    assert found - log - pending <= left
+    assert (job.local_root / "copy").exists()
+    assert not newer.is_fenced()
+    newer.check_fence()
+    newer.recover()
+    newer.close()
+
+
+def test_checkpoints_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that was cancelled before it has taken over what is there."""
+    job, _ = stopped_before_its_commit(tmp_path, program(tmp_path, NONE), monkeypatch)
+    found = files_below(tmp_path / "checkpoints")
+    job.clean_up(finished=False, cancelled=True)
+    assert files_below(tmp_path / "checkpoints") == found
+
+
+def test_a_deletion_that_is_cut_short_leaves_a_directory_to_begin_anew_in(tmp_path: Path) -> None:
+    for calls in range(2, 5):
+        directory = tmp_path / str(calls)
+        graph = program(directory, None)
+        cluster = MiniCluster(graph, directory / "checkpoints", limits=[5])
+        cluster.run(1)
+        cluster.coordinator.close()
+        offsets = directory / "checkpoints" / "spark" / "offsets"
+        offsets.mkdir(parents=True)
+        (offsets / "7").write_text("of Spark")
+        assert deletions_cut_short(cluster.storage, calls)
+        assert not list((directory / "checkpoints" / "log").glob("*"))
+        assert not (directory / "checkpoints" / "job.json").exists()
+        assert (offsets / "7").exists() == (calls < 3)
+        again = MiniCluster(program(directory, None), directory / "checkpoints")
+        last = again.run()
+        assert last is not None
+        assert last.final
+        again.coordinator.close()
+
+
+def deletions_cut_short(storage: LocalStorage, calls: int) -> bool:
+    """Delete the checkpoints up to a number of calls; whether it came to that."""
+
+    class Dying(LocalStorage):
+        left = calls
+
+        def delete(self, names: Iterable[str]) -> None:
+            super().delete(names)
+            self.left -= 1
+            if not self.left:
+                raise InterruptedError
+
+    try:
+        delete_checkpoints(Dying(Path(storage.location), fsync=False), lambda: False)
+    except InterruptedError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize(("retention", "kept"), [(RETAIN, True), (DELETE, True), (NONE, False)])
@@ -109,5 +203,5 @@ def test_checkpoints_of_a_job_that_has_finished(
     cluster = MiniCluster(graph, tmp_path / "checkpoints")
     cluster.run()
     cluster.coordinator.close()
-    Job(graph).clean_up(finished=True)
+    Job(graph).clean_up(finished=True, last=cluster.coordinator)
     assert (tmp_path / "checkpoints").exists() == kept

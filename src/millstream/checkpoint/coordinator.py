@@ -148,6 +148,16 @@ class Coordinator:
         return self._last
 
     @property
+    def opened(self) -> bool:
+        """Whether this run has taken the job over."""
+        return self._opened
+
+    @property
+    def claimed_generation(self) -> int | None:
+        """The generation of this run; or that which it may have begun when ``open`` failed."""
+        return self._log.claimed
+
+    @property
     def generation(self) -> int:
         """The generation of this run, from 1; ``open`` must have been called."""
         return self._log.generation
@@ -157,13 +167,17 @@ class Coordinator:
         """What is published and not committed yet; may be asked from any thread."""
         return self._commits.pending
 
-    def open(self) -> int:
+    def open(self, after: int | None = None) -> int:
         """Take the job over: from now on no older run can publish.
+
+        Args:
+            after: the generation that the same driver began last; None if it has begun none.
 
         Returns:
             The generation of this run.
 
         Raises:
+            FencedError: another driver has taken it over since ``after``.
             UnknownFormatError: the newest version of the log has another format version.
             CorruptCheckpointError: it is damaged.
         """
@@ -172,7 +186,7 @@ class Coordinator:
             raise CheckpointError(message)
         self._cleaner.look_before_open()
         crash_point("log.open.before")
-        generation = self._log.open_generation()
+        generation = self._log.open_generation(after)
         crash_point("log.open.after")
         self._opened = True
         for uid, committer in self._committers.items():
@@ -403,6 +417,14 @@ class Coordinator:
         either publishes, and a run that then started again would fence the newer one in turn.
         """
         return self._opened and self._log.is_fenced()
+
+    def check_fence(self) -> None:
+        """Make sure, before something is deleted that a newer run may need, that there is none.
+
+        Raises:
+            FencedError: a newer run has taken the job over.
+        """
+        self._log.check_fence()
 
     def close(self) -> None:
         """Close the committers, and mark if all is committed.  Nothing is committed or dropped."""

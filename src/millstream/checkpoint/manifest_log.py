@@ -93,6 +93,7 @@ class ManifestLog:
         """Read and write the log in ``storage``; nothing is read or written yet."""
         self._storage = storage
         self._generation: int | None = None
+        self._claimed: int | None = None
         self._last_version = -1
         self._published: _Published | None = None
         #: Version of each manifest that was read or published -> that of its base.
@@ -109,6 +110,11 @@ class ManifestLog:
         return self._generation
 
     @property
+    def claimed(self) -> int | None:
+        """The generation of this writer; or that which it may have begun when opening failed."""
+        return self._claimed
+
+    @property
     def location(self) -> str:
         """Where the log is, for messages."""
         return self._storage.location
@@ -123,18 +129,24 @@ class ManifestLog:
         """The name of ``version`` in the storage."""
         return f"{LOG_DIRECTORY}/{version:020d}.json"
 
-    def open_generation(self) -> int:
+    def open_generation(self, after: int | None = None) -> int:
         """Begin a new generation: from now on no other writer can publish.
+
+        Args:
+            after: the generation that the caller began last; None: any may have been.
 
         Returns:
             The new generation, from 1.
 
         Raises:
+            FencedError: another run has begun one after that.
             UnknownFormatError: the newest version was written in another format version.
-            CorruptCheckpointError: it cannot be read.
+            CorruptCheckpointError: it cannot be read, or is gone since ``after``.
         """
         while True:
             newest = self._newest()
+            if after is not None:
+                self._require_newest(newest, after)
             version, generation = (newest.version + 1, newest.generation + 1) if newest else (0, 1)
             content, _ = encode(version, generation)
             # Cases:
@@ -147,10 +159,16 @@ class ManifestLog:
             # What can never happen: two runs that both see their version as the newest and
             # both publish.  The later version was put after the earlier one was seen, and it
             # is the one that the earlier run's next publish needs.
-            if self._storage.put_if_absent(self.name(version), content) and version == max(
-                self.versions()
-            ):
+            try:
+                opened = self._storage.put_if_absent(
+                    self.name(version), content
+                ) and version == max(self.versions())
+            except BaseException:
+                self._claimed = generation
+                raise
+            if opened:
                 self._generation, self._last_version = generation, version
+                self._claimed = generation
                 return generation
 
     def publish(self, manifest: Manifest, oldest: int | None = 0) -> int:
@@ -372,6 +390,23 @@ class ManifestLog:
                 continue
         message = f"the manifest log in {self._storage.location} changes while it is read"
         raise CorruptCheckpointError(message)
+
+    def _require_newest(self, newest: LogFile | None, generation: int) -> None:
+        """Raise FencedError if there is a newer one than ``generation``."""
+        if newest is None:
+            message = (
+                f"the manifest log in {self._storage.location} is empty, though this job has begun"
+                f" generation {generation}: somebody has deleted it. Put it back from a copy, or"
+                " start the job anew with an empty directory."
+            )
+            raise CorruptCheckpointError(message)
+        if newest.generation > generation:
+            message = (
+                f"the job in {self._storage.location} was taken over by generation"
+                f" {newest.generation} ({newest.owner}) after generation {generation}, which this"
+                " run began; so this one does not start again"
+            )
+            raise FencedError(message)
 
     def _require_own(self, version: int, content: bytes) -> None:
         present = self._storage.read(self.name(version))

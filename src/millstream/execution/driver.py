@@ -46,6 +46,7 @@ from millstream.graph.validation import validate_connectors
 from millstream.metrics.progress import create_progress_reporter
 
 if TYPE_CHECKING:
+    from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.execution.engine import Engine
     from millstream.execution.restart import RestartStrategy
@@ -111,6 +112,10 @@ class JobDriver:
         progress = create_progress_reporter(job.graph.job_name, mode)
         self._monitor = JobMonitor(job.graph, job.labels, progress)
         self._run: Run | None = None
+        #: Of the last run that has taken the job over.
+        self._last: Coordinator | None = None
+        #: The generation that was begun last.
+        self._generation: int | None = None
         self._status = JobStatus.CREATED
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
@@ -193,7 +198,7 @@ class JobDriver:
         self._job.clean_up(
             finished=status is JobStatus.FINISHED,
             cancelled=status is JobStatus.CANCELED,
-            taken_over=self._run is not None and self._run.coordinator.is_fenced(),
+            last=self._last,
         )
 
     def _end(self, status: JobStatus) -> None:
@@ -265,6 +270,8 @@ class JobDriver:
             on_recovered=monitor.recovered,
             on_epoch=on_epoch,
             on_pending=monitor.on_pending,
+            # Another driver may have taken the job over while this one waited to restart it.
+            after=self._generation,
         )
         name = self._job.graph.job_name
         try:
@@ -284,4 +291,11 @@ class JobDriver:
                 raise FencedError(message) from error
             raise
         finally:
+            self._remember(run.coordinator)
             run.close()
+
+    def _remember(self, coordinator: Coordinator) -> None:
+        if coordinator.claimed_generation is not None:
+            self._generation = coordinator.claimed_generation
+        if coordinator.opened:
+            self._last = coordinator

@@ -21,7 +21,7 @@ from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.program import labels
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
-from millstream.errors import MillstreamError
+from millstream.errors import FencedError, MillstreamError
 from millstream.execution.restored_program import claim_directory, program_of
 from millstream.execution.ship_files import ship_files
 
@@ -78,7 +78,7 @@ class Job:
         #: What people are shown of operators, by uid.
         self.labels = labels(program_of(graph))
         self.local_root = local_root or self.directories.local / self.job_id
-        graph.files = ship_files(configuration, self.storage, self.local_root)
+        self._ship()
         self._retry = retry or CommitRetry.exponential(
             configuration.get(options.COMMIT_RETRY_INITIAL),
             configuration.get(options.COMMIT_RETRY_MAXIMUM),
@@ -89,6 +89,20 @@ class Job:
     def interval(self) -> int:
         """The shortest time between the starts of two epochs, in milliseconds."""
         return self.graph.configuration.get(options.CHECKPOINTING_INTERVAL) or 0
+
+    def ship_missing(self) -> None:
+        """Send files of the program again that an older run, not yet taken over, has dropped.
+
+        Raises:
+            ConfigurationError: a file is not there any more.
+            DirectoryError: it cannot be written to the storage.
+        """
+        if not all(self.storage.exists(file.blob) for file in self.graph.files.files):
+            self._ship()
+
+    def _ship(self) -> None:
+        graph = self.graph
+        graph.files = ship_files(graph.configuration, self.storage, self.local_root)
 
     def new_coordinator(
         self, on_pending: Callable[[PendingCommits], None] = lambda _: None
@@ -113,26 +127,40 @@ class Job:
         )
 
     def clean_up(
-        self, *, finished: bool, cancelled: bool = False, taken_over: bool = False
+        self, *, finished: bool, cancelled: bool = False, last: Coordinator | None = None
     ) -> None:
-        """Delete what nobody needs after the end.
+        """Delete what nobody needs after the end; nothing, if a newer run has the job.
 
         Args:
             finished: the input is over, and all is committed.
             cancelled: somebody has stopped the job.
-            taken_over: a newer run has it, and needs everything.
+            last: of the last run that has taken the job over; None if none has.
         """
-        discarded = self.temporary or (not taken_over and self._discards(cancelled=cancelled))
-        if finished or discarded:
-            shutil.rmtree(self.local_root, ignore_errors=True)
-        if not discarded:
-            return
-        settled = finished or self._settle()
         if self.temporary:
+            if not finished:
+                self._settle(self.new_coordinator(), None)
+            shutil.rmtree(self.local_root, ignore_errors=True)
             shutil.rmtree(self.storage.location, ignore_errors=True)
-        elif settled:
-            delete_checkpoints(self.storage)
-            _LOG.info("the checkpoints of job %r are deleted", self.graph.job_name)
+        elif last is None:
+            return  # what is there is of others
+        elif self._discards(cancelled=cancelled):
+            self._discard(last, finished=finished)
+        elif finished and not last.is_fenced():
+            shutil.rmtree(self.local_root, ignore_errors=True)
+
+    def _discard(self, last: Coordinator, *, finished: bool) -> None:
+        """Delete checkpoints and local copies, unless a newer run has them by then."""
+        if not finished:
+            settling = self.new_coordinator()
+            if not self._settle(settling, last.generation):
+                return
+            last = settling
+        name = self.graph.job_name
+        if not delete_checkpoints(self.storage, last.is_fenced):
+            _LOG.info("a newer run has taken job %r over: its checkpoints stay", name)
+            return
+        shutil.rmtree(self.local_root, ignore_errors=True)
+        _LOG.info("the checkpoints of job %r are deleted", name)
 
     def _discards(self, *, cancelled: bool) -> bool:
         """Whether the options have the checkpoints deleted at such an end."""
@@ -141,23 +169,29 @@ class Job:
             cancelled and retention == "DELETE_ON_CANCELLATION"
         )
 
-    def _settle(self) -> bool:
+    def _settle(self, coordinator: Coordinator, after: int | None) -> bool:
         """Commit what is published, drop the rest: no run can follow that would do so.
 
         A transaction that is left prepared holds its locks for ever.  What fails here must not
         hide what the job failed of.
 
+        Args:
+            coordinator: takes the job over once more; closed here.
+            after: the generation that this job began last.
+
         Returns:
-            Whether nothing is left to be committed.
+            Whether nothing is left to be committed; False, too, if a newer run has the job, which
+            sees to it.
         """
-        coordinator = self.new_coordinator()
+        name = self.graph.job_name
         try:
-            coordinator.open()
+            coordinator.open(after)
             coordinator.recover()
+        except FencedError as error:
+            _LOG.info("the checkpoints of job %r stay: %s", name, error)
+            return False
         except (MillstreamError, OSError):
-            _LOG.warning(
-                "job %r may leave output pre-committed", self.graph.job_name, exc_info=True
-            )
+            _LOG.warning("job %r may leave output pre-committed", name, exc_info=True)
             return False
         else:
             return True

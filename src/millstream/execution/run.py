@@ -51,6 +51,7 @@ class Run:
             tasks, and the seconds it took.
         on_pending: told what is pending while a commit fails or takes long.
         make_planner: makes the planner.
+        after: the generation that the driver began before; None if this is its first run.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Run:
         on_epoch: Callable[[Manifest, list[TaskAck], float], None] = lambda *_: None,
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
         make_planner: Callable[[Job], SourcePlanner] | None = None,
+        after: int | None = None,
     ) -> None:
         self.job = job
         #: Changes with every run, so that workers drop what an older one left.
@@ -69,6 +71,7 @@ class Run:
         self.on_epoch = on_epoch
         self._on_recovered = on_recovered
         self._make_planner = make_planner or planner_of
+        self._after = after
         self._planner: SourcePlanner | None = None
         #: The operators as manifests record them.
         self._program: dict[str, OperatorRecord] = {}
@@ -108,10 +111,12 @@ class Run:
         """
         job = self.job
         JobIdentity.require(job.storage, job.job_id)
-        self.coordinator.open()
+        self.coordinator.open(self._after)
         last = self.coordinator.recover()
         fit(job.graph, job.storage, last)
         self._program = program_of(job.graph)
+        job.ship_missing()
+        self.coordinator.check_fence()  # a newer run may have sent files, which this one would drop
         delete_older_files(job.graph.files, job.storage)
         if last is not None:
             self._on_recovered(last)
