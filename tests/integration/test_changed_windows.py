@@ -38,12 +38,15 @@ from millstream.datastream import (
 )
 from millstream.datastream.aggregates import Max, Sum
 from millstream.errors import IncompatibleProgramError
+from millstream.runtime.operators.windows.session_state import SessionState
+from millstream.state.reader import open_state
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from millstream.contracts.key_value_store import KeyValueStore
     from millstream.datastream import DataStream, WindowedStream
     from millstream.graph.model import JobGraph
 
@@ -65,6 +68,11 @@ def _events() -> list[tuple[str, int, int]]:
 
 
 EVENTS = _events()
+EVENT_TYPE = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
+
+
+def _key(event: tuple[str, int, int]) -> str:
+    return event[0]
 
 
 class Total(AggregateFunction):
@@ -180,8 +188,9 @@ REFUSED = re.compile(
 def _graph(program: str, directory: Path) -> JobGraph:
     assigner, function, *changes = program.split()
     env = environment(1)
-    kind = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
-    events = env.from_source(SplitsSource([EVENTS], kind), event_time(20), "events").uid("events")
+    events = env.from_source(SplitsSource([EVENTS], EVENT_TYPE), event_time(20), "events").uid(
+        "events"
+    )
     windows = events.key_by(lambda event: event[0]).window(ASSIGNERS[assigner])
     for change in changes:
         windows = CHANGES[change](windows)
@@ -323,6 +332,64 @@ def outcomes() -> Counter[str]:
 def test_so_many_changes_go_on(outcomes: Counter[str]) -> None:
     if outcomes.total() == len(PROGRAMS) * (len(PROGRAMS) - 1):  # all tests of this module ran
         assert outcomes == {"went on": GO_ON, "refused": ARE_REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("backend", "attempts", "last"),
+    [
+        ("hashmap", True, ""),
+        ("rocksdb", True, "purging"),
+        ("hashmap", False, ""),
+        ("rocksdb", False, "purging"),
+    ],
+)
+def test_sessions_that_were_converted_are_rescaled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, last: str, *, attempts: bool
+) -> None:
+    """Each subtask has converted some, and has marked in them which have fired since.
+
+    Without ``attempts`` as an older release wrote them: of one name in all subtasks.
+    """
+    begin = SessionState.begin_epoch
+
+    def begin_epoch(self: SessionState, store: KeyValueStore, epoch: int, attempt: str) -> None:
+        begin(self, store, epoch, attempt if attempts or epoch else "")
+
+    monkeypatch.setattr(SessionState, "begin_epoch", begin_epoch)
+    chance = random.Random(3)
+    starts = [chance.choice([0, 40]) for _ in range(60)]
+    sessions = [(f"key {key}", key, start) for key, start in enumerate(starts)]
+    events = [*sessions, ("fires those from 0", 60, 60), ("fires all", 61, 500)]
+
+    def cluster(change: str, parallelism: int) -> MiniCluster:
+        env = environment(parallelism)
+        source = SplitsSource([events], EVENT_TYPE)
+        keyed = env.from_source(source, event_time(20), "events").uid("events").key_by(_key)
+        collect(_sum(CHANGES[change](keyed.window(SESSIONS))).uid("windows"), tmp_path)
+        graph = env.get_job_graph("rescaled sessions")
+        directory = tmp_path / "checkpoint"
+        limits = [parallelism * (60 if change else 1)] * 9
+        return MiniCluster(graph, directory, limits=limits, state_backend=backend)
+
+    for change, parallelism in (("purging", 2), ("", 2)):
+        stopped = cluster(change, parallelism)
+        stopped.run(1)
+        stopped.coordinator.close()
+    fired = {tuple(row)[0] for row in _results(tmp_path)}
+    assert fired == {key for key, _, start in sessions if start == 0}
+    rescaled = cluster(last, 1)
+    assert sorted(_fragments(rescaled)) == sorted({key for key, _, _ in events[:-1]} - fired)
+    rescaled.run()
+    wanted = Counter((key, start, start + 25, number) for key, number, start in events)
+    assert Counter(map(tuple, _results(tmp_path))) == wanted
+
+
+def _fragments(cluster: MiniCluster) -> list[Any]:
+    """The keys of the sessions that the last checkpoint has."""
+    manifest = cluster.coordinator.last
+    assert manifest is not None
+    with open_state(cluster.storage, manifest, "windows") as state:
+        return [entry.key for entry in state.entries("\0windows.fragments")]
 
 
 def test_windows_of_another_time_are_refused(tmp_path: Path) -> None:

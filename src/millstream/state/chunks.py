@@ -28,6 +28,7 @@ __all__ = [
     "key_groups_of_column",
     "marked",
     "marks_of",
+    "run_of",
 ]
 
 #: The column of the keys: integers, strings, or bytes as ``encode_key`` makes them.
@@ -74,6 +75,19 @@ def key_groups_of_column(keys: pa.Array, max_parallelism: int) -> NDArray[np.int
         groups = [key_group_of_cache_key(key, max_parallelism) for key in keys.to_pylist()]
         return np.array(groups, dtype=np.int32)
     return key_groups_of_array(keys, max_parallelism)
+
+
+def run_of(name: bytes, length: int) -> tuple[bytes, bytes]:
+    """Which run an entry is, or is the marks of: marks lie beside their run, their last byte aside.
+
+    Runs of one name may come of several subtasks: what each change of parallelism added to the name
+    tells them apart.
+
+    Args:
+        name: of the entry.
+        length: of the name as the owner wrote it; its last byte tells marks from a run.
+    """
+    return name[: length - 1], name[length:]
 
 
 def marks_of(taken: NDArray[np.bool_]) -> bytes:

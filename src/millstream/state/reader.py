@@ -24,7 +24,7 @@ import numpy as np
 from millstream.contracts.operator_state import OperatorStateKind
 from millstream.errors import StateError
 from millstream.state.backend import open_store
-from millstream.state.chunks import KEY, decoded_chunk, marked
+from millstream.state.chunks import KEY, decoded_chunk, marked, run_of
 from millstream.state.operator_state_files import StateReader
 from millstream.state.readable import readable_key, readable_value, readable_window
 from millstream.state.redistribution import own_states
@@ -249,17 +249,17 @@ def _chunk_entries(
 ) -> Iterator[StateEntry]:
     """The rows of columnar chunks, those of other subtasks and those taken out left away."""
     length = _CHUNK_NAME[section.kind]
-    marks: dict[bytes, list[bytes]] = {}
+    marks: dict[tuple[bytes, bytes], list[bytes]] = {}
     runs: list[tuple[bytes, bytes]] = []
     for name, value in _scan(store, section):
         if section.kind == "session fragments" and name[length - 1]:
-            marks.setdefault(name[: length - 1], []).append(value)
+            marks.setdefault(run_of(name, length), []).append(value)
         else:
             runs.append((name, value))
     for name, value in runs:
         table, counts = decoded_chunk(name, length, value, groups)
         alive = np.ones(table.num_rows, dtype=np.bool_) if counts is None else counts
-        for taken in marks.get(name[: length - 1], []):
+        for taken in marks.get(run_of(name, length), []):
             alive &= ~marked(taken, table.num_rows)
         time = int.from_bytes(name[_TIME_AT : _TIME_AT + _TIME_SIZE], "big") - _SIGN
         for row, counted in zip(table.to_pylist(), alive.tolist(), strict=True):

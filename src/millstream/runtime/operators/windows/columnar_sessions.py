@@ -100,10 +100,10 @@ class BuiltInSessionOperator(BuiltInOperator):
         self._store = store_of(restored)
         stored = stored_section(self._store, self.section, self.restored_section, self.context)
         if stored is not None:
-            self._adopt(stored)
+            self._adopt(stored, restored.attempt)
         self._state.begin_epoch(self._store, restored.epoch, restored.attempt)
 
-    def _adopt(self, stored: StateSection) -> None:
+    def _adopt(self, stored: StateSection, attempt: str) -> None:
         """Keep the sessions that another operator kept."""
         context = self.context
         groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
@@ -116,7 +116,9 @@ class BuiltInSessionOperator(BuiltInOperator):
             (self._assigner, self._spec),
             convert,
         )
-        self._state.begin_epoch(self._store, 0, "")  # nothing written from now on has its name
+        # Nothing written from now on has its name, nor what another subtask adopts: stores are
+        # merged when the parallelism changes.
+        self._state.begin_epoch(self._store, 0, attempt)
         rows = RowAggregates(self._spec.aggregates)
         types = partial_types(rows, self._spec, context)
         tables = fragment_tables(

@@ -29,7 +29,7 @@ from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import concatenated
 from millstream.runtime.operators.windows.chunks import form_of
 from millstream.runtime.operators.windows.clock import SESSION_INDEX, TimeSection
-from millstream.state.chunks import decoded_chunk, encoded_chunk, marked, marks_of
+from millstream.state.chunks import decoded_chunk, encoded_chunk, marked, marks_of, run_of
 from millstream.state.registry import SESSION_FRAGMENTS, StoreNotes
 
 if TYPE_CHECKING:
@@ -184,18 +184,18 @@ class SessionState:
 
     def _load(self) -> None:
         runs: list[tuple[bytes, bytes]] = []
-        marks: dict[bytes, list[bytes]] = {}
+        marks: dict[tuple[bytes, bytes], list[bytes]] = {}
         length = len(self._section.prefix(0)) + _REST.size
         for name, value in self._store.scan(*self._everything()):
             if name[length - 1] == _RUN:
                 runs.append((name, value))
             else:
-                marks.setdefault(name[: length - 1], []).append(value)
+                marks.setdefault(run_of(name, length), []).append(value)
         ours = (self._max_parallelism, self._key_groups)
         for name, value in runs:
             table, counts = decoded_chunk(name, length, value, ours)
             run = _Run(table, name)
-            for taken in marks.get(name[: length - 1], []):
+            for taken in marks.get(run_of(name, length), []):
                 run.alive &= ~marked(taken, len(run.alive))
             if counts is not None:
                 self._moved = True

@@ -31,7 +31,7 @@ from millstream.runtime.operators.windows.sections import (
     PANES,
     TIMED_ELEMENTS,
 )
-from millstream.state.chunks import KEY, decoded_chunk, marked
+from millstream.state.chunks import KEY, decoded_chunk, marked, run_of
 from millstream.state.key_context import KeyContext
 from millstream.state.namespaced_state import ABSENT
 from millstream.state.rewriting import key_and_rest, scan_in_steps, scan_state
@@ -188,16 +188,16 @@ class StoredWindows:
         rows = _rows_of(self.spec)
         section = _SECTIONS[FRAGMENTS]
         runs: list[tuple[bytes, bytes]] = []
-        marks: dict[bytes, list[bytes]] = {}
+        marks: dict[tuple[bytes, bytes], list[bytes]] = {}
         for name, value in scan_in_steps(self.store, *section.everything()):
             if name[_FRAGMENT_NAME - 1]:
-                marks.setdefault(name[: _FRAGMENT_NAME - 1], []).append(value)
+                marks.setdefault(run_of(name, _FRAGMENT_NAME), []).append(value)
             else:
                 runs.append((name, value))
         by_key: dict[CacheKey, list[tuple[int, int, list[Any]]]] = {}
         for name, value in runs:
             table, counts = decoded_chunk(name, _FRAGMENT_NAME, value, self.groups)
-            taken = marks.get(name[: _FRAGMENT_NAME - 1], [])
+            taken = marks.get(run_of(name, _FRAGMENT_NAME), [])
             gone = [marked(each, table.num_rows) for each in taken]
             for line, row in enumerate(table.to_pylist()):
                 if (counts is None or counts[line]) and not any(each[line] for each in gone):
