@@ -375,7 +375,7 @@ def test_sessions_that_were_converted_are_rescaled(
         stopped = cluster(change, parallelism)
         stopped.run(1)
         stopped.coordinator.close()
-    fired = {tuple(row)[0] for row in _results(tmp_path)}
+    fired = {key for key, *_ in map(tuple, _results(tmp_path))}
     assert fired == {key for key, _, start in sessions if start == 0}
     rescaled = cluster(last, 1)
     assert sorted(_fragments(rescaled)) == sorted({key for key, _, _ in events[:-1]} - fired)
