@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from tests.checkpoint import format_2_program as program
 from tests.checkpoint.test_format_2 import unpack
@@ -14,6 +16,7 @@ from tests.checkpoint.test_format_2 import unpack
 from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.cli.main import main
+from millstream.errors import StateError
 from millstream.state.key_codec import encode_key
 from millstream.state.readable import readable_key, readable_value
 from millstream.state.reader import open_state
@@ -180,3 +183,73 @@ def test_nothing_of_the_program_is_run() -> None:
         " tests.checkpoint.format_2_program.Colour.RED(), frozenset(1), dict(('a', (1.5,))))"
     )
     assert readable_key(encode_key(Row(a=1, b="x"))) == Row(a=1, b="x")
+
+
+NUMBERS = [
+    np.array([[1.5, 2], [3, 4]]),
+    np.asfortranarray([[1, 2], [3, 4]], dtype=">i4"),
+    np.array(["a", "bc"]),
+    np.array([(1, (2.5, 3))], dtype=[("a", "i1"), ("b", "f8", 2)]),
+    np.array(["2020-01-02", "2021-03-04"], dtype="M8[ms]"),
+    np.array([b"x", None, ("y", 1)], dtype=object),
+    np.array([], dtype="i8"),
+    np.int64(7),
+    np.float32(0.5),
+    np.datetime64(5, "us"),
+    np.str_("text"),
+    np.bool_(True),
+]
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=repr)
+def test_values_of_numpy_come_out_as_they_are(value: Any) -> None:
+    stored = pickle.dumps([value, value], 4)
+    shown = readable_value(stored)
+    assert repr(shown) == repr(pickle.loads(stored))
+    if isinstance(value, np.generic):
+        assert type(shown[0]) is type(value)
+    else:
+        np.testing.assert_array_equal(shown[0], value)
+
+
+class _Calls:
+    """Pickles as a call of a function, and the state that it is given then."""
+
+    def __init__(self, function: Any, arguments: Any, *state: Any) -> None:
+        self.made = (function, arguments, *state)
+
+    def __reduce__(self) -> Any:
+        return self.made
+
+
+_OBJECT = _Calls(np.dtype, ("O8",), (3, "|", None, None, None, -1, -1, 63))
+_OUTSIDE = _Calls(
+    np.dtype,
+    ("V4",),
+    (3, "|", None, ("a",), {"a": (np.dtype("i8"), 4096)}, 4, 1, 16),
+)
+_HIDDEN = _Calls(np.dtype, ("V8",), (3, "|", None, ("a",), {"a": (_OBJECT, 0)}, 8, 1, 16))
+_NEW = np.zeros(1).__reduce__()[0]
+_MADE = np.int8(1).__reduce__()[0]
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        _Calls(np.ndarray, ((1,), "O", b"8 bytes!")),
+        _Calls(np.dtype, ("O,O",)),
+        _Calls(_NEW, (np.ndarray, (0,), b"b"), (1, (1,), _OBJECT, False, b"8 bytes!")),
+        _Calls(_NEW, (np.ndarray, (0,), b"b"), (1, (9,), _OBJECT, False, ["too few"])),
+        _Calls(_NEW, (np.ndarray, (0,), b"b"), (1, (1,), _OUTSIDE, False, b"four")),
+        _Calls(_NEW, (np.ndarray, (0,), b"b"), (1, (1,), _HIDDEN, False, b"8 bytes!")),
+        _Calls(_NEW, (np.ndarray, (0,), b"b"), (1, (9,), np.dtype("i8"), False, b"8 bytes!")),
+        _Calls(_NEW, (np.ndarray, (0,), b"b"), (1, (-1, -1), np.dtype("i8"), False, b"8 bytes!")),
+        _Calls(_NEW, (list, (0,), b"b")),
+        _Calls(_MADE, (_OBJECT, b"8 bytes!")),
+        _Calls(_MADE, (_OUTSIDE, b"four")),
+        _Calls(_MADE, (np.dtype("i8"), b"four")),
+    ],
+)
+def test_numpy_is_given_no_pointers(evil: Any) -> None:
+    with pytest.raises(StateError, match="a value cannot be read"):
+        readable_value(pickle.dumps(evil, 4))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import StateError
 from millstream.moved_modules import MOVED
 from millstream.state.key_codec import decode_key, unpack
+from millstream.state.readable_arrays import NUMPY
 from millstream.state.window_codec import WindowCodec
 from millstream.types.row import row_class
 
@@ -37,9 +38,6 @@ _HARMLESS: Final = {
     "decimal": {"Decimal"},
     "fractions": {"Fraction"},
     "uuid": {"UUID", "SafeUUID"},
-    "numpy": {"dtype", "ndarray"},
-    "numpy.core.multiarray": {"_reconstruct", "scalar"},
-    "numpy._core.multiarray": {"_reconstruct", "scalar"},
     "millstream.types.row": {"RowKind", "row_class"},
     "millstream.types.tagged_union": {"TaggedUnion"},
     "millstream.types.time": {"Duration", "Instant", "Time"},
@@ -113,6 +111,8 @@ class _Reader(pickle.Unpickler):
             module = f"millstream.{MOVED[short]}"
         if name in _HARMLESS.get(module, ()) or (module == "builtins" and name in _TYPES):
             return super().find_class(module, name)
+        if (module, name) in NUMPY:
+            return NUMPY[module, name]
         if (module, name) == ("millstream.state.serializers", "find_class"):
             return _class_by_name
         return _stand_in(module, name)
