@@ -7,9 +7,11 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -23,6 +25,7 @@ from millstream.datastream import (
     StreamExecutionEnvironment,
 )
 from millstream.engines.local import pool
+from millstream.engines.local.epoch_tasks import EpochTasks
 from millstream.engines.local.pool import WorkerPool
 from millstream.engines.local.worker import RunMessage, TaskRequest, _portable
 from millstream.errors import (
@@ -252,18 +255,56 @@ def test_a_pool_without_its_nursery_can_start_nothing() -> None:
     workers = WorkerPool(1)
     os.kill(workers._nursery._pid, signal.SIGKILL)
     os.waitpid(workers._nursery._pid, 0)
-    request = TaskRequest(b"", 0, 0, 1, [], Path("nowhere"))
+    request = TaskRequest(Path("no plan"), 0, 0, 1, [], Path("nowhere"))
     workers.begin_run(RunMessage(b"", cast("Any", None)))
     with pytest.raises(EngineError, match="no worker process can be started"):
         workers.run([request])
     workers.close()
 
 
+def test_a_large_plan_for_a_worker_that_does_not_read_can_be_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_PATIENCE", 0.2)
+    workers = WorkerPool(1)
+    workers.begin_run(RunMessage(b"", JobFiles()))
+    with pytest.raises(FileNotFoundError):
+        workers.run([TaskRequest(tmp_path / "nowhere", 0, 0, 1, [], tmp_path / "frames")])
+    (pid,) = workers.pids
+    os.kill(pid, signal.SIGSTOP)
+    cancelled = threading.Event()
+    cancelled.set()
+    graph = SimpleNamespace(stages=[SimpleNamespace(level=0, parallelism=1)])
+    directory = tmp_path / "epochs"
+    tasks = EpochTasks(cast("Any", graph), directory, lambda each: workers.run(each, cancelled))
+    errors: list[WorkerLostError] = []
+
+    def run() -> None:
+        try:
+            tasks.run(cast("Any", SimpleNamespace(epoch=3, content=bytes(4_000_000))))
+        except WorkerLostError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(20)
+    returned = not thread.is_alive()
+    if not returned:
+        os.kill(pid, signal.SIGKILL)  # frees the thread
+    thread.join(20)
+    workers.close()
+    assert returned
+    assert "given up" in str(errors)
+    assert not lives(pid)
+    assert not list(directory.iterdir())
+
+
 def test_a_nursery_holds_no_connection_of_another(tmp_path: Path, eventually: Eventually) -> None:
     """Else a worker would not see that the driver is gone."""
     first = WorkerPool(1)
     first.begin_run(RunMessage(b"", JobFiles()))
-    request = TaskRequest(b"no plan", 0, 0, 1, [], tmp_path / "frames")
+    (tmp_path / "plan").write_bytes(b"no plan")
+    request = TaskRequest(tmp_path / "plan", 0, 0, 1, [], tmp_path / "frames")
     with pytest.raises(pickle.UnpicklingError):
         first.run([request])
     (pid,) = first.pids

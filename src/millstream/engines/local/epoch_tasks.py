@@ -36,7 +36,7 @@ class EpochTasks:
 
     Args:
         graph: the job.
-        directory: for the frames; each epoch leaves it empty.
+        directory: for the frames and plans; each epoch leaves it empty.
         run_stage: runs the tasks of one stage and returns what they leave, in any order.
     """
 
@@ -52,17 +52,18 @@ class EpochTasks:
 
     def run(self, plan: EpochPlan) -> list[TaskAck]:
         """Run the tasks of an epoch; returns what they acknowledge."""
-        pickled = cloudpickle.dumps(plan)
         place = self._directory / f"epoch-{plan.epoch}"
         place.mkdir(parents=True)
+        file = place / "plan"
         acks: list[TaskAck] = []
         outputs: Sequence[TaskOutput] = ()
         try:
+            file.write_bytes(cloudpickle.dumps(plan))
             for stage in self._graph.stages:
                 inputs = [output.frames for output in outputs]
                 requests = [
                     TaskRequest(
-                        plan=pickled,
+                        plan=file,
                         level=stage.level,
                         subtask=subtask,
                         parallelism=stage.parallelism,

@@ -57,8 +57,9 @@ class RunMessage:
 class TaskRequest:
     """A task to run."""
 
-    #: Pickled by value: workers may lack the program's modules.
-    plan: bytes
+    #: The file of the plan, pickled by value: workers may lack the program's modules.  Not the plan
+    #: itself: what a worker is sent must be small, or one that does not read blocks the driver.
+    plan: Path
     level: int
     subtask: int
     parallelism: int
@@ -122,7 +123,7 @@ def serve_and_outlive(connection: Connection) -> None:
 def _answer(host: TaskHost, files: JobFiles, request: TaskRequest) -> bytes:
     try:
         bring_files(files)  # before the plan, which may be of what they hold
-        plan = cast("EpochPlan", pickle.loads(request.plan))
+        plan = cast("EpochPlan", pickle.loads(request.plan.read_bytes()))
         if request.moved:
             host.forget(request.level, request.subtask)
         frames = addressed(read_frames(request.inputs), request.subtask, request.parallelism)
