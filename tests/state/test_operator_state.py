@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint import LocalStorage
+from millstream.checkpoint.manifest_codec import (
+    _operator_state_from_json,
+    _operator_state_to_json,
+)
 from millstream.errors import CorruptCheckpointError, StateError
 from millstream.state.operator_state import OperatorStates
 from millstream.state.operator_state_files import StateReader, write_states
@@ -125,6 +129,40 @@ def test_names_that_nobody_asks_for_are_kept(storage: LocalStorage) -> None:
     back.restore(redistribute(kept, 1)[0], StateReader(storage))
     assert back.list_state("l").get() == LARGE
     assert sorted(back.list_state("s").get()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("elements", [["a", "b"], LARGE])
+def test_a_union_that_nobody_asks_for_does_not_grow(
+    storage: LocalStorage, elements: list[str]
+) -> None:
+    """Not at a new run, nor at another parallelism, nor in later epochs of a run."""
+    handles = []
+    for share in (elements, ["c"]):
+        states = OperatorStates()
+        states.union_list_state("u").update(share)
+        handles.append(written(states, storage))
+    for parallelism in (3, 1, 3, 2):
+        parts = redistribute(handles, parallelism)
+        handles = []
+        for subtask in range(parallelism):
+            part = OperatorStates()
+            part.restore(parts[subtask], StateReader(storage))
+            first = written(part, storage)
+            handles.append(written(restored(through_json(first), storage), storage))
+            assert handles[-1] == first
+    for part_of in redistribute(handles, 2):
+        last = OperatorStates()
+        last.restore(part_of, StateReader(storage))
+        assert last.union_list_state("u").get() == [*elements, "c"]
+        # Who has asked for it has all of it as its own.
+        assert not written(last, storage)["u"].is_copy
+
+
+def through_json(handles: dict[str, OperatorStateHandle]) -> dict[str, OperatorStateHandle]:
+    return {
+        name: _operator_state_from_json(_operator_state_to_json(handle))
+        for name, handle in handles.items()
+    }
 
 
 def test_another_kind_or_type_of_a_name_is_refused(storage: LocalStorage) -> None:

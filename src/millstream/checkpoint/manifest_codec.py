@@ -128,6 +128,8 @@ def _operator_state_to_json(handle: OperatorStateHandle) -> JsonObject:
     value: JsonObject = {"kind": handle.kind.value, "count": handle.count}
     if handle.type:
         value["type"] = handle.type
+    if handle.is_copy:
+        value["copy"] = True
     if handle.file is None:
         value["elements"] = [_to_base64(element) for element in handle.inline]
     else:
@@ -155,6 +157,7 @@ def _operator_state_from_json(value: JsonObject) -> OperatorStateHandle:
         inline=tuple(b64decode(text, validate=True) for text in value.get("elements", ())),
         file=None if file is None else _file_from_json(file),
         type=str(value.get("type", "")),
+        is_copy=bool(value.get("copy", False)),
     )
 
 

@@ -67,6 +67,9 @@ class OperatorStateHandle:
     file: StateFile | None = None
     #: The declared type, for people; empty if there is none.
     type: str = ""
+    #: All of a union, as the subtask was given it, which has not asked for it: the others have the
+    #: same, and it counts once.
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ Read next: ``state/operator_state_files.py``, ``state/redistribution.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind, StatePart
@@ -35,6 +35,7 @@ class StateContent:
     type: str
     #: Each pickled.
     elements: tuple[bytes, ...]
+    is_copy: bool = False
 
 
 @dataclass(slots=True)
@@ -180,7 +181,9 @@ class OperatorStates:
         made = form(name, handle.kind, handle.type)
         self._check(made, kind, "")  # before its elements are taken for what they are not
         made.load(element for part in parts for element in self._read(part))
-        made.handle = _only(parts)
+        only = _only(parts)
+        # From now on it is the subtask's own.
+        made.handle = only and replace(only, is_copy=False)
         return made
 
     def _check(self, known: _Named, kind: OperatorStateKind, declared: str) -> None:
@@ -264,7 +267,7 @@ class OperatorStates:
         for name, parts in self._unclaimed.items():
             handle = parts[0].handle
             elements = () if _only(parts) else tuple(e for part in parts for e in self._read(part))
-            content = StateContent(handle.kind, handle.type, elements)
+            content = StateContent(handle.kind, handle.type, elements, handle.is_copy)
             found[name] = _only(parts) or content
         for name, state in self._states.items():
             found[name] = state.handle or StateContent(

@@ -60,7 +60,9 @@ def write_states(
 def inline_handle(content: StateContent) -> OperatorStateHandle:
     """A handle that has the elements in it, however many they are."""
     count = len(content.elements)
-    return OperatorStateHandle(content.kind, count, content.elements, None, content.type)
+    return OperatorStateHandle(
+        content.kind, count, content.elements, None, content.type, content.is_copy
+    )
 
 
 def _written(content: StateContent, storage: CheckpointStorage, uid: str) -> OperatorStateHandle:
@@ -80,7 +82,8 @@ def _written(content: StateContent, storage: CheckpointStorage, uid: str) -> Ope
     storage.write(remote, stored)
     crash_point("state.upload.after")
     file = StateFile(local=local, remote=remote, size=size, digest=digest)
-    return OperatorStateHandle(content.kind, len(content.elements), (), file, content.type)
+    count = len(content.elements)
+    return OperatorStateHandle(content.kind, count, (), file, content.type, content.is_copy)
 
 
 class StateReader:

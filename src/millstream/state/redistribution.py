@@ -7,7 +7,8 @@ come are given, as Flink's ``RoundRobinOperatorStateRepartitioner``:
   the first ones one more where that does not come out even.  Where those of one name end, the next
   name begins, so that not always the same subtasks get more.  At the same parallelism each subtask
   keeps its own.
-* Of a union, every subtask gets the elements of all.
+* Of a union, every subtask gets the elements of all.  What subtasks have left as they were given
+  it, for nobody asked for it, is in each of them, and counts once.
 * Of broadcast state, every subtask gets a copy, another one where there are more.
 
 Flink takes the names in the order of a hash table; here they are in order.
@@ -19,6 +20,7 @@ Read next: ``state/operator_state_files.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.contracts.operator_state import OperatorStateKind, StatePart
@@ -53,13 +55,14 @@ def redistribute(old: Sequence[Mapping[str, OperatorStateHandle]], parallelism: 
         handles = [states[name] for states in old if name in states]
         kind = handles[0].kind
         if kind is OperatorStateKind.UNION:
+            own = [handle for handle in handles if not handle.is_copy] or handles[:1]
             for parts in found:
-                parts[name] = [_whole(handle) for handle in handles]
+                parts[name] = [_whole(replace(handle, is_copy=True)) for handle in own]
         elif kind is OperatorStateKind.BROADCAST:
             copies = [states.get(name) for states in old]
             for subtask, parts in enumerate(found):
-                own = copies[subtask] if parallelism == len(old) else None
-                parts[name] = [_whole(own or handles[subtask % len(handles)])]
+                copy = copies[subtask] if parallelism == len(old) else None
+                parts[name] = [_whole(copy or handles[subtask % len(handles)])]
         elif parallelism == len(old):
             for states, parts in zip(old, found, strict=True):
                 if name in states:
