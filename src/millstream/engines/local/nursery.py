@@ -29,6 +29,7 @@ import traceback
 import warnings
 import weakref
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from millstream.errors import WorkerLostError
@@ -72,7 +73,7 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         sys.stdout.flush()
         sys.stderr.flush()
-        if "rocksdict" in sys.modules:
+        if _has_rocksdb_threads():
             self._process = _new_interpreter(there, serve, orphans_die=orphans_die)
             self._pid = self._process.pid
             there.close()
@@ -193,6 +194,17 @@ def _answer_until_it_ends(
                 workers.discard(pid)
             number = ended[pid]
         control.sendall(_MESSAGE.pack(operation, number))
+
+
+def _has_rocksdb_threads() -> bool:
+    """Whether a database of RocksDB's has been opened in this process."""
+    if sys.platform != "linux":
+        return "rocksdict" in sys.modules
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # the thread has just ended
+            if name.read_text().startswith("rocksdb"):
+                return True
+    return False
 
 
 def _new_interpreter(
