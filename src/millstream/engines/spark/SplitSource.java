@@ -62,11 +62,19 @@ public final class SplitSource implements SupportsRead, ScanBuilder, Scan, Micro
   }
 
   public Offset initialOffset() {
-    return deserializeOffset((String) offsets.apply("initial"));
+    return offset("initial");
   }
 
   public Offset latestOffset() {
-    return deserializeOffset((String) offsets.apply("latest"));
+    return offset("latest");
+  }
+
+  private Offset offset(String request) {
+    String json = (String) offsets.apply(request);
+    if (json.isEmpty()) {
+      throw new IllegalStateException("planning failed; the driver knows why");
+    }
+    return deserializeOffset(json);
   }
 
   /** As a data source of Python's: logs that one of these has written can be read. */

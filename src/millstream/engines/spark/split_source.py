@@ -49,14 +49,17 @@ class OffsetServer:
         self.error: Exception | None = None
 
     def apply(self, request: str) -> str:
-        """Answer "initial" or "latest" with an offset as JSON."""
+        """Answer "initial" or "latest" with an offset as JSON; with nothing after an error.
+
+        It is not raised here: py4j would log it, with its traceback, beside what the job says.
+        """
         if request == "initial":
             return json.dumps(self._initial)
         try:
             return json.dumps(self._latest())
-        except Exception as error:
-            self.error = error  # raised again in the driver's loop
-            raise
+        except Exception as error:  # noqa: BLE001 - raised again by the driver
+            self.error = error  # raised in the driver's loop
+            return ""
 
     class Java:
         """What py4j makes of it."""
