@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-
-from millstream.common import Configuration
-from millstream.datastream import StreamExecutionEnvironment
+from tests.support.environments import environments, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from millstream.datastream import StreamExecutionEnvironment
 
 #: Seconds.  Only a test that hangs waits so long.
 DEADLINE = 120.0
@@ -21,34 +21,10 @@ DEADLINE = 120.0
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., StreamExecutionEnvironment]:
     """Make an environment of a parallelism, with settings."""
-
-    def environment(
-        parallelism: int = 2, settings: dict[str, str] | None = None
-    ) -> StreamExecutionEnvironment:
-        configuration = Configuration()
-        entries = {
-            "execution.target": "local",
-            "millstream.local-directory": str(tmp_path / "local"),
-            "millstream.checkpoint.fsync": "false",
-            "millstream.progress": "off",
-            "restart-strategy.type": "none",
-        }
-        for key, value in {**entries, **(settings or {})}.items():
-            configuration.set_string(key, value)
-        env = StreamExecutionEnvironment.get_execution_environment(configuration)
-        return env.set_parallelism(parallelism)
-
-    return environment
+    return environments(tmp_path, {"execution.target": "local"})
 
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool], str], None]:
     """Wait for a condition, with a deadline that only a failure reaches."""
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        limit = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < limit, f"not within {DEADLINE:.0f} s: {what}"
-            time.sleep(0.02)
-
-    return wait
+    return partial(wait_until, seconds=DEADLINE)

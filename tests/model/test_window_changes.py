@@ -23,13 +23,10 @@ from tests.model.window_programs import (
     Answer,
     Crash,
     Cut,
-    Finish,
-    Now,
     Program,
-    Records,
-    Watermark,
     _step_differs,
     forgets,
+    model_step,
     random_program,
     random_script,
     run_step,
@@ -51,18 +48,7 @@ def _model(before: Program, after: Program, script: list[Step], at: int) -> mode
     """What the model makes of it: changed behind step ``at``."""
     made = before.window_model()
     for number, step in enumerate(script):
-        made.step = number
-        if isinstance(step, Records):
-            for record, timestamp in step.items:
-                made.record(record[0], record, timestamp)
-        elif isinstance(step, Watermark):
-            made.advance_watermark(step.time)
-        elif isinstance(step, Now):
-            made.advance_processing_time(step.time)
-        elif isinstance(step, Cut):
-            made.advance_processing_time(made.now)
-        elif isinstance(step, Finish):
-            made.advance_watermark(model.MAX_TIME)
+        model_step(made, number, step)
         if number == at:
             other = after.window_model()
             if "process" not in before.function:

@@ -402,22 +402,27 @@ class Answer:
     left_behind: int = 0
 
 
+def model_step(made: model.WindowModel, number: int, step: Step) -> None:
+    """Let the model take one step."""
+    made.step = number
+    if isinstance(step, Records):
+        for record, timestamp in step.items:
+            made.record(record[0], record, timestamp)
+    elif isinstance(step, Watermark):
+        made.advance_watermark(step.time)
+    elif isinstance(step, Now):
+        made.advance_processing_time(step.time)
+    elif isinstance(step, Cut):
+        made.advance_processing_time(made.now)
+    elif isinstance(step, Finish):
+        made.advance_watermark(model.MAX_TIME)
+
+
 def run_model(program: Program, script: list[Step]) -> model.WindowModel:
     """Let the model take all steps."""
     made = program.window_model()
     for number, step in enumerate(script):
-        made.step = number
-        if isinstance(step, Records):
-            for record, timestamp in step.items:
-                made.record(record[0], record, timestamp)
-        elif isinstance(step, Watermark):
-            made.advance_watermark(step.time)
-        elif isinstance(step, Now):
-            made.advance_processing_time(step.time)
-        elif isinstance(step, Cut):
-            made.advance_processing_time(made.now)
-        elif isinstance(step, Finish):
-            made.advance_watermark(model.MAX_TIME)
+        model_step(made, number, step)
     return made
 
 

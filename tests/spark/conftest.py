@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import cloudpickle
 import pytest
-
-from millstream.common import Configuration
-from millstream.datastream import StreamExecutionEnvironment
+from tests.support.environments import environments, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from millstream.datastream import StreamExecutionEnvironment
 
 #: Seconds.  Only a test that hangs waits so long.
 DEADLINE = 180.0
@@ -33,33 +33,10 @@ def _ship_test_modules(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def make(spark: SparkSession, tmp_path: Path) -> Callable[..., StreamExecutionEnvironment]:
     """Make an environment of a parallelism, with settings."""
-
-    def environment(
-        parallelism: int = 2, settings: dict[str, str] | None = None
-    ) -> StreamExecutionEnvironment:
-        configuration = Configuration()
-        entries = {
-            "millstream.local-directory": str(tmp_path / "local"),
-            "millstream.checkpoint.fsync": "false",
-            "millstream.progress": "off",
-            "restart-strategy.type": "none",
-        }
-        for key, value in {**entries, **(settings or {})}.items():
-            configuration.set_string(key, value)
-        env = StreamExecutionEnvironment.get_execution_environment(configuration)
-        return env.set_parallelism(parallelism)
-
-    return environment
+    return environments(tmp_path, {})
 
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool], str], None]:
     """Wait for a condition, with a deadline that only a failure reaches."""
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        limit = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < limit, f"not within {DEADLINE:.0f} s: {what}"
-            time.sleep(0.05)
-
-    return wait
+    return partial(wait_until, seconds=DEADLINE)
