@@ -1,0 +1,213 @@
+"""What the driver and the slots of a pipelined run say to each other.
+
+What it is: plain picklable data, sent over the control connection of each slot.  Nothing is read
+from a connection before it is authenticated.
+
+What it is not: what tasks send each other (``runtime/pipelined/links.py``).
+
+Read next: ``runtime/pipelined/slot.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.graph.job_files import JobFiles
+    from millstream.runtime.plan import SplitAssignment
+
+__all__ = [
+    "Acknowledged",
+    "Assigned",
+    "Beat",
+    "Begin",
+    "Completed",
+    "DriverMessage",
+    "End",
+    "Failed",
+    "Grown",
+    "Held",
+    "Progress",
+    "Registered",
+    "SlotMessage",
+    "SlotSettings",
+    "SourceEnded",
+    "SplitProgress",
+    "SubtaskTimes",
+    "TakeCheckpoint",
+]
+
+#: Host and port.
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSettings:
+    """What a slot's process is begun with."""
+
+    slot: int
+    #: How many there are.
+    slots: int
+    run_id: str
+    #: The secret of the run, with which each end of a connection shows that it belongs to it.
+    token: bytes
+    #: Where the driver listens.
+    driver: Address
+    #: The address of this machine's that the other slots can reach.
+    host: str
+    #: The job, pickled.
+    graph: bytes
+    files: JobFiles
+
+
+# -- from the driver ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """All slots are there: connect to each other, restore, and run."""
+
+    #: The plan of the first epoch, pickled: what is restored.  Its assignments are the splits that
+    #: have begun.
+    plan: bytes
+    #: Of the slots, in order.
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Splits that the slot reads from now on."""
+
+    #: ``start`` is where reading begins, ``stop`` how far it can go now; the channel is unique in
+    #: the run.
+    splits: tuple[SplitAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """How far splits can be read now."""
+
+    #: Channel -> offset.
+    ends: dict[int, int]
+    #: Channels of splits whose end is their last.
+    final: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnded:
+    """No split of a source will come any more, and all that it had are read to their ends."""
+
+    source_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Splits that are ahead of their group in event time, and wait; all others do not."""
+
+    channels: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeCheckpoint:
+    """Let a barrier flow behind all that was read."""
+
+    #: Its number; all that is processed since the one before belongs to it.
+    epoch: int
+    #: The input is over: operators are told so ahead of their snapshot.
+    final: bool = False
+    #: Milliseconds since 1970.
+    time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A checkpoint is published and committed."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Close the user functions, and end: the last checkpoint is complete."""
+
+
+DriverMessage = Begin | Assigned | Grown | SourceEnded | Held | TakeCheckpoint | Completed | End
+
+# -- from a slot -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A slot is there."""
+
+    slot: int
+    #: Where it listens for other slots.
+    address: Address
+    pid: int
+    #: Name of its machine.
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitProgress:
+    """How far a split is."""
+
+    #: All before it was handed to the operators.
+    position: int
+    #: Milliseconds; of the split's head.
+    watermark: int
+    idle: bool
+    #: Read to its last end.
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the splits of a slot are; those only that have moved since it was said last."""
+
+    slot: int
+    #: By channel.
+    splits: dict[int, SplitProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """One task's part of a checkpoint is durable."""
+
+    slot: int
+    #: A ``TaskAck``, pickled.
+    ack: bytes
+    #: Seconds: between the first barrier and the last; in which nothing was processed.
+    aligning: float = 0.0
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task raised; the slot does nothing more."""
+
+    slot: int
+    #: The exception, pickled.
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskTimes:
+    """Milliseconds of the last second that a subtask was at work, waiting, or without credit."""
+
+    busy: float
+    idle: float
+    backpressured: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The slot's main loop lives."""
+
+    slot: int
+    #: (stage, subtask) -> what it has done.
+    times: dict[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
+
+
+SlotMessage = Registered | Progress | Acknowledged | Failed | Beat
