@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import cloudpickle
 
-from millstream.engines.spark.epoch_job import EpochJob, spark_source_frame
+from millstream.engines.spark.epoch_job import (
+    EpochJob,
+    has_spark_sources,
+    spark_source_frame,
+)
 from millstream.engines.spark.errors import in_a_line, original_error
 from millstream.engines.spark.java_process import JavaProcess
-from millstream.engines.spark.query import QueryEpochs, has_spark_sources, require_one_history
+from millstream.engines.spark.query import QueryEpochs, require_one_history
 from millstream.engines.spark.session import get_session, streaming_options
 from millstream.engines.spark.split_source import OffsetServer, split_rows
 from millstream.errors import JobError
@@ -44,7 +48,8 @@ _LOG: Final = logging.getLogger("millstream")
 _POLL_SECONDS: Final = 0.02
 #: As long as Spark waits for a query to stop (``spark.sql.streaming.stopTimeout``).
 _STOP_SECONDS: Final = 30.0
-#: How often a query is started whose Python process has not connected in time.
+#: How often a query is started whose Python process has not connected in time.  Millstream's own
+#: source has none; a user's own Python data source, behind ``env.from_spark``, has.
 _STARTS: Final = 4
 #: What Spark says then.  It waits 10 s for the process, which cannot be changed.
 _NOT_CONNECTED: Final = "failed to connect back"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["EpochJob", "spark_source_frame"]
+__all__ = ["EpochJob", "has_spark_sources", "spark_source_frame"]
 
 #: Characters of a plan that travel as a property, with each task; longer ones (of many subtasks
 #: with much state) are a part of the functions, which Spark sends once per executor.
@@ -57,7 +57,7 @@ class EpochJob:
         self._files = graph.files
         self._graph_broadcast = graph_broadcast
         #: Whether stage 0 reads the rows of a micro-batch, each of which is another DataFrame.
-        self._spark_sources = any(node.spark_index is not None for node in graph.nodes.values())
+        self._spark_sources = has_spark_sources(graph)
         self._schema: Final = cast("StructType", StructType.fromDDL(FRAME_DDL))
         self._order: Final = [
             functions.col(name) for name in ("watermark", "edge", "channel", "sequence")
@@ -125,6 +125,11 @@ class EpochJob:
 
 def _acknowledged(frames: DataFrame) -> list[TaskAck]:
     return [cast("TaskAck", loads(bytes(row.payload))) for row in frames.collect()]
+
+
+def has_spark_sources(graph: JobGraph) -> bool:
+    """Whether Spark has rows of its own to read for a job: a DataFrame of ``env.from_spark``."""
+    return any(node.spark_index is not None for node in graph.nodes.values())
 
 
 def spark_source_frame(frame: DataFrame, node: int, parallelism: int) -> DataFrame:

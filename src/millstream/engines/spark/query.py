@@ -21,6 +21,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final, cast
 
+from millstream.engines.spark.epoch_job import has_spark_sources
 from millstream.engines.spark.errors import original_error
 from millstream.errors import CheckpointError, CorruptCheckpointError, JobError
 from millstream.execution.epoch_loop import EpochLoop
@@ -35,10 +36,9 @@ if TYPE_CHECKING:
     from millstream.engines.spark.epoch_job import EpochJob
     from millstream.execution.offsets import Offset
     from millstream.execution.run import Run
-    from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["QueryEpochs", "has_spark_sources", "require_one_history"]
+__all__ = ["QueryEpochs", "require_one_history"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Characters of an error that Spark is told; the driver has the error itself.
@@ -159,11 +159,6 @@ class QueryEpochs:
             return self._logged
         moment = max(cast("int", self._logged["time"]), time_of_batch)
         return {**self._logged, "epoch": batch, "time": moment}
-
-
-def has_spark_sources(graph: JobGraph) -> bool:
-    """Whether Spark has rows of its own to read for a job."""
-    return any(node.spark_index is not None for node in graph.nodes.values())
 
 
 def require_one_history(
