@@ -22,7 +22,6 @@ from millstream.runtime.frames import (
     FINISHED,
     IDLE,
     WATERMARK,
-    encode_batch,
     encode_long,
 )
 
@@ -173,6 +172,11 @@ class ExchangeWriter:
         self.flush()
         self._to_all(FINISHED, b"")
 
+    @property
+    def holds_records(self) -> bool:
+        """Whether records are gathered that no frame has yet."""
+        return self._pending_records > 0 or self._combiner is not None
+
     def flush(self) -> None:
         """Turn everything gathered into frames."""
         if self._combiner is not None:
@@ -184,8 +188,16 @@ class ExchangeWriter:
             return
         for subtask, pending in enumerate(self._pending):
             for run in _same_schema(pending):
-                kind, payload = encode_batch(concatenate(run))
-                self._add(subtask, kind, payload)
+                self._outbox.add_batch(
+                    self._stage,
+                    subtask,
+                    self._edge.id,
+                    concatenate(run),
+                    channel=self._channel,
+                    watermark=max(self._watermark, MIN_TIMESTAMP + 1),
+                    sequence=self._sequence,
+                )
+                self._sequence += 1
             pending.clear()
         self._pending_records = 0
 

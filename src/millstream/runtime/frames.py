@@ -159,6 +159,30 @@ class Outbox:
             column.append(value)
         self._bytes += len(payload)
 
+    def add_batch(
+        self,
+        stage: int,
+        subtask: int,
+        edge: int,
+        batch: Batch,
+        *,
+        channel: int,
+        watermark: int,
+        sequence: int,
+    ) -> None:
+        """Append a frame of records."""
+        kind, payload = encode_batch(batch)
+        self.add(
+            stage,
+            subtask,
+            edge,
+            kind,
+            payload,
+            channel=channel,
+            watermark=watermark,
+            sequence=sequence,
+        )
+
     @property
     def is_full(self) -> bool:
         """Whether it is time to drain."""

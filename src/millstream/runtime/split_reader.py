@@ -87,25 +87,37 @@ class SplitReader:
         self, chain: SourceChain, assignment: SplitAssignment
     ) -> Iterator[pa.RecordBatch]:
         instance, node = self._instance, chain.source
-        restore_split_time(instance, assignment, chain)
-        for each in chain.per_channel:
-            instance.operators[each.id].restore(self._restore_context(each, assignment))
-        for each in reversed(chain.per_channel):  # as in a task: those behind it are restored now
-            instance.operators[each.id].process_processing_time(self._plan.processing_time)
+        self.enter(chain, assignment)
         records = 0
         head = instance.operators[node.id]
         for read in self._source_batches(node, assignment):
-            records += self._feed(node, read)
+            records += self.feed(node, read)
             if instance.outbox.is_full:
                 yield from instance.outbox.drain()
         if assignment.is_end_of_input:
             head.process_watermark(MAX_TIMESTAMP)
-        self._end_split(chain, assignment, records)
+        states = self.leave(chain, assignment)
+        if not assignment.is_end_of_input:  # no split of the source, so nothing of it is kept
+            self.splits.append(self.state_of(chain, assignment, states, records))
         for writer in chain.writers:
             if assignment.finished:
                 # Behind everything that the split has: its readers stop waiting for it.
                 writer.emit_finished()
             writer.flush()
+
+    def enter(self, chain: SourceChain, assignment: SplitAssignment) -> None:
+        """Restore the operators of a split, and have the time of all that it reaches.
+
+        Args:
+            chain: of its source.
+            assignment: of the split.
+        """
+        operators = self._instance.operators
+        restore_split_time(self._instance, assignment, chain)
+        for node in chain.per_channel:
+            operators[node.id].restore(self._restore_context(node, assignment))
+        for node in reversed(chain.per_channel):  # as in a task: those behind it are restored now
+            operators[node.id].process_processing_time(self._plan.processing_time)
 
     def _restore_context(self, node: StreamNode, assignment: SplitAssignment) -> RestoreContext:
         watermark, kept = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
@@ -123,7 +135,7 @@ class SplitReader:
             generation=self._plan.generation,
         )
 
-    def _feed(self, node: StreamNode, read: SourceBatch) -> int:
+    def feed(self, node: StreamNode, read: SourceBatch) -> int:
         """One batch of a source into its chain; returns the number of records."""
         batch = Batch(
             node.output_type, values=read.values, arrow=read.arrow, timestamps=read.timestamps
@@ -174,7 +186,15 @@ class SplitReader:
                     return
                 yield from found.cut(self._batch_size)
 
-    def _end_split(self, chain: SourceChain, assignment: SplitAssignment, records: int) -> None:
+    def leave(
+        self, chain: SourceChain, assignment: SplitAssignment
+    ) -> dict[str, tuple[int, ChannelStates]]:
+        """Take the split's operators out of the chain; returns their watermarks and states.
+
+        Args:
+            chain: of its source.
+            assignment: of the split that was entered last.
+        """
         instance = self._instance
         checkpoint = Checkpoint(self._plan.epoch)
         states: dict[str, tuple[int, ChannelStates]] = {}
@@ -187,19 +207,32 @@ class SplitReader:
                 kept = instance.operator_states[node.id].elements()
                 states[node.uid] = (instance.outputs[node.id].watermark, kept)
             self.reached[assignment.channel, node.id] = instance.outputs[node.id].watermark
-        if assignment.is_end_of_input:
-            return  # no split of the source, so nothing of it is to be kept
-        self.splits.append(
-            SplitState(
-                source_uid=assignment.source_uid,
-                split_id=assignment.split.id,
-                position=assignment.stop,
-                finished=assignment.finished,
-                watermark=states[assignment.source_uid][0],
-                idle=instance.outputs[chain.source.id].idle,
-                generator=dumps(states),
-                records=records,
-            )
+        return states
+
+    def state_of(
+        self,
+        chain: SourceChain,
+        assignment: SplitAssignment,
+        states: dict[str, tuple[int, ChannelStates]],
+        records: int,
+    ) -> SplitState:
+        """Where a split stands that was left.
+
+        Args:
+            chain: of its source.
+            assignment: of the split, read up to its ``stop``.
+            states: of its operators.
+            records: read since the checkpoint before.
+        """
+        return SplitState(
+            source_uid=assignment.source_uid,
+            split_id=assignment.split.id,
+            position=assignment.stop,
+            finished=assignment.finished,
+            watermark=states[assignment.source_uid][0],
+            idle=self._instance.outputs[chain.source.id].idle,
+            generator=dumps(states),
+            records=records,
         )
 
 

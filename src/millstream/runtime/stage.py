@@ -119,11 +119,13 @@ class NodeOutput:
 class StageInstance:
     """All operators of one subtask of one stage."""
 
-    def __init__(self, graph: JobGraph, level: int, subtask: int) -> None:
+    def __init__(
+        self, graph: JobGraph, level: int, subtask: int, outbox: Outbox | None = None
+    ) -> None:
         self.graph = graph
         self.level = level
         self.subtask = subtask
-        self.outbox = Outbox()
+        self.outbox = Outbox() if outbox is None else outbox
         self.edges = {edge.id: edge for edge in graph.edges}
         self.origins = time_origins(graph)
         self._cached_files = graph.files.cached

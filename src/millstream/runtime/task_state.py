@@ -1,0 +1,182 @@
+"""The state of a task: its operators restored from a checkpoint, and what they acknowledge.
+
+What it is: the two ends of a task's life between checkpoints, for tasks that end with each epoch
+(``runtime/task.py``) and for those that go on (``runtime/pipelined/task.py``).
+
+What it is not: what a task reads in between.
+
+Read next: ``runtime/restored_time.py``, ``contracts/operator.py``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.model import OperatorAck
+from millstream.contracts.operator import OperatorSnapshot, RestoreContext
+from millstream.runtime.restored_time import refresh_time, restore_time
+from millstream.runtime.time_origin import is_per_channel
+from millstream.state.backend import open_store
+from millstream.state.key_groups import key_group_range
+from millstream.state.operator_state_files import StateReader, write_states
+from millstream.types.pickling import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.metrics import MetricValue
+    from millstream.contracts.operator import Checkpoint
+    from millstream.contracts.operator_state import OperatorStateHandle
+    from millstream.graph.model import StreamNode
+    from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.stage import StageInstance
+
+__all__ = ["TaskState"]
+
+
+class TaskState:
+    """What one subtask of one stage keeps, operator by operator.
+
+    Operators of stage 0 that keep time per split are not among them: they are restored with each
+    split, and their state lies with it.
+
+    Args:
+        instance: the opened operator chains.
+        plan: what they are restored from.
+        attempt: names what they write.
+    """
+
+    def __init__(self, instance: StageInstance, plan: EpochPlan, attempt: str) -> None:
+        self._instance = instance
+        self._plan = plan
+        self._attempt = attempt
+        #: Of the operators that keep keyed state, by node.
+        self.stores: dict[int, KeyValueStore] = {}
+        #: In the order of the chain.
+        self.nodes = [
+            node for node in instance.nodes if not (instance.level == 0 and is_per_channel(node))
+        ]
+        self._ids = {node.id for node in self.nodes}
+
+    def restore(self) -> None:
+        """Put everything back to the end of the last epoch.
+
+        Each pass relies on the one before it in every operator, not in its own only: event time,
+        which outputs must know before anything is emitted; the operators; processing time, by which
+        timers fire and emit into operators that are restored by now, those of consumers first, for
+        their timers were due before what comes in now; then event time again where channels became
+        idle.
+        """
+        instance, plan = self._instance, self._plan
+        restore_time(instance, plan)
+        for node in self.nodes:
+            instance.operators[node.id].restore(self._restore_context(node))
+        for node in reversed(self.nodes):
+            instance.operators[node.id].process_processing_time(plan.processing_time)
+        if instance.level > 0:
+            refresh_time(instance)
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in self.stores.values():
+            store.close()
+
+    def _restore_context(self, node: StreamNode) -> RestoreContext:
+        plan, subtask = self._plan, self._instance.subtask
+        states = self._instance.operator_states[node.id]
+        states.restore(plan.operator_states(node.uid, subtask), StateReader(plan.storage))
+        return RestoreContext(
+            epoch=plan.epoch,
+            attempt=self._attempt,
+            processing_time=plan.processing_time,
+            store=self._open_store(node) if self._instance.operators[node.id].keyed else None,
+            watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
+            operator_states=states,
+            job_id=plan.job_id,
+            generation=plan.generation,
+            scratch_directory=plan.local_root,
+            storage=plan.storage,
+        )
+
+    def _open_store(self, node: StreamNode) -> KeyValueStore:
+        plan, subtask = self._plan, self._instance.subtask
+        store = open_store(
+            plan.state_backend,
+            plan.storage,
+            node.uid,
+            subtask,
+            key_group_range(subtask, node.max_parallelism, node.parallelism),
+            plan.handles(node.uid),
+            self._attempt,
+            Path(plan.local_root),
+            plan.fsync,
+            node.name,
+        )
+        self.stores[node.id] = store
+        return store
+
+    def snapshot(self, checkpoint: Checkpoint) -> dict[int, OperatorSnapshot]:
+        """Have all operators take their snapshots; returns those by node, of the others empty ones.
+
+        First all operators, in the order of the chain, for a snapshot may emit a watermark or
+        records, which belong to this epoch in those behind.  Then the writers, whose combiners hold
+        such records back.  Stores come after this: an upload takes long.
+        """
+        snapshots: dict[int, OperatorSnapshot] = defaultdict(OperatorSnapshot)
+        for node in self.nodes:
+            snapshots[node.id] = self._instance.operators[node.id].snapshot(checkpoint)
+        for writer in self._instance.writers:
+            writer.flush()
+        return snapshots
+
+    def acknowledgement(
+        self,
+        node: StreamNode,
+        snapshot: OperatorSnapshot,
+        watermark: int,
+        unparsed: Mapping[int, int],
+    ) -> OperatorAck:
+        """The acknowledgement of an operator, without its store's snapshot.
+
+        Args:
+            node: the operator.
+            snapshot: what it said.
+            watermark: its event time for the manifest.
+            unparsed: source node -> records that could not be parsed.
+        """
+        instance = self._instance
+        return OperatorAck(
+            uid=node.uid,
+            subtask=instance.subtask,
+            watermark=watermark,
+            idle=instance.outputs[node.id].idle,
+            operator_states=self._write_states(node),
+            committables=[dumps(item) for item in snapshot.committables],
+            metrics=self._metrics(node, snapshot, unparsed),
+            states=snapshot.states,
+            key_types=snapshot.key_types,
+        )
+
+    def _write_states(self, node: StreamNode) -> dict[str, OperatorStateHandle]:
+        if node.id not in self._ids:
+            return {}  # they lie with the splits
+        states = self._instance.operator_states[node.id]
+        handles = write_states(states.snapshot(), self._plan.storage, node.uid)
+        states.written(handles)
+        return handles
+
+    def _metrics(
+        self, node: StreamNode, snapshot: OperatorSnapshot, unparsed: Mapping[int, int]
+    ) -> dict[str, MetricValue]:
+        metrics = dict(snapshot.metrics)
+        if node.id in unparsed:
+            # Counted whether or not anybody reads the side output of dead letters.
+            metrics["numRecordsInErrors"] = unparsed[node.id]
+        output = self._instance.outputs[node.id]
+        if output.unread:
+            metrics["numSideOutputRecordsUnread"] = output.unread
+            output.unread = 0
+        return metrics
