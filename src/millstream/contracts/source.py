@@ -1,8 +1,9 @@
 """The source contract: splits, offsets, and reading the same records every time.
 
 What it is: what a connector implements to be read by Millstream.  A source is split into parts
-that are read side by side; a position in a split is one integer.  Spark logs ``[start, stop)``
-of each split and epoch, and a task reads exactly that, again if the epoch is replayed.
+that are read side by side; a position in a split is one integer.  Where each epoch has tasks of
+its own, they are told ``[start, stop)`` of each split and read exactly that, again if the epoch is
+replayed.  Tasks that live on poll a cursor per split (``contracts/split_cursor.py``).
 
 What it is not: a place to keep state.  Watermark generators, offsets and the list of splits are
 kept by the runtime.
@@ -13,18 +14,18 @@ Read next: ``connectors/files/source.py``; the 30-line example is in ``docs/conn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
+
+from millstream.contracts.split import SourceBatch, Split
+from millstream.contracts.split_cursor import RangeCursor, SplitCursor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["Boundedness", "KnownSplits", "Source", "SourceBatch", "Split"]
+__all__ = ["Boundedness", "KnownSplits", "Source", "SourceBatch", "Split", "SplitCursor"]
 
 
 class Boundedness(Enum):
@@ -32,16 +33,6 @@ class Boundedness(Enum):
 
     BOUNDED = "bounded"
     CONTINUOUS_UNBOUNDED = "continuous_unbounded"
-
-
-@dataclass(frozen=True)
-class Split:
-    """One part of a source that is read in order, by one task at a time."""
-
-    #: Unique in its source, stable over restarts ("part-0.csv", "topic-3").
-    id: str
-    #: What the connector needs to read it (picklable and JSON: strings, numbers, lists, dicts).
-    properties: dict[str, object] = field(default_factory=dict)
 
 
 class KnownSplits(Protocol):
@@ -52,38 +43,6 @@ class KnownSplits(Protocol):
 
     def __len__(self) -> int:
         """How many there are."""
-
-
-@dataclass(slots=True)
-class SourceBatch:
-    """Records read from a split: exactly one of ``arrow`` and ``values`` is set."""
-
-    arrow: pa.RecordBatch | None = None
-    values: list[object] | None = None
-    #: Timestamps that the source itself knows, in milliseconds, if it does.
-    timestamps: list[int] | None = None
-    #: What the source itself knows of time behind these records: none with a timestamp of up to
-    #: so many milliseconds will follow in the split.  ``WatermarkStrategy.preserve`` takes it.
-    watermark: int | None = None
-    #: Dead letters: what could not be parsed, as (place such as ``file:line``, raw text, error).
-    dead_letters: list[tuple[str, str, str]] = field(default_factory=list)
-
-    def cut(self, most: int) -> Iterator[SourceBatch]:
-        """The same in batches of at most ``most`` records."""
-        arrow, values, stamps = self.arrow, self.values, self.timestamps
-        count = len(values or ()) if arrow is None else arrow.num_rows
-        if count <= most:
-            yield self
-            return
-        for start in range(0, count, most):
-            stop = min(start + most, count)
-            yield SourceBatch(
-                arrow=None if arrow is None else arrow.slice(start, stop - start),
-                values=None if values is None else values[start:stop],
-                timestamps=None if stamps is None else stamps[start:stop],
-                watermark=self.watermark if stop == count else None,
-                dead_letters=[] if start else self.dead_letters,
-            )
 
 
 class Source(ABC):
@@ -182,6 +141,15 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
         """The records of ``[start, stop)``; called in the task."""
+
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        """Read the split from ``position`` on; called in a task that lives on.
+
+        The cursor is told how far it can go (``SplitCursor.extend``) as soon as that is known.  A
+        source that can do better than to read range after range makes a cursor of its own: keeps a
+        connection or a file open, and finds new records without the driver.
+        """
+        return RangeCursor(self, split, position)
 
     def committed(self, offsets: dict[str, int]) -> None:
         """The epoch that read up to ``offsets`` (by split id) is committed.  For monitoring."""

@@ -19,11 +19,11 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Checkpoint, RestoreContext
 from millstream.contracts.operator_state import GENERATOR_STATE, OperatorStateKind
 from millstream.crash_points import crash_point
-from millstream.errors import MillstreamError, SourceError
+from millstream.errors import SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
-from millstream.graph.validation import connector_label, error_context
+from millstream.graph.validation import connector_label
 from millstream.runtime.restored_time import SourceChain, restore_split_time
-from millstream.runtime.user_code import cause_of
+from millstream.runtime.source_errors import reading
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
@@ -173,15 +173,8 @@ class SplitReader:
             while True:
                 # Only the source's own step is within: what operators make of a batch fails under
                 # their own names.
-                try:
-                    with error_context(label):
-                        found = next(batches, None)
-                except MillstreamError:
-                    raise
-                except Exception as error:
-                    message = f"{label} failed while reading split {assignment.split.id!r}"
-                    msg = f"{message}: {cause_of(error)}"
-                    raise SourceError(msg) from error
+                with reading(label, assignment.split.id):
+                    found = next(batches, None)
                 if found is None:
                     return
                 yield from found.cut(self._batch_size)

@@ -1,0 +1,70 @@
+"""Splits and the batches that are read from them.
+
+What it is: the data of the source contract.
+
+What it is not: how they are read, which is ``contracts/source.py`` for ranges and
+``contracts/split_cursor.py`` for tasks that live on.
+
+Read next: ``contracts/source.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+__all__ = ["SourceBatch", "Split"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a source that is read in order, by one task at a time."""
+
+    #: Unique in its source, stable over restarts ("part-0.csv", "topic-3").
+    id: str
+    #: What the connector needs to read it (picklable and JSON: strings, numbers, lists, dicts).
+    properties: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SourceBatch:
+    """Records read from a split: exactly one of ``arrow`` and ``values`` is set."""
+
+    arrow: pa.RecordBatch | None = None
+    values: list[object] | None = None
+    #: Timestamps that the source itself knows, in milliseconds, if it does.
+    timestamps: list[int] | None = None
+    #: What the source itself knows of time behind these records: none with a timestamp of up to
+    #: so many milliseconds will follow in the split.  ``WatermarkStrategy.preserve`` takes it.
+    watermark: int | None = None
+    #: Dead letters: what could not be parsed, as (place such as ``file:line``, raw text, error).
+    dead_letters: list[tuple[str, str, str]] = field(default_factory=list)
+    #: The offset behind these records, if the source knows it: reading from there gives the rest.
+    position: int | None = None
+
+    def __len__(self) -> int:
+        """How many records."""
+        return len(self.values or ()) if self.arrow is None else int(self.arrow.num_rows)
+
+    def cut(self, most: int) -> Iterator[SourceBatch]:
+        """The same in batches of at most ``most`` records."""
+        arrow, values, stamps = self.arrow, self.values, self.timestamps
+        count = len(self)
+        if count <= most:
+            yield self
+            return
+        for start in range(0, count, most):
+            stop = min(start + most, count)
+            yield SourceBatch(
+                arrow=None if arrow is None else arrow.slice(start, stop - start),
+                values=None if values is None else values[start:stop],
+                timestamps=None if stamps is None else stamps[start:stop],
+                watermark=self.watermark if stop == count else None,
+                dead_letters=[] if start else self.dead_letters,
+                position=self.position if stop == count else None,
+            )
