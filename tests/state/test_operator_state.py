@@ -14,7 +14,12 @@ from millstream.checkpoint.manifest_codec import (
 )
 from millstream.errors import CorruptCheckpointError, StateError
 from millstream.state.operator_state import OperatorStates
-from millstream.state.operator_state_files import StateReader, write_states
+from millstream.state.operator_state_files import (
+    INLINE_BYTES,
+    StateReader,
+    prepare_states,
+    write_states,
+)
 from millstream.state.redistribution import own_states, redistribute
 from millstream.types.types import Types
 
@@ -73,6 +78,25 @@ def test_large_states_are_files_and_small_ones_are_not(storage: LocalStorage) ->
     assert file is not None
     assert handles["large"].inline == ()
     assert list(storage.list_names("state")) == [file["remote"]]
+
+
+def test_states_change_while_their_files_are_written(storage: LocalStorage) -> None:
+    states = OperatorStates("operator 'o'")
+    large = states.list_state("large")
+    large.update(["x" * INLINE_BYTES])
+    pending = []
+    for _ in range(3):
+        pending.append(prepare_states(states.snapshot(), "u/1"))
+        states.written(pending[-1].handles)
+    assert pending[1].handles == pending[2].handles == pending[0].handles, "nothing changed"
+    assert not pending[1].files
+    large.add("y")
+    pending.append(prepare_states(states.snapshot(), "u/1"))
+    assert not list(storage.list_names("state"))
+    for each in pending:
+        each.finish(storage)
+    for each, expected in zip(pending, [1, 1, 1, 2], strict=True):
+        assert len(list(restored(each.handles, storage).list_state("large").get())) == expected
 
 
 def test_what_did_not_change_is_not_written_again(storage: LocalStorage) -> None:

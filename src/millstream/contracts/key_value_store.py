@@ -3,6 +3,9 @@
 What it is: an ordered map from bytes to bytes for one operator in one subtask, restored from a
 checkpoint and snapshotted at each one that follows, and the layout of its keys.
 
+A snapshot comes in two steps, so that one task can go on while the other step is under way:
+``prepare_snapshot`` fixes the content, quickly; ``PendingSnapshot.finish`` uploads it.
+
 What it is not: what users see.  Handles such as ValueState (``functions/handles.py``) keep Python
 objects and talk to a store in batches.
 
@@ -29,7 +32,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["KeyValueStore", "StateFile", "StateHandle"]
+__all__ = ["KeyValueStore", "PendingSnapshot", "StateFile", "StateHandle"]
 
 
 class StateFile(TypedDict):
@@ -57,6 +60,23 @@ class StateHandle(TypedDict):
     files: list[StateFile]
 
 
+class PendingSnapshot(Protocol):
+    """A snapshot whose content is fixed, but is not in the checkpoint storage yet.
+
+    ``finish`` or ``abandon`` is called, once.  Either may come in another thread, while the store
+    is read, written, and asked for its next snapshot, and when it is closed.
+    """
+
+    def finish(self) -> StateHandle:
+        """Make the content durable in the checkpoint storage and say where it is.
+
+        It may take long, also to hold back the next checkpoint from a store that has to catch up.
+        """
+
+    def abandon(self) -> None:
+        """Let go of what is held for it: nobody wants this snapshot."""
+
+
 class KeyValueStore(Protocol):
     """An ordered map of bytes.
 
@@ -65,13 +85,18 @@ class KeyValueStore(Protocol):
       2. ``scan`` yields in byte order, ``start`` included, ``stop`` excluded, and reflects the
          store as it was when the scan began or as it is now; callers do not write while
          scanning.  (callers)
-      3. ``snapshot`` may be called again and again while the store is open.  Each has what was
-         written before it, and later writes change none of them.  (test kit)
+      3. ``prepare_snapshot`` may be called again and again while the store is open, also while
+         earlier snapshots are not finished.  Each has what was written before it was prepared, and
+         later writes change none of them.  (test kit)
       4. Two attempts of one task may run at once on one machine: each has its own directory, and
          neither sees writes of the other.  (test kit)
-      5. A snapshot may name files of the one before it and of the one that the store was restored
-         from.  If one of them does not become part of a checkpoint, its files may be deleted: the
-         store is closed then, and opened anew from the last checkpoint.  (runtime)
+      5. Snapshots are finished one at a time, in the order in which they were prepared; some may
+         be abandoned.  (runtime)
+      6. A snapshot may name files of any that was finished before it, and of the one that the store
+         was restored from, also if that did not become part of a checkpoint.  So while the store is
+         open, a file that it uploaded is deleted only once a checkpoint was published that was
+         prepared later and does not name it: no later one will.  Where that is not kept to, the
+         store is closed, and opened anew from the last checkpoint.  (runtime)
     """
 
     def get(self, key: bytes) -> bytes | None:
@@ -89,8 +114,11 @@ class KeyValueStore(Protocol):
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries with a key in ``[start, stop)``, in byte order."""
 
+    def prepare_snapshot(self) -> PendingSnapshot:
+        """Fix the content as it is now; the store may be written to as soon as this returns."""
+
     def snapshot(self) -> StateHandle:
-        """Make the content durable in the checkpoint storage and say where it is."""
+        """``prepare_snapshot().finish()``, by a caller who waits for it anyway."""
 
     def close(self) -> None:
-        """Let go of files and locks."""
+        """Let go of files and locks, but for what unfinished snapshots need."""

@@ -12,6 +12,7 @@ Read next: ``state/local_copies.py``.
 from __future__ import annotations
 
 import stat
+import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.digests import blocks_of, difference
@@ -29,6 +30,8 @@ _MOST: Final = 100_000
 
 #: (device, inode) -> size, time of change, digest; in the order in which they were looked at.
 _known: Final[dict[tuple[int, int], tuple[int, int, str]]] = {}
+#: For changes: snapshots are uploaded by a thread of their own.
+_changing: Final = threading.Lock()
 
 
 def remember_file(path: Path, digest: str) -> None:
@@ -38,15 +41,17 @@ def remember_file(path: Path, digest: str) -> None:
 
 def _remember(found: os.stat_result, digest: str) -> None:
     place = found.st_dev, found.st_ino
-    _known.pop(place, None)
-    _known[place] = found.st_size, found.st_mtime_ns, digest
-    if len(_known) > _MOST:
-        del _known[next(iter(_known))]
+    with _changing:
+        _known.pop(place, None)
+        _known[place] = found.st_size, found.st_mtime_ns, digest
+        if len(_known) > _MOST:
+            del _known[next(iter(_known))]
 
 
 def forget_files() -> None:
     """Know nothing any more: something was found to be damaged that was known to be whole."""
-    _known.clear()
+    with _changing:
+        _known.clear()
 
 
 def damage_of(directory: Path, handle: StateHandle, *, read_all: bool = False) -> str | None:

@@ -101,6 +101,10 @@ class LocalCopies:
             path.mkdir(PRIVATE_DIRECTORY, parents=True)
         return path
 
+    def remove_snapshot(self, identity: str) -> None:
+        """Remove the directory of a snapshot that nobody wants."""
+        shutil.rmtree(self.snapshot(identity), ignore_errors=True)
+
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
         """Raise DirectoryError for what the disk refuses, also where RocksDB says so in words."""
@@ -258,7 +262,7 @@ class LocalCopies:
         """Remove snapshots older than ``base`` and what dead processes left.
 
         The snapshot the epoch began from stays, for another attempt may still need it, and so
-        do younger ones, for they may be those of the attempt that wins.
+        do younger ones, for they may be those of the attempt that wins, or not finished yet.
         """
         oldest = _modified(self.snapshot(base or keep))
         for path in self._directory.iterdir():

@@ -12,6 +12,7 @@ Read next: ``checkpoint/manifest_codec.py``, ``checkpoint/cleanup.py``.
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -31,7 +32,14 @@ if TYPE_CHECKING:
     from millstream.contracts.operator_state import StatePart
     from millstream.state.operator_state import StateContent
 
-__all__ = ["INLINE_BYTES", "StateReader", "inline_handle", "write_states"]
+__all__ = [
+    "INLINE_BYTES",
+    "PendingStates",
+    "StateReader",
+    "inline_handle",
+    "prepare_states",
+    "write_states",
+]
 
 #: The most that the elements of one state take in a manifest; Flink's is 20 KB for all of them.
 INLINE_BYTES: Final = 8 << 10
@@ -51,10 +59,48 @@ def write_states(
         storage: of the checkpoint.
         uid: of the operator.
     """
-    return {
-        name: state if isinstance(state, OperatorStateHandle) else _written(state, storage, uid)
+    pending = prepare_states(states, uid)
+    pending.finish(storage)
+    return pending.handles
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStates:
+    """States whose content is fixed, of which files are not in the checkpoint storage yet.
+
+    ``finish`` is called in any case: later snapshots name the same files if nothing changed.
+    """
+
+    #: Where the states are to lie, by name.
+    handles: dict[str, OperatorStateHandle]
+    #: Name in the storage -> content.
+    files: dict[str, bytes]
+
+    def finish(self, storage: CheckpointStorage) -> None:
+        """Write the files; any thread may, while the states change."""
+        for name, content in self.files.items():
+            crash_point("state.upload.before")
+            storage.write(name, content)
+            crash_point("state.upload.after")
+
+
+def prepare_states(
+    states: Mapping[str, StateContent | OperatorStateHandle], uid: str
+) -> PendingStates:
+    """The first step of ``write_states``, behind which the states may change.
+
+    ``OperatorStates.written`` can be told of the handles at once.
+
+    Args:
+        states: what ``OperatorStates.snapshot`` gave.
+        uid: of the operator.
+    """
+    files: dict[str, bytes] = {}
+    handles = {
+        name: state if isinstance(state, OperatorStateHandle) else _prepared(state, uid, files)
         for name, state in states.items()
     }
+    return PendingStates(handles, files)
 
 
 def inline_handle(content: StateContent) -> OperatorStateHandle:
@@ -65,7 +111,7 @@ def inline_handle(content: StateContent) -> OperatorStateHandle:
     )
 
 
-def _written(content: StateContent, storage: CheckpointStorage, uid: str) -> OperatorStateHandle:
+def _prepared(content: StateContent, uid: str, files: dict[str, bytes]) -> OperatorStateHandle:
     if sum(map(len, content.elements)) <= INLINE_BYTES:
         return inline_handle(content)
     schema = pa.schema([(_COLUMN, pa.large_binary())], metadata={_FORMAT_KEY: _FORMAT})
@@ -78,9 +124,7 @@ def _written(content: StateContent, storage: CheckpointStorage, uid: str) -> Ope
     # Named by chance, as all state files: no other attempt, and no other state, writes this one.
     local = f"{uuid.uuid4().hex}-operator.arrow"
     remote = f"state/{directory_name(uid)}/{local}"
-    crash_point("state.upload.before")
-    storage.write(remote, stored)
-    crash_point("state.upload.after")
+    files[remote] = stored
     file = StateFile(local=local, remote=remote, size=size, digest=digest)
     count = len(content.elements)
     return OperatorStateHandle(content.kind, count, (), file, content.type, content.is_copy)

@@ -17,6 +17,8 @@ from millstream.contracts.key_value_store import StateHandle
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from millstream.contracts.key_value_store import PendingSnapshot
+
 __all__ = ["MemoryStore"]
 
 
@@ -59,11 +61,13 @@ class MemoryStore:
         found = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
         return iter([(key, entries[key]) for key in found])
 
+    def prepare_snapshot(self) -> PendingSnapshot:
+        """Copy the content."""
+        return _Pending(self._snapshots, dict(self.entries))
+
     def snapshot(self) -> StateHandle:
         """Copy the content; the handle names no files, and ``restored`` knows it."""
-        identity = f"memory-{len(self._snapshots)}"
-        self._snapshots[identity] = dict(self.entries)
-        return StateHandle(backend="memory", id=identity, key_groups=(0, 0), files=[])
+        return self.prepare_snapshot().finish()
 
     def restored(self, handle: StateHandle) -> MemoryStore:
         """Return a store with the content of a snapshot of this one."""
@@ -74,4 +78,23 @@ class MemoryStore:
         return MemoryStore(self.entries)
 
     def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _Pending:
+    """A copy that has no name yet."""
+
+    def __init__(
+        self, snapshots: dict[str, dict[bytes, bytes]], entries: dict[bytes, bytes]
+    ) -> None:
+        self._snapshots = snapshots
+        self._entries = entries
+
+    def finish(self) -> StateHandle:
+        """Let the store know it."""
+        identity = f"memory-{len(self._snapshots)}"
+        self._snapshots[identity] = self._entries
+        return StateHandle(backend="memory", id=identity, key_groups=(0, 0), files=[])
+
+    def abandon(self) -> None:
         """Nothing to let go of."""

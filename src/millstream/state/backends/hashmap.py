@@ -14,6 +14,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.contracts.key_value_store import StateHandle
 from millstream.crash_points import crash_point
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import PendingSnapshot
     from millstream.state.local_copies import LocalCopies
 
 __all__ = ["HashMapStore", "load_entries"]
 
 FILE_NAME: Final = "entries.arrow"
 _FORMAT: Final = b"1"
+#: Entries that are taken over by Arrow in one call.
+_AT_ONCE: Final = 5_000
 _SCHEMA: Final = pa.schema(
     [("key", pa.large_binary()), ("value", pa.large_binary())],
     metadata={b"millstream.hashmap.format": _FORMAT},
@@ -99,13 +103,21 @@ class HashMapStore:
         for position in range(bisect_left(keys, start), bisect_left(keys, stop)):
             yield keys[position], self._entries[keys[position]]
 
+    def prepare_snapshot(self) -> PendingSnapshot:
+        """Copy the dictionary; ``finish`` writes it to one file and uploads that."""
+        crash_point("state.flush.before")
+        return _Pending(self, self._copies, dict(self._entries))
+
     def snapshot(self) -> StateHandle:
         """Write everything to one file and upload it."""
-        identity = uuid.uuid4().hex
         crash_point("state.flush.before")
+        return self.finish(self._entries, uuid.uuid4().hex)
+
+    def finish(self, entries: dict[bytes, bytes], identity: str) -> StateHandle:
+        """Write ``entries`` to one file and upload it; the second step of a snapshot."""
         path = self._copies.new_snapshot(identity) / FILE_NAME
         with self._copies.explained():
-            _save_entries(self._entries, path)
+            _save_entries(entries, path)
         crash_point("state.flush.after")
         file = upload_file(self._storage, path, self._uid, identity, FILE_NAME)
         crash_point("state.upload.after")
@@ -122,14 +134,51 @@ class HashMapStore:
         self._sorted = None
 
 
+class _Pending:
+    """A snapshot of a dictionary that is copied, but not written to a file yet."""
+
+    def __init__(
+        self, store: HashMapStore, copies: LocalCopies, entries: dict[bytes, bytes]
+    ) -> None:
+        self._store = store
+        self._copies = copies
+        self._entries = entries
+        self._identity = uuid.uuid4().hex
+
+    def finish(self) -> StateHandle:
+        """Write the file and upload it.
+
+        Raises:
+            OSError: the storage cannot be written to.
+            DirectoryError: the disk is full.
+        """
+        return self._store.finish(self._entries, self._identity)
+
+    def abandon(self) -> None:
+        """Forget the copy, and remove what a ``finish`` that failed has left."""
+        self._entries = {}
+        self._copies.remove_snapshot(self._identity)
+
+
 def _save_entries(entries: dict[bytes, bytes], path: Path) -> None:
-    keys = sorted(entries)
-    columns = [
-        pa.array(keys, type=pa.large_binary()),
-        pa.array([entries[key] for key in keys], type=pa.large_binary()),
-    ]
+    """Write a file, without keeping other threads from running: they process records meanwhile.
+
+    Arrow sorts, and takes over a few entries at a time, for only between two calls can Python
+    change threads.
+    """
+    columns = [_column(list(entries)), _column(list(entries.values()))]
+    order = pc.array_sort_indices(columns[0].combine_chunks())
+    table = pa.table([column.take(order) for column in columns], schema=_SCHEMA)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
-        writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+        writer.write_table(table)
+
+
+def _column(values: list[bytes]) -> pa.ChunkedArray:
+    parts = [
+        pa.array(values[start : start + _AT_ONCE], type=pa.large_binary())
+        for start in range(0, len(values), _AT_ONCE)
+    ]
+    return pa.chunked_array(parts, type=pa.large_binary())
 
 
 def load_entries(path: Path) -> dict[bytes, bytes]:

@@ -1,9 +1,9 @@
 """The ``rocksdb`` backend: state larger than memory, uploaded incrementally.
 
-What it is: an embedded RocksDB (package ``rocksdict``), opened at the start of an epoch on a copy
-of the previous snapshot made of hard links, and left behind at its end as the next one.  Only files
-that the previous snapshot did not have are uploaded.  There is no write-ahead log: until the
-snapshot, an epoch's writes are nobody's but this attempt's.
+What it is: an embedded RocksDB (package ``rocksdict``), opened on a copy of the last snapshot made
+of hard links.  Its own snapshots are hard links again, made behind a flush; only files that the one
+before did not have are uploaded.  There is no write-ahead log: until a snapshot, what was written
+is nobody's but this attempt's.
 
 What it is not: shared.  Each attempt has its own directory; a snapshot is never changed.
 
@@ -16,6 +16,7 @@ Read next: ``state/local_copies.py``, ``state/backend.py``.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.key_value_store import StateFile
+    from millstream.contracts.key_value_store import PendingSnapshot, StateFile
     from millstream.state.local_copies import LocalCopies
 
 __all__ = ["RocksDBStore"]
@@ -66,7 +67,8 @@ _SCAN_FROM: Final = 1_000
 _SCAN_FACTOR: Final = 3
 _SCAN_ENTRY: Final = 512
 #: Compaction runs beside the epochs, and what it has not finished when the store is closed is lost.
-#: So a snapshot waits for it, with more files than this on level 0 or more bytes than that to be
+#: So a snapshot waits for it (one of a store that stays open when it is finished, in another thread
+#: than writes), with more files than this on level 0 or more bytes than that to be
 #: moved between the other levels, until there are no more.  Subtasks begin to wait at up to so many
 #: files less, so that they do not wait at once.
 _MOST_LEVEL_0: Final = 12
@@ -159,6 +161,8 @@ class RocksDBStore:
         #: Ids of the snapshot this store began from and of the last one it made.
         self.restored_from = None if base is None else base["id"]
         self.snapshot_made: str | None = None
+        #: Held to close the database, and by another thread that looks at it.
+        self._life = threading.Lock()
         try:
             with copies.explained():
                 if base is not None:
@@ -288,26 +292,53 @@ class RocksDBStore:
         except Exception as error:
             raise self._failure(error, "read") from error
 
-    def snapshot(self) -> StateHandle:
-        """Flush, keep the files as the next local copy, and upload those that are new.
+    def prepare_snapshot(self) -> PendingSnapshot:
+        """Flush, and keep the files as the next local copy; ``finish`` uploads those that are new.
 
         Raises:
             StateError: RocksDB cannot write, or not read what is to be compacted.
             DirectoryError: the disk is full.
+        """
+        return _Pending(self, self._copies, self._keep_files(wait=False))
+
+    def snapshot(self) -> StateHandle:
+        """Wait for compaction, of which the snapshot then has what it made, and take it.
+
+        Raises:
+            StateError: RocksDB cannot write, or not read what is to be compacted.
+            DirectoryError: the disk is full.
+        """
+        return self.finish(self._keep_files(wait=True))
+
+    def _keep_files(self, *, wait: bool) -> str:
+        """Flush, and make hard links of all files; returns the name of the snapshot.
+
+        Args:
+            wait: for compaction, for the store is about to be closed, and what is not finished
+                then is lost.
         """
         identity = uuid.uuid4().hex
         crash_point("state.flush.before")
         target = self._copies.snapshot(identity)
         with self._writing("write its snapshot"):
             self._database.flush()
-            self._wait_for_compaction()
+            if wait:
+                self._wait_for_compaction()
             Checkpoint(self._database).create_checkpoint(str(target))
+            # Now, for local copies are told old from new by the time of their last change.
+            for path in target.iterdir():
+                if not path.name.endswith(".sst") and not path.name.startswith("MANIFEST-"):
+                    path.unlink()  # options and an empty log: not needed to open it
         crash_point("state.flush.after")
+        return identity
+
+    def finish(self, identity: str) -> StateHandle:
+        """Upload what is new in a local copy; the second step of a snapshot."""
         handle = StateHandle(
             backend="rocksdb",
             id=identity,
             key_groups=self._key_groups,
-            files=self._upload(target, identity),
+            files=self._upload(self._copies.snapshot(identity), identity),
         )
         crash_point("state.upload.after")
         self.snapshot_made = identity
@@ -320,37 +351,69 @@ class RocksDBStore:
 
     def _upload(self, directory: Path, identity: str) -> list[StateFile]:
         old = {} if self._base is None else {file["local"]: file for file in self._base["files"]}
-        files: list[StateFile] = []
-        for path in sorted(directory.iterdir()):
-            name = path.name
-            if name.endswith(".sst") and name in old:
-                files.append(old[name])
-            elif name.endswith(".sst") or name.startswith("MANIFEST-"):
-                files.append(upload_file(self._storage, path, self._uid, identity, name))
-            else:
-                path.unlink()  # options and an empty log: not needed to open it
-        return files
+        return [
+            old[path.name]
+            if path.name.endswith(".sst") and path.name in old
+            else upload_file(self._storage, path, self._uid, identity, path.name)
+            for path in sorted(directory.iterdir())
+        ]
+
+    def catch_up(self) -> None:
+        """Wait until compaction has left little to do; any thread may."""
+        self._wait_for_compaction()
 
     def _wait_for_compaction(self) -> None:
         deadline = time.monotonic() + _LONGEST_WAIT
-        most = _MOST_LEVEL_0 - self._key_groups[0] % _SPREAD
-        while (
-            self._number("rocksdb.num-files-at-level0") > most
-            or self._number("rocksdb.estimate-pending-compaction-bytes") > _MOST_PENDING
-        ):
-            compacting = self._number("rocksdb.compaction-pending") or self._number(
-                "rocksdb.num-running-compactions"
-            )
-            if not compacting or time.monotonic() > deadline:
-                return
+        while self._is_behind() and time.monotonic() < deadline:
             time.sleep(0.005)
+
+    def _is_behind(self) -> bool:
+        """Whether compaction has much to do, and is at it."""
+        most = _MOST_LEVEL_0 - self._key_groups[0] % _SPREAD
+        with self._life:
+            if self._database is None:
+                return False
+            return (
+                self._number("rocksdb.num-files-at-level0") > most
+                or self._number("rocksdb.estimate-pending-compaction-bytes") > _MOST_PENDING
+            ) and (
+                self._number("rocksdb.compaction-pending") > 0
+                or self._number("rocksdb.num-running-compactions") > 0
+            )
 
     def close(self) -> None:
         """Close the database and remove its directory."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
+        with self._life:
+            database, self._database = self._database, None
+        if database is not None:
+            database.close()
             self._copies.close_work(self._directory)
+
+
+class _Pending:
+    """A snapshot of a RocksDB whose files are kept, but not uploaded yet."""
+
+    def __init__(self, store: RocksDBStore, copies: LocalCopies, identity: str) -> None:
+        self._store = store
+        self._copies = copies
+        self._identity = identity
+
+    def finish(self) -> StateHandle:
+        """Upload what is new.
+
+        Each flush makes a file on level 0.  Before another checkpoint can come, compaction has to
+        have caught up: held back here nothing stands still, in RocksDB's own way every write does.
+
+        Raises:
+            OSError: the storage cannot be written to.
+        """
+        handle = self._store.finish(self._identity)
+        self._store.catch_up()
+        return handle
+
+    def abandon(self) -> None:
+        """Remove the local copy."""
+        self._copies.remove_snapshot(self._identity)
 
 
 def _write_current(directory: Path, base: StateHandle) -> None:
