@@ -12,8 +12,21 @@ manifest to come.  So it is deleted only
 * at recovery, if it was listed *before* this run opened the log.  Whoever uploaded it belongs to
   an older run.  If that run published it, the manifest was there when this run opened, and
   names it; if not, it never will be.  A still newer run cannot have uploaded it.
-* later, if it was unnamed at two sweeps in a row.  Between them this run has published, so all
-  of its tasks that were running at the first have ended, and no newer run had begun.
+* later, if it was unnamed at two sweeps in a row, and a checkpoint was published between them that
+  was begun after the first.  That it was published says that no newer run had begun, so the file,
+  which the first sweep has seen, is none of a newer run's.  That it was begun after the first sweep
+  says that every task of this run has acknowledged it since, and with it all that the task had
+  uploaded or was uploading at the first sweep:
+
+  - Where tasks end with each epoch, those that ran at the first sweep are over.
+  - Where they go on, several checkpoints may have been in flight at the first sweep, some of them
+    with uploads that take long.  A task uploads in order: what it had begun before the barrier of a
+    checkpoint has ended when it acknowledges that one (``KeyValueStore``, contract 5).  So the file
+    was uploaded whole, or never will be.  If the store still needs it, the checkpoint names it,
+    also if it was uploaded for one that has failed.  If not, no later one does (contract 6).
+
+**When a file of an old checkpoint is deleted.**  As soon as no kept manifest names it, also while
+later checkpoints are in flight: by contract 6 they name it only if the newest manifest does.
 
 What can never happen: a file is deleted that a manifest names or will name.
 
@@ -73,6 +86,11 @@ class Cleaner:
         #: Unnamed at the last sweep.
         self._suspects: set[str] = set()
         self._epochs_since_sweep = 0
+        #: The last checkpoint that was begun, and which it was at the last sweep.
+        self._begun = -1
+        self._begun_at_sweep = -1
+        #: Whether the last ``published`` looked for files that nothing names.
+        self.has_swept = False
 
     def look_before_open(self) -> None:
         """List the storage; to be called before this run opens the log."""
@@ -86,6 +104,7 @@ class Cleaner:
         """
         for version, manifest in kept:
             self._add(version, state_names(manifest))
+            self._begun = manifest.epoch
         # What is too old goes when the next one is published: till then the newest says that it is
         # a checkpoint.
         self._log.keep(version for version, _ in self._kept)
@@ -98,12 +117,19 @@ class Cleaner:
             return None
         return self._kept[max(0, len(self._kept) - beside)][0]
 
+    def begun(self, epoch: int) -> None:
+        """Take note that tasks may upload files for a checkpoint; they may go on meanwhile."""
+        self._begun = epoch
+
     def published(self, version: int, manifest: Manifest) -> None:
         """Count a new manifest in, and delete what is not needed any more."""
         self._add(version, state_names(manifest))
         self._retire()
+        self._begun = max(self._begun, manifest.epoch)
         self._epochs_since_sweep += 1
-        if self._epochs_since_sweep >= self._sweep_interval:
+        due = self._epochs_since_sweep >= self._sweep_interval
+        self.has_swept = due and manifest.epoch > self._begun_at_sweep
+        if self.has_swept:
             self._sweep()
 
     def _add(self, version: int, names: set[str]) -> None:
@@ -130,6 +156,7 @@ class Cleaner:
         self._storage.delete(sorted(unnamed & self._suspects))
         self._suspects = unnamed - self._suspects
         self._epochs_since_sweep = 0
+        self._begun_at_sweep = self._begun
 
     def _list(self) -> Iterable[str]:
         for directory in _SWEPT:

@@ -347,13 +347,24 @@ class ManifestCommit:
 
 
 def abort_orphans(
-    manifest: Manifest | None, job_id: str, committers: Mapping[str, Committer], log: ManifestLog
+    manifest: Manifest | None,
+    job_id: str,
+    committers: Mapping[str, Committer],
+    log: ManifestLog,
+    generation: int,
 ) -> None:
     """Let every sink drop pre-committed output that ``manifest``, the last one, does not name.
 
-    It is called when no task of this run is working on an epoch.  A run that was fenced must not
-    get here, for what it takes for an orphan may be the newer run's output in the making;
-    therefore the fence is looked at right before.
+    A run that was fenced must not get here, for what it takes for an orphan may be the newer run's
+    output in the making; therefore the fence is looked at right before.
+
+    Args:
+        manifest: the last one, committed; None if there is none.
+        job_id: the job.
+        committers: sink uid -> committer.
+        log: the log, opened by this run.
+        generation: the newest whose output is dropped: that of this run if no task of it is working
+            on an epoch, else the one before.
 
     Raises:
         FencedError: a newer run has taken over; nothing was dropped.
@@ -361,7 +372,7 @@ def abort_orphans(
     kept = _committables(manifest) if manifest is not None else {}
     for uid, committer in committers.items():
         log.check_fence()
-        committer.abort_orphans(job_id, uid, kept.get(uid, []), log.generation)
+        committer.abort_orphans(job_id, uid, kept.get(uid, []), generation)
 
 
 def _committables(manifest: Manifest) -> dict[str, list[object]]:

@@ -18,6 +18,17 @@ That is the order for exactly-once.  The other modes (``CheckpointingMode``) are
     NONE            3, 1, 2, 4, 5   the position alone is published, before the epoch runs: one
                                     that fails is passed over, and state is kept in memory only
 
+Where tasks go on (``tasks_at_work``), the next epochs are being written while one is completed, and
+may fail (``in_flight.py``); what tasks owe of one that failed comes with the next
+(``unconfirmed.py``).  The orders are Flink's then::
+
+    AT_LEAST_ONCE   1, 2, 3, 4, 5   what repeats is what tasks took in behind a barrier: they do not
+                                    wait for the others
+    NONE            1, 2, 3, 4, 5   the position alone is published, then output is committed once
+                                    and never again: output of sinks that commit is at most once.
+                                    What sinks show at once may be shown again, for how far sources
+                                    are read is not known before
+
 What it is not: a scheduler.  It neither starts epochs nor runs tasks, and it knows nothing of
 Spark; ``execution/driver.py`` calls it.
 
@@ -36,10 +47,12 @@ from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
 from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits, abort_orphans
 from millstream.checkpoint.committed_marker import is_marked_committed, mark_committed
 from millstream.checkpoint.committer_thread import COMMIT_TIMEOUT, CommitterThread
+from millstream.checkpoint.in_flight import CheckpointsInFlight
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program_changes import require_same_keys
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.checkpoint.recovery import read_checkpoints
+from millstream.checkpoint.unconfirmed import with_earlier
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.contracts.sink import CommitterContext
 from millstream.crash_points import crash_point
@@ -71,10 +84,14 @@ class Coordinator:
       2. Before the tasks of an epoch run, ``handle_replay`` is asked; if it says True they do not
          run.  (driver)
       3. While a method runs, no task of this run works on an epoch, except attempts that already
-         lost.  (driver)
+         lost; unless ``tasks_at_work`` was said.  Then that holds of ``open`` and ``recover`` only,
+         and within the run no task is tried again.  (driver)
       4. After any exception this coordinator is closed and the run begins again with a new one.
          (driver)
       5. All calls come from one thread.  (driver)
+      6. With ``tasks_at_work`` ``begin_epoch`` may be called for later epochs before
+         ``complete_epoch`` or ``fail_epoch`` was called for earlier ones; they are completed in
+         order.  (checked here)
     """
 
     def __init__(
@@ -91,6 +108,7 @@ class Coordinator:
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
         clock: Callable[[], int] = _wall_clock,
         sweep_interval: int = SWEEP_INTERVAL,
+        tasks_at_work: bool = False,
     ) -> None:
         """Coordinate the checkpoints in ``storage``; nothing is read or written yet.
 
@@ -106,6 +124,7 @@ class Coordinator:
             on_pending: told what is pending while a commit fails or takes more than a second.
             clock: milliseconds since 1970, for the time stamps in manifests.
             sweep_interval: epochs between two searches for files that nothing names.
+            tasks_at_work: whether tasks go on from epoch to epoch; see rules 3 and 6.
 
         Raises:
             ConfigurationError: ``retained`` is less than 1.
@@ -138,6 +157,12 @@ class Coordinator:
         self._met_keys: set[str] = set()
         self._opened = False
         self._recovered = False
+        #: None where tasks end with each epoch.
+        self._in_flight = CheckpointsInFlight() if tasks_at_work else None
+        #: Whether what a manifest names is committed behind it, and again by the next run.
+        self._names_output = mode is CheckpointingMode.EXACTLY_ONCE or (
+            tasks_at_work and mode is CheckpointingMode.AT_LEAST_ONCE
+        )
 
     @property
     def last(self) -> Manifest | None:
@@ -237,7 +262,7 @@ class Coordinator:
         self._finish_commit(confirmed=marked)
         crash_point("recover.commit.after")
         crash_point("recover.abort.before")
-        abort_orphans(self._last, self._job_id, self._committers, self._log)
+        abort_orphans(self._last, self._job_id, self._committers, self._log, self._log.generation)
         crash_point("recover.abort.after")
         self._cleaner.recovered(checkpoints)
         self._recovered = True
@@ -268,10 +293,20 @@ class Coordinator:
 
         What can never happen: an epoch runs twice.
 
+        With ``tasks_at_work`` nothing is published here, and only the number of the metadata
+        counts: how far sources are read is known when the tasks have acknowledged.
+
         Raises:
+            CheckpointError: it is not the next one.
             FencedError: a newer run has taken over.
         """
+        if self._in_flight is not None:
+            last = self._require_recovered()
+            self._in_flight.begin(metadata.epoch, -1 if last is None else last.epoch)
+            self._cleaner.begun(metadata.epoch)
+            return
         self._require_next(metadata.epoch)
+        self._cleaner.begun(metadata.epoch)
         if self._mode is not CheckpointingMode.NONE:
             return
         self._finish_commit()
@@ -288,11 +323,14 @@ class Coordinator:
         acks: Sequence[TaskAck],
         expected: AbstractSet[tuple[int, int]],
     ) -> Manifest:
-        """Publish and commit an epoch whose tasks have all ended.
+        """Publish and commit an epoch that all tasks have acknowledged.
+
+        They have ended, or, with ``tasks_at_work``, are writing later epochs.
 
         Cases (where it can stop -> what holds, in mode EXACTLY_ONCE):
 
-        1. Acks missing or inconsistent -> nothing is published; the epoch is run again.
+        1. Acks missing or inconsistent -> nothing is published; the epoch is run again.  With
+           ``tasks_at_work`` the run ends: this cannot be, for no task is tried again.
         2. Publishing says that a newer run exists -> nothing is published; this run must end.
         3. Publishing fails otherwise, or the process dies in it -> the manifest may or may not
            exist.  The next run looks; it is recovery's case 2 or 3.
@@ -304,7 +342,8 @@ class Coordinator:
 
         Args:
             metadata: what the driver knows of the epoch, as given to ``begin_epoch``; its number is
-                one more than that of the last manifest, from 0.
+                one more than that of the last manifest, from 0; with ``tasks_at_work`` that of the
+                oldest which is under way.
             acks: what the tasks sent, in any order; acks of lost attempts may be among them.
             expected: (stage, subtask) of every task that ran.
 
@@ -312,14 +351,18 @@ class Coordinator:
             The manifest, published and committed.
 
         Raises:
+            CheckpointError: an older epoch is under way.
             InconsistentEpochError: case 1.
             IncompatibleProgramError: keys are of another type than those of the state.
             FencedError: case 2, or found when orphans were to be dropped.
             SinkError: case 4.
         """
-        self._require_next(metadata.epoch)
+        self._require_oldest(metadata.epoch)
         self._finish_commit()
-        chosen = select_acks(metadata.epoch, acks, expected)
+        published = -1 if self._last is None else self._last.epoch
+        chosen = [
+            with_earlier(ack, published) for ack in select_acks(metadata.epoch, acks, expected)
+        ]
         crash_point("epoch.acks.after")
         if self._last is not None:
             operators = (ack for task in chosen for ack in task.operators)
@@ -328,40 +371,83 @@ class Coordinator:
             )
         manifest = make_manifest(self._completed(metadata), chosen, self._last)
         version = self._publish_and_commit(manifest)
-        crash_point("sink.abort.before")
-        abort_orphans(manifest, self._job_id, self._committers, self._log)
-        crash_point("sink.abort.after")
+        if self._in_flight is None:
+            self._abort_orphans(manifest, self._log.generation)
         crash_point("cleanup.before")
         self._cleaner.published(version, manifest)
         crash_point("cleanup.after")
+        if self._in_flight is not None and self._cleaner.has_swept:
+            # What tasks of this run have pre-committed, manifests to come will name.  Older runs
+            # may have left some more since ``recover``: a slot that was stopped and woke up.
+            self._abort_orphans(manifest, self._log.generation - 1)
         crash_point("epoch.end.before")
         return manifest
 
+    def fail_epoch(self, epoch: int) -> int:
+        """Give up an epoch that was begun, while the tasks go on; only with ``tasks_at_work``.
+
+        Its number stays out of the log.  What tasks owe of it comes with their next
+        acknowledgements, also if those of this one are all here: they are not to be kept.
+
+        Returns:
+            How many have failed since one was published, this one included.
+
+        Raises:
+            CheckpointError: it is not under way.
+        """
+        if self._in_flight is None:
+            message = f"epoch {epoch} cannot be given up alone: its tasks end with it"
+            raise CheckpointError(message)
+        return self._in_flight.fail(epoch)
+
+    def _abort_orphans(self, manifest: Manifest, generation: int) -> None:
+        crash_point("sink.abort.before")
+        abort_orphans(manifest, self._job_id, self._committers, self._log, generation)
+        crash_point("sink.abort.after")
+
+    def _require_oldest(self, epoch: int) -> None:
+        """Check that an epoch can be completed now; numbers of failed ones are left out."""
+        if self._in_flight is None:
+            self._require_next(epoch)
+        else:
+            self._require_recovered()
+            self._in_flight.require_oldest(epoch)
+
     def _publish_and_commit(self, manifest: Manifest) -> int:
         """Steps 3 and 4 in the order of the mode; returns the version that holds the manifest."""
-        if self._mode is CheckpointingMode.AT_LEAST_ONCE:
+        if self._mode is CheckpointingMode.AT_LEAST_ONCE and not self._names_output:
             manifest = replace(manifest, committed=True)
             self._commit(manifest)
-        if self._mode is CheckpointingMode.NONE:
+        version = self._publish(manifest)
+        self._uncommitted = self._names_output
+        if self._names_output or self._mode is CheckpointingMode.NONE:
+            self._commit(manifest)
+            self._uncommitted = False
+        return version
+
+    def _publish(self, manifest: Manifest) -> int:
+        """Step 3; in mode NONE it is done, or without what the next run is not to have."""
+        if self._mode is CheckpointingMode.NONE and self._in_flight is None:
             if self._begun is None:
                 message = f"epoch {manifest.epoch} ends, but begin_epoch() was not called"
                 raise CheckpointError(message)
             version, self._begun = self._begun[0], None
             self._last = manifest
-            self._commit(manifest)
             return version
+        logged = manifest
+        if self._mode is CheckpointingMode.NONE:
+            logged = replace(manifest, operators={}, splits={})
         crash_point("manifest.publish.before")
-        version = self._log.publish(manifest, self._cleaner.oldest_beside_next())
+        version = self._log.publish(logged, self._cleaner.oldest_beside_next())
         self._last, self._version = manifest, version
-        self._uncommitted = self._mode is CheckpointingMode.EXACTLY_ONCE
+        if self._in_flight is not None:
+            self._in_flight.publish(manifest.epoch)
         crash_point("manifest.publish.after")
-        if self._uncommitted:
-            self._commit(manifest)
-            self._uncommitted = False
         return version
 
     def _commit(self, manifest: Manifest) -> None:
-        self._commits.begin(manifest, mode=self._mode)
+        mode = CheckpointingMode.EXACTLY_ONCE if self._names_output else self._mode
+        self._commits.begin(manifest, mode=mode)
         self._commits.finish(retried=False)
 
     def _completed(self, metadata: EpochMetadata) -> EpochMetadata:

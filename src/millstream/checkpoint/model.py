@@ -145,6 +145,9 @@ class TaskAck:
     #: Milliseconds of processing time at which something can change in this task without a record
     #: (a timer, a watermark that is due); None: never.
     next_due: int | None = None
+    #: What the task acknowledged, or would have, of epochs before this one that it does not know to
+    #: be published, oldest first (``checkpoint/unconfirmed.py``); without state.
+    earlier: list[TaskAck] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Measure", "MetricValue", "added", "distribution", "gauge", "meter", "shown"]
+__all__ = [
+    "Measure",
+    "MetricValue",
+    "added",
+    "distribution",
+    "gauge",
+    "meter",
+    "shown",
+    "together",
+]
 
 Measure: TypeAlias = dict[str, Any]
 MetricValue: TypeAlias = int | Measure
@@ -68,6 +77,30 @@ def added(so_far: Measure | None, measure: Measure, subtask: int, now: int) -> M
         "min": min(before.get("min", measure["min"]), measure["min"]),
         "max": max(before.get("max", measure["max"]), measure["max"]),
     }
+
+
+def together(earlier: MetricValue, later: MetricValue) -> MetricValue:
+    """What one subtask reports of two epochs, as if they had been one.
+
+    Args:
+        earlier: the report of the first.
+        later: that of the second; if it is of another kind, the function has changed its mind, and
+            it counts alone.
+    """
+    if isinstance(earlier, int) and isinstance(later, int):
+        return earlier + later
+    if isinstance(earlier, int) or isinstance(later, int) or earlier["kind"] != later["kind"]:
+        return later
+    if later["kind"] == "gauge":
+        return later
+    if later["kind"] == "meter":
+        return meter(earlier["count"] + later["count"], later["span"])
+    return distribution(
+        earlier["count"] + later["count"],
+        earlier["sum"] + later["sum"],
+        min(earlier["min"], later["min"]),
+        max(earlier["max"], later["max"]),
+    )
 
 
 def shown(measure: Measure, now: int) -> dict[str, Any]:

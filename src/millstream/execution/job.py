@@ -105,9 +105,17 @@ class Job:
         graph.files = ship_files(graph.configuration, self.storage, self.local_root)
 
     def new_coordinator(
-        self, on_pending: Callable[[PendingCommits], None] = lambda _: None
+        self,
+        on_pending: Callable[[PendingCommits], None] = lambda _: None,
+        *,
+        tasks_at_work: bool = False,
     ) -> Coordinator:
-        """A coordinator for one run; ``on_pending`` as for ManifestCommit."""
+        """A coordinator for one run.
+
+        Args:
+            on_pending: as for ManifestCommit.
+            tasks_at_work: whether tasks go on from epoch to epoch.
+        """
         configuration = self.graph.configuration
         committers = {}
         for node in self.graph.nodes.values():
@@ -124,6 +132,7 @@ class Job:
             commit_timeout=configuration.get(options.COMMIT_TIMEOUT) / 1000,
             labels=self.labels,
             on_pending=on_pending,
+            tasks_at_work=tasks_at_work,
         )
 
     def clean_up(

@@ -52,6 +52,7 @@ class Run:
         on_pending: told what is pending while a commit fails or takes long.
         make_planner: makes the planner.
         after: the generation that the driver began before; None if this is its first run.
+        tasks_at_work: whether the engine's tasks go on from epoch to epoch.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class Run:
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
         make_planner: Callable[[Job], SourcePlanner] | None = None,
         after: int | None = None,
+        tasks_at_work: bool = False,
     ) -> None:
         self.job = job
         #: Changes with every run, so that workers drop what an older one left.
         self.run_id = uuid.uuid4().hex
-        self.coordinator = job.new_coordinator(on_pending)
+        self.coordinator = job.new_coordinator(on_pending, tasks_at_work=tasks_at_work)
         self.on_epoch = on_epoch
         self._on_recovered = on_recovered
         self._make_planner = make_planner or planner_of
