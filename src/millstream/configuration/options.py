@@ -272,7 +272,8 @@ AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval",
     _duration_if_any,
     None,
-    "time between two periodic watermarks of a split, which are then made at the end of an epoch; "
+    "time between two periodic watermarks of a split, which are made at the end of an epoch or, if "
+    "tasks live on, by the clock; "
     "0: none; not set: behind every batch of records",
     minimum=0,
 )

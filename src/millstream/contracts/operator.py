@@ -160,9 +160,10 @@ class Operator(ABC):
          (runtime; the test kit restores what it lost)
       3. ``restore`` emits nothing: operators behind this one may not be restored yet.  Then
          ``process_processing_time`` is called, which may.  (test kit)
-      4. Behind it come, in any mix, ``process_batch``, ``process_watermark``, ``process_idle`` and
-         ``process_processing_time``.  Watermarks and times only grow between two ``restore``.
-         (runtime)
+      4. Behind it come, in any mix, ``process_batch``, ``process_watermark``, ``process_idle``,
+         ``process_processing_time`` and ``write_some``.  Watermarks and times only grow between two
+         ``restore``.  The first time behind it says what time it is; further ones say that time
+         passes while records flow: every few milliseconds, and at ``due``.  (runtime)
       5. ``snapshot`` may come at any moment between two of these calls, and again and again.  It
          may emit: that belongs to the checkpoint.  When it returns, everything that later results
          depend on is in the store, in operator states, or was emitted.  (test kit, which goes on in
@@ -209,6 +210,30 @@ class Operator(ABC):
 
     def process_processing_time(self, now: int) -> None:
         """The clock has come to ``now``, in milliseconds: timers that are due fire."""
+
+    def due(self) -> int | None:
+        """When the clock has something to do here, between snapshots; quick to say.
+
+        Returns:
+            Milliseconds of processing time; at or behind it ``process_processing_time`` is to be
+            called.  None: not before something else was processed.
+        """
+        return None
+
+    def write_some(self, deadline: float) -> bool:
+        """Write some of what the next snapshot would have to write, so that it is short.
+
+        Called between batches, by an engine whose tasks live on; it emits nothing.
+
+        Args:
+            deadline: when to stop, by ``time.monotonic()``; once begun, one small portion is
+                written in any case.
+
+        Returns:
+            Whether there is more that is worth writing now.
+        """
+        del deadline
+        return False
 
     def end_input(self) -> None:
         """All inputs of a bounded job are over (after the maximum watermark)."""

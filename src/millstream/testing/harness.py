@@ -209,6 +209,11 @@ class OperatorHarness:
         if self.long_lived:
             self.operator.process_processing_time(now)
 
+    def time_passes(self, now: int) -> None:
+        """Advance processing time between two cuts, as where tasks live on."""
+        self.current_processing_time = now
+        self.operator.process_processing_time(now)
+
     def end_epoch(self, *, swap: bool = True, final: bool = False) -> OperatorSnapshot:
         """Take a checkpoint and go on: in a fresh instance if ``swap``, else in this one, restored.
 

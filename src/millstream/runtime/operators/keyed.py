@@ -142,6 +142,12 @@ class KeyedOperator(FunctionOperator):
         """Set the clock by which state expires."""
         self.keyed_state.processing_time = now
 
+    def due(self) -> int | None:
+        """Return when the next processing-time timer is due."""
+        if self.context.batch_mode:  # there they wait for the end of the input
+            return None
+        return self.keyed_state.timers.processing.next_time()
+
     def is_end_of_keys(self, watermark: int) -> bool:
         """Whether ``watermark`` ends every key: the one watermark that there is in BATCH mode.
 
@@ -152,9 +158,7 @@ class KeyedOperator(FunctionOperator):
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write the state through, and tell when the next processing-time timer is due."""
-        due = None
-        if not self.context.batch_mode:  # there they wait for the end of the input
-            due = self.keyed_state.timers.processing.next_time()
+        due = self.due()
         self.keyed_state.flush()
         self.keyed_state.is_used_behind_snapshots = checkpoint.next_attempt is not None
         snapshot = super().snapshot(checkpoint)

@@ -88,6 +88,12 @@ class TaggedInputsOperator(Operator):
     def process_processing_time(self, now: int) -> None:
         self.inner.process_processing_time(now)
 
+    def due(self) -> int | None:
+        return self.inner.due()
+
+    def write_some(self, deadline: float) -> bool:
+        return self.inner.write_some(deadline)
+
     def end_input(self) -> None:
         self.inner.end_input()
 

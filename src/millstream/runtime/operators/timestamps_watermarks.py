@@ -5,6 +5,9 @@ strategy.  A source runs one per split.  The generator's attributes are its chec
 
 What it is not: where watermarks of several channels are merged (``runtime/exchange.py``).
 
+Periodic watermarks and idleness are decided by a snapshot, which ends an epoch, and where tasks
+live on also by the clock in between (``due``).
+
 Watermarks from upstream are not passed on, except by ``WatermarkStrategy.preserve`` and the
 maximum that ends a bounded input.
 
@@ -45,6 +48,10 @@ if TYPE_CHECKING:
 __all__ = ["TimestampsWatermarksFactory", "TimestampsWatermarksOperator"]
 
 _MAKING: Final = "making watermarks of"
+#: Milliseconds between periodic watermarks that the clock makes where the program does not say:
+#: Flink's default, and how far behind the clock ingestion time may be.
+_USUAL_INTERVAL: Final = 200
+_INGESTION_INTERVAL: Final = 10
 
 
 class _GeneratorState(TypedDict):
@@ -134,14 +141,85 @@ class TimestampsWatermarksOperator(Operator):
         self._since_emit = state["since_emit"]
         self._unasked = state.get("unasked", False)
         self._watermarks = _Watermarks(self._emitted, self._now)
+        self._knows_time = False
+        self._ticked = self._restored_at = self._now
 
     def process_processing_time(self, now: int) -> None:
-        """Move the clock; by it alone watermarks are made only where it is the event time."""
+        """Move the clock, and do what is due by it.
+
+        The first time behind ``restore`` or a snapshot says only what time it is.  Where an epoch
+        begins with it, what the epoch reads must not be overtaken by the time of other channels:
+        the snapshot at its end decides.
+        """
         self._now = self._watermarks.now = now
-        if self._ingests and not self.context.batch_mode:
-            # Records to come have this time, so all earlier ones are complete.
-            self._watermarks.emit_watermark(now - 1)
-            self._advance()
+        if self.context.batch_mode or self._emitted == MAX_TIMESTAMP:
+            return
+        if not self._knows_time:
+            self._knows_time = True
+            if self._ingests:
+                self._emit_time()
+            return
+        due = self.due()
+        if due is not None and due <= now:
+            self._tick()
+
+    def due(self) -> int | None:
+        """When a task that lives on is to move the clock: for a watermark, or for idleness."""
+        if self.context.batch_mode or self._emitted == MAX_TIMESTAMP:
+            return None
+        due: list[int] = []
+        if self._ingests:
+            due.append(self._ticked + (self._interval or _INGESTION_INTERVAL))
+        elif self._is_to_be_asked():
+            last = self._ticked if self._last_emit is None else self._last_emit
+            due.append(last + (self._interval or _USUAL_INTERVAL))
+        idle_at = self._idle_at()
+        if idle_at is not None:
+            due.append(idle_at)
+        return min(due, default=None)
+
+    def _tick(self) -> None:
+        """Make the watermark that is due, then see whether the input has become idle."""
+        self._ticked = self._now
+        if self._ingests:
+            self._emit_time()
+        elif self._is_to_be_asked():
+            if self._interval is not None:
+                self._last_emit = self._now
+            self._unasked = False
+            self._emit_periodically()
+        idle_at = self._idle_at()
+        if idle_at is not None and idle_at <= self._now:
+            self._idle = True
+            self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
+
+    def _is_to_be_asked(self) -> bool:
+        """Whether a periodic watermark between two snapshots may say something new.
+
+        Of our generators only behind records; those of the user's may look at the clock.
+        """
+        if self._every is not None or self._interval == 0 or self._idle:
+            return False
+        if self._strategy.origin is not TimeOrigin.GENERATED:
+            return False
+        if getattr(self._generator, "vectorised", False):
+            return self._interval is not None and self._unasked
+        return True
+
+    def _idle_at(self) -> int | None:
+        """When the input becomes idle if nothing comes; None if it is, or if others find it out.
+
+        After a restart it has the whole time-out to show that it is not.
+        """
+        timeout = self._strategy.idle_timeout
+        if timeout is None or self._source_idle is not None or self._idle:
+            return None
+        return max(self._last_active, self._restored_at) + timeout
+
+    def _emit_time(self) -> None:
+        """Records to come have this time, so all earlier ones are complete."""
+        self._watermarks.emit_watermark(self._now - 1)
+        self._advance()
 
     def _restored_state(self, old: list[_GeneratorState]) -> _GeneratorState:
         """Choose among those of all subtasks, each of which has left one."""
@@ -168,6 +246,7 @@ class TimestampsWatermarksOperator(Operator):
         if not count:
             return
         self._records += count
+        self._unasked = True
         self._last_active = self._now
         stamped = self._stamped(batch)
         if self._idle:
@@ -247,6 +326,7 @@ class TimestampsWatermarksOperator(Operator):
             since_emit=self._since_emit,
             unasked=self._unasked,
         )
+        self._knows_time = False
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
         self._records = 0
         self._kept.update([state])
