@@ -129,6 +129,10 @@ class Source(ABC):
         del split
         return min(start + limit, end)
 
+    #: Whether cursors find out themselves that a split has grown.  The driver then asks for ends
+    #: only now and then, so that records which were lost are noticed.
+    cursors_follow: bool = False
+
     #: How many units of offset the first epoch reads at most, over all splits.  Later epochs
     #: adapt to the target duration.
     initial_limit: int = 1_000_000

@@ -4,7 +4,7 @@ What it is: what a task that lives on reads a split with, and the cursor of any 
 ranges one after the other, each about as long as a barrier may wait behind it.
 
 What it is not: the choice of what is read.  The driver assigns splits and says how far each can be
-read (``execution/planner.py``).
+read (``execution/split_enumerator.py``).
 
 Read next: ``contracts/source.py``.
 """

@@ -1,10 +1,11 @@
 """Watermark alignment: which source splits wait, because their group is behind.
 
-What it is: the part of the planner that compares the watermarks of splits within groups
-(``WatermarkStrategy.with_watermark_alignment``).  It looks at watermarks of the last checkpoint
-only, so it goes on after a restart as if there had been none.
+What it is: the part of the driver that compares the watermarks of splits within groups
+(``WatermarkStrategy.with_watermark_alignment``).  The planner of epochs lets it look at watermarks
+of the last checkpoint only, so it goes on after a restart as if there had been none.
 
-What it is not: exact.  A split is held from the epoch after the one in which it ran ahead.
+What it is not: exact.  A split is held from the epoch after the one in which it ran ahead, or when
+its task has said so.
 
 Who is compared: splits that have begun, are not read to their end and are not idle.  The slowest of
 them is never held, so a group cannot wait for itself.
@@ -15,17 +16,28 @@ Read next: ``execution/planner.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from millstream.checkpoint.model import SplitState
     from millstream.functions.watermark_strategy import WatermarkAlignment
 
-__all__ = ["AlignedSplit", "Aligner"]
+__all__ = ["AlignedSplit", "Aligner", "TimeOfSplit"]
+
+
+class TimeOfSplit(Protocol):
+    """How far a split is in event time: its state in a checkpoint, or what its task says."""
+
+    @property
+    def watermark(self) -> int:
+        """Milliseconds."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +61,15 @@ class Aligner:
     """Knows the watermarks of splits, and holds back those that are ahead."""
 
     def __init__(self) -> None:
-        self._splits: Mapping[str, Mapping[str, SplitState]] = {}
+        self._splits: Mapping[str, Mapping[str, TimeOfSplit]] = {}
         self._groups: dict[str, _Group] = {}
 
-    def observe(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
-        """Take the splits of the last checkpoint (source uid -> split id -> state)."""
+    def observe(self, splits: Mapping[str, Mapping[str, TimeOfSplit]]) -> None:
+        """Take how far splits are (source uid -> split id -> its time), to be looked at on."""
         self._splits = splits
 
     def is_idle(self, source_uid: str, split_id: str) -> bool:
-        """Whether the split was idle at the last checkpoint."""
+        """Whether the split was idle when that was said last."""
         state = self._state(source_uid, split_id)
         return state is not None and state.idle
 
@@ -98,7 +110,7 @@ class Aligner:
         ceiling = known.ceilings.get(source_uid, MAX_TIMESTAMP)
         return self._watermark(source_uid, split_id) > ceiling
 
-    def _state(self, source_uid: str, split_id: str) -> SplitState | None:
+    def _state(self, source_uid: str, split_id: str) -> TimeOfSplit | None:
         return self._splits.get(source_uid, {}).get(split_id)
 
     def _watermark(self, source_uid: str, split_id: str) -> int:

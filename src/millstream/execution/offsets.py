@@ -10,7 +10,8 @@ An *offset* is::
 ``known`` splits have been discovered, the first ``done`` are read to their end, and so are those
 of the ranges ``over`` (first, behind the last; left out if there are none); ``at`` is the position
 of the others that have begun.  Splits are numbered in the order of discovery
-(``execution/split_log.py``).
+(``execution/split_log.py``).  ``"untold": true`` says of a source all of whose splits are read that
+its operators have not been told yet that it is over.
 
 What it is not: the choice of how far to read, which is ``execution/planner.py``.
 """
@@ -93,6 +94,8 @@ class Position:
     over: NumberRanges = field(default_factory=NumberRanges)
     at: dict[int, int] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
+    #: All is read, and the maximum watermark is still to come.
+    untold: bool = False
 
     @staticmethod
     def of(offset: Offset, uid: str) -> Position:
@@ -109,6 +112,7 @@ class Position:
             over=NumberRanges(over),
             at={int(number): position for number, position in at.items()},
             idle=set(cast("list[int]", part["idle"])),
+            untold=bool(part.get("untold", False)),
         )
 
     def is_over(self, number: int) -> bool:
@@ -131,4 +135,5 @@ class Position:
             **({"over": over} if over else {}),
             "at": {str(number): self.at[number] for number in sorted(self.at)},
             "idle": sorted(self.idle),
+            **({"untold": True} if self.untold else {}),
         }

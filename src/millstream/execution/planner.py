@@ -18,17 +18,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.contracts.source import Boundedness, Split
-from millstream.errors import CheckpointError
 from millstream.execution.alignment import AlignedSplit, Aligner
 from millstream.execution.offsets import Position
+from millstream.execution.planned_source import (
+    PlannedSource,
+    SourceSplits,
+    choose_subtask,
+    plan_sources,
+)
 from millstream.execution.rate import EpochSizer
-from millstream.execution.split_log import SplitTable
-from millstream.graph.validation import connector_label, error_context
+from millstream.graph.validation import error_context
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 
 if TYPE_CHECKING:
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Source
     from millstream.execution.offsets import Offset
     from millstream.execution.split_log import SplitLog
-    from millstream.functions.watermark_strategy import WatermarkAlignment
-    from millstream.graph.model import JobGraph
 
 __all__ = ["PlannedSource", "SourcePlanner", "plan_sources"]
 
@@ -48,53 +48,6 @@ _POLL_SECONDS: Final = 0.02
 _WAIT_SECONDS: Final = 0.25
 #: When something may change that does not come with data: at any time, for all we know.
 _UNKNOWN: Final = -math.inf
-
-
-@dataclass(slots=True)
-class PlannedSource:
-    """One source node as the planner sees it."""
-
-    uid: str
-    #: None for a Spark DataFrame: Spark keeps its offsets, and it has one split per subtask.
-    source: Source | None
-    parallelism: int
-    #: Name and location in the program, for errors.
-    label: str = "source"
-    #: Milliseconds without data after which a split is idle; None: never.
-    idleness: int | None = None
-    #: With which other sources it keeps step; None: with none.
-    alignment: WatermarkAlignment | None = None
-    table: SplitTable = field(default_factory=SplitTable)
-    #: ``time.monotonic`` from which on to look for splits.
-    next_discovery: float = -math.inf
-    #: None until the first splits are found.
-    sizer: EpochSizer | None = None
-    #: Split number -> (position, milliseconds of the clock when it was reached).
-    last_data: dict[int, tuple[int, float]] = field(default_factory=dict)
-    #: Numbers of the splits that had more to read than the last planned epoch takes, because
-    #: they are ahead of their group or because the epoch is full: they are not idle.
-    waiting: set[int] = field(default_factory=set)
-
-
-def plan_sources(graph: JobGraph) -> list[PlannedSource]:
-    """The sources of a job, as the planner sees them."""
-    planned = []
-    for node in graph.nodes.values():
-        if node.kind == "source":
-            strategy = node.watermark_strategy
-            idleness = None if strategy is None else strategy.idle_timeout
-            alignment = None if strategy is None else strategy.alignment
-            planned.append(
-                PlannedSource(
-                    node.uid,
-                    node.source,
-                    node.parallelism,
-                    connector_label(node),
-                    idleness,
-                    alignment,
-                )
-            )
-    return planned
 
 
 class SourcePlanner:
@@ -126,23 +79,18 @@ class SourcePlanner:
         wait_seconds: float = _WAIT_SECONDS,
     ) -> None:
         self._sources = sources
-        self._log = log
         self._target_seconds = target_seconds
         self._tick_interval = tick_interval
         self._clock = clock
         self._last_tick = 0
         #: Milliseconds of the clock at which something can change without data.
         self._next_due = _UNKNOWN if wakes else math.inf
-        #: Where the last epochs began.
-        self._starts: deque[Offset] = deque(maxlen=retained)
         self._min_pause = min_pause / 1000
         self._wait_seconds = wait_seconds
         #: Monotonic seconds.
         self._epoch_ended = -math.inf
         self._aligner = Aligner()
-        for planned in sources:
-            if planned.source is not None:
-                planned.table = log.load(planned.uid)
+        self._splits = SourceSplits(sources, log, retained)
 
     # -- planning the next offset --------------------------------------------------------------
 
@@ -151,7 +99,7 @@ class SourcePlanner:
 
         Waits a short time for data, so that Spark does not ask in a busy loop.
         """
-        self._forget_before(start)
+        self._splits.begin_at(start)
         deadline = time.monotonic() + self._wait_seconds
         while True:
             if self.remaining_pause() <= 0:
@@ -166,16 +114,6 @@ class SourcePlanner:
         """Seconds until the next epoch may begin (``execution.checkpointing.min-pause``)."""
         return max(0.0, self._epoch_ended + self._min_pause - time.monotonic())
 
-    def _forget_before(self, start: Offset) -> None:
-        """Let go of the splits that were read to their end before ``start``."""
-        if self._starts and self._starts[-1] is start:
-            return
-        self._starts.append(start)
-        for planned in self._sources:
-            position = Position.of(start, planned.uid)
-            self._require(planned, position)
-            planned.table.forget(position.is_over)
-
     def _plan(self, start: Offset) -> Offset | None:
         if start["final"]:
             return None
@@ -185,15 +123,17 @@ class SourcePlanner:
             if not self._can_read_or_need_not(start):
                 self._aligner.compare(self._aligned(start), now, again=True)
         positions: dict[str, object] = {}
-        changed = False
+        changed = untold = False
         over = bool(self._sources)
         for planned in self._sources:
             position = Position.of(start, planned.uid)
             with error_context(planned.label):
                 changed |= self._advance(planned, position, now)
                 over = over and self._is_over(planned, position)
+            untold |= position.untold
+            position.untold = False  # this epoch tells it
             positions[planned.uid] = position.to_json()
-        if not (changed or over or self._is_due(start, now)):
+        if not (changed or over or untold or self._is_due(start, now)):
             return None
         self._last_tick = now
         return {
@@ -259,7 +199,7 @@ class SourcePlanner:
         source = planned.source
         if source is None:
             return False
-        self._discover(planned, source)
+        self._splits.discover(planned, source)
         sizer = self._sizer(planned, source)
         splits = planned.table.splits
         position.known = planned.table.count
@@ -317,25 +257,6 @@ class SourcePlanner:
                 source.first_limit(list(planned.table.splits.values())), self._target_seconds
             )
         return planned.sizer
-
-    def _discover(self, planned: PlannedSource, source: Source) -> None:
-        table, now = planned.table, time.monotonic()
-        if table.count and source.boundedness is Boundedness.BOUNDED:
-            return
-        if now < planned.next_discovery:
-            return
-        planned.next_discovery = now + source.discovery_interval / 1000
-        found = [split for split in source.discover(table.seen) if split.id not in table.seen]
-        if found:
-            planned.table = self._log.append(planned.uid, table, found)
-            self._compact(planned)
-
-    def _compact(self, planned: PlannedSource) -> None:
-        """Let the log drop splits that are finished at every checkpoint that is kept."""
-        oldest = Position()
-        if len(self._starts) == self._starts.maxlen:
-            oldest = Position.of(self._starts[0], planned.uid)
-        self._log.compact(planned.uid, oldest.is_over)
 
     @staticmethod
     def _retire(planned: PlannedSource, position: Position) -> None:
@@ -400,10 +321,7 @@ class SourcePlanner:
         Args:
             splits: as for ``observe``.
         """
-        for planned in self._sources:
-            if planned.source is not None:
-                states = splits.get(planned.uid, {})
-                planned.source.committed({name: each.position for name, each in states.items()})
+        self._splits.committed(splits)
 
     def epoch_finished(self, seconds: float) -> None:
         """Tell how long the epoch took, so that the next one can be sized."""
@@ -436,7 +354,7 @@ class SourcePlanner:
         """
         if planned.uid in cast("dict[str, object]", start["sources"]):
             before = Position.of(start, planned.uid)
-            if self._is_over(planned, before):
+            if self._is_over(planned, before) and not before.untold:
                 return False
         over = [self._is_over(each, Position.of(stop, each.uid)) for each in self._sources]
         return not all(over) and self._is_over(planned, Position.of(stop, planned.uid))
@@ -448,8 +366,8 @@ class SourcePlanner:
         if source is None:
             return []
         before, after = Position.of(start, planned.uid), Position.of(stop, planned.uid)
-        self._require(planned, before)
-        self._require(planned, after)
+        self._splits.require(planned, before)
+        self._splits.require(planned, after)
         splits = {
             number: split
             for number, split in planned.table.splits.items()
@@ -468,7 +386,7 @@ class SourcePlanner:
             final = source.is_final(split) and last >= source.end_offset(split)
             if begun and first >= last and final:
                 continue  # finished in an earlier epoch, and not counted in ``done`` then
-            subtask = self._choose(number, load, final=source.is_final(split))
+            subtask = choose_subtask(number, load, final=source.is_final(split))
             load[subtask] += last - first
             made.append(
                 SplitAssignment(
@@ -483,35 +401,6 @@ class SourcePlanner:
                 )
             )
         return made
-
-    def _require(self, planned: PlannedSource, position: Position) -> None:
-        """Have all splits that a position speaks of; another driver may have logged some.
-
-        Raises:
-            CheckpointError: the log does not have them.
-        """
-        if planned.source is None or _has(planned.table, position):
-            return
-        planned.table = self._log.load(planned.uid)
-        if _has(planned.table, position):
-            return
-        message = (
-            f"{planned.label}: the list of its splits does not go with the checkpoint; the "
-            "directory was put back in part, or from copies of different times"
-        )
-        raise CheckpointError(message)
-
-    @staticmethod
-    def _choose(number: int, load: list[int], *, final: bool) -> int:
-        """A complete split goes to the subtask with least to do, a growing one stays put."""
-        if not final:
-            return number % len(load)
-        return load.index(min(load))
-
-
-def _has(table: SplitTable, position: Position) -> bool:
-    """Whether a table has the splits that a position speaks of."""
-    return table.count >= position.known and table.splits.keys() >= position.at.keys()
 
 
 def _spark_splits(planned: PlannedSource) -> list[SplitAssignment]:

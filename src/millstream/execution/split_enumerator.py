@@ -1,0 +1,469 @@
+"""The split enumerator: which task that lives on reads which split, and how far it can go.
+
+What it is: the driver's side of reading in an engine that keeps its tasks.  It finds splits,
+assigns them, tells how far they can be read, when a source is over and which splits wait for
+others; and it makes the offset of a checkpoint from what the tasks acknowledge.  That is the offset
+that an engine with epochs goes on from (``execution/planner.py``), and the other way round.
+
+What it is not: a reader, nor a judge of idleness.  A slot does that by its own clock: a split is
+idle if no record of it came for the strategy's timeout while it was not held, its position was at
+the end that the slot was told last, and its cursor had nothing.  So ``SplitAssignment.idle`` is
+None here.
+
+Read next: ``execution/planned_source.py``, ``contracts/split_cursor.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from millstream.contracts.source import Boundedness
+from millstream.execution.alignment import AlignedSplit, Aligner
+from millstream.execution.offsets import Offset, Position
+from millstream.execution.planned_source import SourceSplits
+from millstream.graph.validation import error_context
+from millstream.runtime.plan import SplitAssignment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from millstream.checkpoint.model import Manifest, SplitState, TaskAck
+    from millstream.contracts.source import Source, Split
+    from millstream.execution.alignment import TimeOfSplit
+    from millstream.execution.planned_source import PlannedSource
+    from millstream.execution.split_log import SplitLog
+    from millstream.runtime.pipelined.messages import SplitProgress
+
+__all__ = ["SplitEnumerator", "Update"]
+
+#: Milliseconds between two questions for the ends of splits that cursors follow themselves.
+_SELDOM: Final = 1000
+#: A subtask that read all it had within so many milliseconds is given more splits at a time, so
+#: that many small files do not each wait for the driver; one that took longer is given fewer.
+_SOON: Final = 100
+_MOST_AT_A_TIME: Final = 32
+
+
+@dataclass(slots=True)
+class Update:
+    """What is new, to be told to the slots."""
+
+    #: Slot -> splits that it reads from now on.  The slot's number is that of the subtask.
+    assigned: dict[int, list[SplitAssignment]] = field(default_factory=dict)
+    #: Channel -> how far its split can be read now.
+    grown: dict[int, int] = field(default_factory=dict)
+    #: Channels whose end is their last.
+    final: set[int] = field(default_factory=set)
+    #: Uids of sources that are over: nothing more comes, and all is read.
+    ended: list[str] = field(default_factory=list)
+    #: Channels that must wait, all others do not; None: as before.
+    held: frozenset[int] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        found = self.assigned or self.grown or self.final or self.ended
+        return bool(found) or self.held is not None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A split that is assigned and not read to its end."""
+
+    number: int
+    split: Split
+    channel: int
+    subtask: int
+    #: Everything before it was read, as far as its task has said.
+    position: int
+    end: int
+    final: bool
+    #: Whether it was complete when it was assigned.
+    complete: bool
+
+
+@dataclass(slots=True)
+class _Subtask:
+    """What a subtask of a source has to read of complete splits."""
+
+    splits: int = 0
+    #: How many it may have.
+    most: int = 1
+    #: Milliseconds of the clock, when it was given one last.
+    assigned: float = 0
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One source as it is read."""
+
+    planned: PlannedSource
+    source: Source
+    #: As of the last checkpoint.
+    position: Position
+    subtasks: list[_Subtask]
+    #: Numbers of complete splits that are not assigned yet, in order.
+    waiting: deque[int] = field(default_factory=deque)
+    #: By channel.
+    open: dict[int, _Open] = field(default_factory=dict)
+    #: Split id -> number, of those that are assigned and not finished in a checkpoint.
+    numbers: dict[str, int] = field(default_factory=dict)
+    #: Milliseconds of the clock from which on growing splits are asked for their ends.
+    next_question: float = 0
+    #: Whether the slots were told that it is over.
+    ended: bool = False
+
+
+class SplitEnumerator:
+    """Assigns the splits of a run to tasks that live on.
+
+    Contract:
+      1. ``begin`` first, then all else; from one thread.  It asks the sources, so it takes as long
+         as their systems take to answer.  (caller)
+      2. What an ``Update`` says is told to the slots in the order of updates.  (caller)
+      3. A split that is read to its end is among the acknowledgements of its task until a
+         checkpoint that has it so is complete; it does no harm if it is there again.  (slot)
+      4. What is read is every record once, whatever checkpoints are gone on from, by whichever
+         engine.  (``tests/execution/test_split_enumerator.py``)
+
+    Args:
+        planned: the source nodes; none of them Spark's.
+        log: where discovered splits are kept.
+        start: where the last checkpoint stands.
+        last: the last checkpoint; None: the job begins.
+        retained: how many checkpoints are kept, of which the splits must be known.
+        clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        planned: list[PlannedSource],
+        log: SplitLog,
+        start: Offset,
+        last: Manifest | None = None,
+        *,
+        retained: int = 2,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._planned = planned
+        self._splits = SourceSplits(planned, log, retained)
+        self._start = start
+        self._clock = clock
+        self._next_channel = 0
+        self._readings = [
+            _Reading(
+                each,
+                each.source,
+                Position.of(start, each.uid),
+                [_Subtask() for _ in range(each.parallelism)],
+            )
+            for each in planned
+            if each.source is not None
+        ]
+        self._by_channel: dict[int, _Reading] = {}
+        self._aligner = Aligner()
+        #: Source uid -> split id -> its time, for the aligner; of aligned sources only.
+        self._times: dict[str, dict[str, TimeOfSplit]] = {
+            each.uid: dict(last.splits.get(each.uid, {}) if last else {})
+            for each in planned
+            if each.alignment is not None
+        }
+        self._aligner.observe(self._times)
+        self._held: frozenset[int] = frozenset()
+        #: Epoch -> sources whose end was told before its barrier.
+        self._told: dict[int, set[str]] = {}
+        self._time = cast("int", start["time"])
+
+    # -- what is read --------------------------------------------------------------------------
+
+    def begin(self) -> list[SplitAssignment]:
+        """The splits that have begun, and the first new ones.
+
+        Those that have begun have no state yet; the plan of the first epoch restores it.
+        """
+        self._splits.begin_at(self._start)
+        now = self._clock()
+        made: list[SplitAssignment] = []
+        for reading in self._readings:
+            with error_context(reading.planned.label):
+                table, position = reading.planned.table, reading.position
+                begun = sorted(position.at)
+                made += [self._assign(reading, n, position.at[n], now) for n in begun]
+                self._take_in(reading, (n for n in table.splits if n not in position.at), now, made)
+                self._discover(reading, now, made)
+                self._assign_waiting(reading, now, made)
+        return made
+
+    def look(self, now: int) -> Update:
+        """What has changed; costs what the unfinished splits cost.
+
+        Args:
+            now: milliseconds since 1970.
+
+        Raises:
+            SourceError: a source cannot be asked, or has lost records.
+        """
+        update = Update()
+        made: list[SplitAssignment] = []
+        for reading in self._readings:
+            with error_context(reading.planned.label):
+                self._discover(reading, now, made)
+                self._ask_for_ends(reading, now, update)
+                self._assign_waiting(reading, now, made)
+            if not reading.ended and self._is_over(reading):
+                reading.ended = True
+                update.ended.append(reading.planned.uid)
+        for assignment in made:
+            update.assigned.setdefault(assignment.subtask, []).append(assignment)
+        update.held = self._compare(now)
+        return update
+
+    def progress(self, splits: Mapping[int, SplitProgress]) -> None:
+        """Take how far splits are, by channel."""
+        for channel, told in splits.items():
+            reading = self._by_channel.get(channel)
+            if reading is None:
+                continue  # was over before
+            split = reading.open[channel]
+            split.position = told.position
+            times = self._times.get(reading.planned.uid)
+            if times is not None:
+                times[split.split.id] = told
+            if told.over:
+                self._close(reading, split)
+
+    def _close(self, reading: _Reading, split: _Open) -> None:
+        del reading.open[split.channel], self._by_channel[split.channel]
+        self._times.get(reading.planned.uid, {}).pop(split.split.id, None)
+        if split.complete:
+            subtask = reading.subtasks[split.subtask]
+            subtask.splits -= 1
+            if not subtask.splits:
+                self._resize(subtask)
+
+    def _resize(self, subtask: _Subtask) -> None:
+        """All that the subtask had is read."""
+        soon = self._clock() - subtask.assigned <= _SOON
+        subtask.most = min(2 * subtask.most, _MOST_AT_A_TIME) if soon else max(1, subtask.most // 2)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all sources are, and the slots were told so."""
+        return bool(self._readings) and all(reading.ended for reading in self._readings)
+
+    @staticmethod
+    def _is_over(reading: _Reading) -> bool:
+        return _is_bounded(reading) and not reading.waiting and not reading.open
+
+    # -- splits --------------------------------------------------------------------------------
+
+    def _discover(self, reading: _Reading, now: int, made: list[SplitAssignment]) -> None:
+        if reading.ended:
+            return
+        known = reading.planned.table.count
+        if self._splits.discover(reading.planned, reading.source):
+            table = reading.planned.table
+            self._take_in(reading, range(known, table.count), now, made)
+
+    def _take_in(
+        self, reading: _Reading, numbers: Iterable[int], now: int, made: list[SplitAssignment]
+    ) -> None:
+        """Assign new splits that grow, and let complete ones wait for a subtask."""
+        table = reading.planned.table
+        for number in numbers:
+            split = table.splits.get(number)
+            if split is None:
+                continue  # finished, by a driver that has compacted the log
+            if reading.source.is_final(split):
+                reading.waiting.append(number)
+            else:
+                start = reading.source.start_offset(split)
+                made.append(self._assign(reading, number, start, now))
+
+    def _assign_waiting(self, reading: _Reading, now: int, made: list[SplitAssignment]) -> None:
+        """Give complete splits to subtasks that have room for them."""
+        while reading.waiting:
+            free = [index for index, each in enumerate(reading.subtasks) if each.splits < each.most]
+            if not free:
+                return
+            number = reading.waiting.popleft()
+            start = reading.source.start_offset(reading.planned.table.splits[number])
+            made.append(self._assign(reading, number, start, now, self._least(reading, free)))
+
+    def _assign(
+        self, reading: _Reading, number: int, start: int, now: int, subtask: int | None = None
+    ) -> SplitAssignment:
+        """Assign a split from an offset on; a subtask is found for it if none is given."""
+        planned, source = reading.planned, reading.source
+        split = planned.table.splits[number]
+        final, end = source.is_final(split), source.end_offset(split)
+        if subtask is None:
+            every = range(planned.parallelism)
+            subtask = self._least(reading, every) if final else number % planned.parallelism
+        channel = self._next_channel
+        self._next_channel += 1
+        reading.open[channel] = _Open(number, split, channel, subtask, start, end, final, final)
+        reading.numbers[split.id] = number
+        self._by_channel[channel] = reading
+        if final:
+            reading.subtasks[subtask].splits += 1
+            reading.subtasks[subtask].assigned = now
+        return SplitAssignment(
+            source_uid=planned.uid,
+            split=split,
+            subtask=subtask,
+            start=start,
+            stop=end,
+            channel=channel,
+            finished=final,
+            idle=None,
+        )
+
+    def _least(self, reading: _Reading, subtasks: Iterable[int]) -> int:
+        """The subtask with least to do: of this source, then of all."""
+        left, splits = dict.fromkeys(subtasks, 0), dict.fromkeys(subtasks, 0)
+        for other in self._readings:
+            for each in other.open.values():
+                if each.subtask in splits:
+                    splits[each.subtask] += 1
+                    if other is reading and each.complete:
+                        left[each.subtask] += max(0, each.end - each.position)
+        return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))
+
+    def _ask_for_ends(self, reading: _Reading, now: int, update: Update) -> None:
+        source = reading.source
+        if source.cursors_follow:
+            if now < reading.next_question:
+                return
+            reading.next_question = now + _SELDOM
+        for channel, each in reading.open.items():
+            if source.cursors_follow and each.position < each.end:
+                # It is not asked where to stop, but may notice that this is not what was read.
+                source.next_stop(each.split, each.position, 1, each.end)
+            if each.final:
+                continue  # its end does not change any more
+            # In this order: the end of a split that is final already is its last.
+            each.final = source.is_final(each.split)
+            end = source.end_offset(each.split)
+            if each.position > end:
+                source.ends_early(each.split, each.position)
+            if each.final:
+                update.final.add(channel)
+            if each.final or end > each.end:
+                update.grown[channel] = each.end = end
+
+    # -- watermark alignment -------------------------------------------------------------------
+
+    def _compare(self, now: int) -> frozenset[int] | None:
+        """The channels that wait, if they are others than before."""
+        if not self._times:
+            return None
+        self._aligner.compare(self._aligned(), now)
+        held = self._found_held()
+        if held and not self._can_read(held):
+            # Nobody moves until the next comparison: do not wait for it.
+            self._aligner.compare(self._aligned(), now, again=True)
+            held = self._found_held()
+        if held == self._held:
+            return None
+        self._held = held
+        return held
+
+    def _aligned_splits(self) -> Iterator[tuple[_Open, AlignedSplit]]:
+        for reading in self._readings:
+            planned = reading.planned
+            if planned.alignment is not None:
+                for each in reading.open.values():
+                    yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
+
+    def _aligned(self) -> list[AlignedSplit]:
+        return [aligned for _, aligned in self._aligned_splits()]
+
+    def _found_held(self) -> frozenset[int]:
+        holds = self._aligner.holds
+        return frozenset(
+            each.channel
+            for each, aligned in self._aligned_splits()
+            if holds(aligned.alignment.group, aligned.source_uid, aligned.split_id)
+        )
+
+    def _can_read(self, held: frozenset[int]) -> bool:
+        """Whether some split has something to read that does not wait."""
+        return any(
+            channel not in held and each.position < each.end
+            for reading in self._readings
+            for channel, each in reading.open.items()
+        )
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def triggered(self, epoch: int) -> None:
+        """Take that the slots are told now to take a checkpoint, behind all that they were told."""
+        self._told[epoch] = {each.planned.uid for each in self._readings if each.ended}
+
+    def offset(self, epoch: int, acks: Iterable[TaskAck], *, final: bool, time: int) -> Offset:
+        """The offset of a checkpoint: what its tasks have read.
+
+        Args:
+            epoch: its number.  If ``triggered`` was not told it, the ends of sources count as not
+                told, and are told again by a run that goes on from here.
+            acks: of all tasks.
+            final: the input is over, and operators were told so ahead of the snapshot.
+            time: milliseconds since 1970, as the slots were given it.
+        """
+        states: dict[str, list[SplitState]] = {}
+        for ack in acks:
+            for state in ack.splits:
+                states.setdefault(state.source_uid, []).append(state)
+        told = self._told.pop(epoch, set())
+        for older in [number for number in self._told if number < epoch]:
+            del self._told[older]  # of checkpoints that were given up
+        positions: dict[str, object] = {}
+        for reading in self._readings:
+            uid = reading.planned.uid
+            self._move(reading, states.get(uid, []))
+            # The barrier may lie between the last record of a source and its end.
+            over = _is_bounded(reading) and reading.position.done == reading.position.known
+            reading.position.untold = over and not final and uid not in told
+            positions[uid] = reading.position.to_json()
+        self._time = max(self._time, time)
+        offset: Offset = {
+            "epoch": epoch,
+            "time": self._time,
+            "final": final,
+            "sources": positions,
+        }
+        self._splits.begin_at(offset)
+        return offset
+
+    @staticmethod
+    def _move(reading: _Reading, states: list[SplitState]) -> None:
+        """Move a source's position to where the splits are."""
+        position = reading.position
+        position.known = reading.planned.table.count
+        for state in states:
+            number = reading.numbers.get(state.split_id)
+            if number is None:
+                continue  # finished in an earlier checkpoint
+            position.at[number] = state.position
+            if state.idle:
+                position.idle.add(number)
+            else:
+                position.idle.discard(number)
+            if state.finished:
+                position.finish(number)
+                del reading.numbers[state.split_id]
+
+    def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
+        """Tell the sources how far they are read by committed checkpoints, for their monitoring.
+
+        Args:
+            splits: source uid -> split id -> state, as in the manifest.
+        """
+        self._splits.committed(splits)
+
+
+def _is_bounded(reading: _Reading) -> bool:
+    return reading.source.boundedness is Boundedness.BOUNDED
