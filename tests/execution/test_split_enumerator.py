@@ -110,6 +110,8 @@ class _Slots:
     readers: dict[int, _Reader] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     held: frozenset[int] = frozenset()
+    #: What was told last.
+    over: dict[int, SplitProgress] = field(default_factory=dict)
 
     def assign(self, assignment: SplitAssignment) -> None:
         assert assignment.channel not in self.readers
@@ -123,8 +125,9 @@ class _Slots:
                 assert assignment.subtask == subtask
                 self.assign(assignment)
         for channel, end in update.grown.items():
-            self.readers[channel].end = end
-        for channel in update.final:
+            if channel in self.readers:
+                self.readers[channel].end = end
+        for channel in update.final & self.readers.keys():
             self.readers[channel].final = True
         for uid in update.ended:
             assert uid not in self.ended
@@ -141,10 +144,11 @@ class _Slots:
             reader.position = max(stop, reader.position)
 
     def progress(self) -> dict[int, SplitProgress]:
-        return {
+        self.over |= {
             channel: SplitProgress(r.position, 0, idle=False, over=r.over)
             for channel, r in self.readers.items()
         }
+        return self.over
 
     def snapshot(self, epoch: int, parallelism: int) -> list[TaskAck]:
         acks = [TaskAck(epoch, 0, subtask, "a") for subtask in range(parallelism)]
@@ -155,6 +159,7 @@ class _Slots:
         return acks
 
     def forget_finished(self, acks: list[TaskAck]) -> None:
+        self.progress()
         over = {(s.source_uid, s.split_id) for ack in acks for s in ack.splits if s.finished}
         self.readers = {
             channel: reader
@@ -233,6 +238,7 @@ class _World:
             if self.chance.random() < 0.3 and not (pending and pending[-1][-1]):
                 enumerator.triggered(epoch)
                 acks = slots.snapshot(epoch, planned[0].parallelism)
+                slots.forget_finished(acks)
                 final = enumerator.is_over
                 pending.append((epoch, acks, len(slots.read), set(slots.ended), final))
                 epoch += 1
@@ -252,7 +258,6 @@ class _World:
         self.read = self.before + slots.read[:read]
         self.ended |= ended
         self.check_ends()
-        slots.forget_finished(acks)
 
     def check_ends(self) -> None:
         """Who is over has its maximum watermark, or is still to be told; or the job ends next."""
@@ -345,16 +350,15 @@ def test_a_subtask_that_is_done_gets_the_next(tmp_path: Path) -> None:
 
 def test_begun_splits_go_on_where_they_were(tmp_path: Path) -> None:
     source = _Lengths([9, 9, 9], first=100)
-    enumerator = _enumerator(tmp_path, source, 3)
-    assignments = enumerator.begin()
-    acks = [TaskAck(0, 0, 0, "a", splits=[SplitState("s", "1", 104, finished=False, watermark=0)])]
+    enumerator = _enumerator(tmp_path, source, 1)
+    assert [a.split.id for a in enumerator.begin()] == ["0"]
+    acks = [TaskAck(0, 0, 0, "a", splits=[SplitState("s", "0", 104, finished=False, watermark=0)])]
     enumerator.triggered(0)
     offset = enumerator.offset(0, acks, final=False, time=5)
-    part = {"known": 3, "done": 0, "at": {"1": 104}, "idle": []}
+    part = {"known": 3, "done": 0, "at": {"0": 104}, "idle": []}
     assert offset == {"epoch": 0, "time": 5, "final": False, "sources": {"s": part}}
-    again = _enumerator(tmp_path, source, 1, offset).begin()
-    assert [(a.split.id, a.start) for a in again] == [("1", 104)]
-    assert len({a.channel for a in assignments}) == 3
+    again = _enumerator(tmp_path, source, 2, offset).begin()
+    assert [(a.split.id, a.start, a.channel) for a in again] == [("0", 104, 0), ("1", 100, 1)]
 
 
 def test_only_what_has_changed_is_told(tmp_path: Path) -> None:

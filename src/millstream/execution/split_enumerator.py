@@ -108,12 +108,22 @@ class _Reading:
     waiting: deque[int] = field(default_factory=deque)
     #: By channel.
     open: dict[int, _Open] = field(default_factory=dict)
-    #: Split id -> number, of those that are assigned and not finished in a checkpoint.
-    numbers: dict[str, int] = field(default_factory=dict)
+    #: Split id -> number and channel, of those that are assigned and not finished in a checkpoint.
+    assigned: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Milliseconds of the clock from which on growing splits are asked for their ends.
     next_question: float = 0
     #: Whether the slots were told that it is over.
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the slots know when they take a checkpoint."""
+
+    #: All below this were assigned.
+    channels: int
+    #: Uids of sources that are over.
+    ended: frozenset[str]
 
 
 class SplitEnumerator:
@@ -123,8 +133,9 @@ class SplitEnumerator:
       1. ``begin`` first, then all else; from one thread.  It asks the sources, so it takes as long
          as their systems take to answer.  (caller)
       2. What an ``Update`` says is told to the slots in the order of updates.  (caller)
-      3. A split that is read to its end is among the acknowledgements of its task until a
-         checkpoint that has it so is complete; it does no harm if it is there again.  (slot)
+      3. A task acknowledges all splits that it had been assigned when it was told to take the
+         checkpoint, but for those whose end it has acknowledged before, also for a checkpoint that
+         was given up.  (slot)
       4. What is read is every record once, whatever checkpoints are gone on from, by whichever
          engine.  (``tests/execution/test_split_enumerator.py``)
 
@@ -172,8 +183,8 @@ class SplitEnumerator:
         }
         self._aligner.observe(self._times)
         self._held: frozenset[int] = frozenset()
-        #: Epoch -> sources whose end was told before its barrier.
-        self._told: dict[int, set[str]] = {}
+        #: Epoch -> what the slots were told before its barrier.
+        self._told: dict[int, _Told] = {}
         self._time = cast("int", start["time"])
 
     # -- what is read --------------------------------------------------------------------------
@@ -305,7 +316,7 @@ class SplitEnumerator:
         channel = self._next_channel
         self._next_channel += 1
         reading.open[channel] = _Open(number, split, channel, subtask, start, end, final, final)
-        reading.numbers[split.id] = number
+        reading.assigned[split.id] = number, channel
         self._by_channel[channel] = reading
         if final:
             reading.subtasks[subtask].splits += 1
@@ -401,14 +412,14 @@ class SplitEnumerator:
 
     def triggered(self, epoch: int) -> None:
         """Take that the slots are told now to take a checkpoint, behind all that they were told."""
-        self._told[epoch] = {each.planned.uid for each in self._readings if each.ended}
+        ended = frozenset(each.planned.uid for each in self._readings if each.ended)
+        self._told[epoch] = _Told(self._next_channel, ended)
 
     def offset(self, epoch: int, acks: Iterable[TaskAck], *, final: bool, time: int) -> Offset:
         """The offset of a checkpoint: what its tasks have read.
 
         Args:
-            epoch: its number.  If ``triggered`` was not told it, the ends of sources count as not
-                told, and are told again by a run that goes on from here.
+            epoch: its number; ``triggered`` was told it.
             acks: of all tasks.
             final: the input is over, and operators were told so ahead of the snapshot.
             time: milliseconds since 1970, as the slots were given it.
@@ -417,16 +428,16 @@ class SplitEnumerator:
         for ack in acks:
             for state in ack.splits:
                 states.setdefault(state.source_uid, []).append(state)
-        told = self._told.pop(epoch, set())
+        told = self._told.pop(epoch)
         for older in [number for number in self._told if number < epoch]:
             del self._told[older]  # of checkpoints that were given up
         positions: dict[str, object] = {}
         for reading in self._readings:
             uid = reading.planned.uid
-            self._move(reading, states.get(uid, []))
+            self._move(reading, states.get(uid, []), told.channels)
             # The barrier may lie between the last record of a source and its end.
             over = _is_bounded(reading) and reading.position.done == reading.position.known
-            reading.position.untold = over and not final and uid not in told
+            reading.position.untold = over and not final and uid not in told.ended
             positions[uid] = reading.position.to_json()
         self._time = max(self._time, time)
         offset: Offset = {
@@ -439,22 +450,32 @@ class SplitEnumerator:
         return offset
 
     @staticmethod
-    def _move(reading: _Reading, states: list[SplitState]) -> None:
-        """Move a source's position to where the splits are."""
+    def _move(reading: _Reading, states: list[SplitState], channels: int) -> None:
+        """Move a source's position to where the splits are.
+
+        Cases, of a split that is not finished in a checkpoint yet:
+
+        1. It is acknowledged as finished -> it is.
+        2. It is acknowledged at a position -> it is there.
+        3. It is not acknowledged, and was assigned behind the trigger -> it has not begun.
+        4. It is not, and was assigned before -> its end was acknowledged for a checkpoint that was
+           given up, and lies before this one's barrier as well: it is finished.
+        """
         position = reading.position
         position.known = reading.planned.table.count
-        for state in states:
-            number = reading.numbers.get(state.split_id)
-            if number is None:
-                continue  # finished in an earlier checkpoint
-            position.at[number] = state.position
-            if state.idle:
+        found = {state.split_id: state for state in states}
+        for split_id, (number, channel) in list(reading.assigned.items()):
+            state = found.get(split_id)
+            if state is None and channel >= channels:
+                continue
+            position.at[number] = 0 if state is None else state.position
+            if state is None or state.finished:
+                position.finish(number)
+                del reading.assigned[split_id]
+            elif state.idle:
                 position.idle.add(number)
             else:
                 position.idle.discard(number)
-            if state.finished:
-                position.finish(number)
-                del reading.numbers[state.split_id]
 
     def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
         """Tell the sources how far they are read by committed checkpoints, for their monitoring.
