@@ -154,6 +154,7 @@ class MiniCluster:
         return [self._run_request(request) for request in order]
 
     def _run_request(self, request: TaskRequest) -> TaskOutput:
+        self._host.bring_files()
         plan = cast("EpochPlan", loads(request.plan.read_bytes()))
         frames = addressed(read_frames(request.inputs), request.subtask, request.parallelism)
         made = self._run_task(plan, request.level, request.subtask, list(frames))

@@ -44,10 +44,14 @@ class TaskHost:
         self._files = files
         self._instances: dict[tuple[int, int], StageInstance] = {}
 
+    def bring_files(self) -> None:
+        """Have the files of the job there: before plan and graph, which may be of what they hold."""
+        bring_files(self._files)
+
     def run(
         self, plan: EpochPlan, level: int, subtask: int, frames: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Run a task.
+        """Run a task; ``bring_files`` has been called.
 
         Args:
             plan: the epoch.
@@ -59,7 +63,6 @@ class TaskHost:
             The frames that it makes, and its acknowledgement.
         """
         key = (level, subtask)
-        bring_files(self._files)  # before the graph, which may be of what they hold
         with working_directory(self._files):
             instance = self._instances.pop(key, None) or self._open(level, subtask)
             # While it runs, the instance is not kept: a failure leaves it unusable.

@@ -28,7 +28,6 @@ import cloudpickle
 from millstream.engines.local.frame_files import addressed, read_frames, write_frames
 from millstream.engines.local.task_host import TaskHost
 from millstream.errors import MillstreamError
-from millstream.runtime.job_files import bring_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +97,6 @@ def serve_and_outlive(connection: Connection) -> None:
     # Records are many short-lived objects without cycles: collecting them often only costs.
     gc.set_threshold(200_000, 20, 100)
     host: TaskHost | None = None
-    files: JobFiles | None = None
     try:
         # The driver is gone, or has let go.
         with contextlib.suppress(EOFError, OSError, _GiveUpError):
@@ -110,19 +108,18 @@ def serve_and_outlive(connection: Connection) -> None:
                         # this one.
                         with contextlib.suppress(Exception):
                             host.close()
-                    files = message.files
-                    host = TaskHost(message.graph, files)
-                elif host is not None and files is not None:
-                    connection.send_bytes(_answer(host, files, message))
+                    host = TaskHost(message.graph, message.files)
+                elif host is not None:
+                    connection.send_bytes(_answer(host, message))
     finally:
         if host is not None:
             with contextlib.suppress(_GiveUpError):
                 host.close()
 
 
-def _answer(host: TaskHost, files: JobFiles, request: TaskRequest) -> bytes:
+def _answer(host: TaskHost, request: TaskRequest) -> bytes:
     try:
-        bring_files(files)  # before the plan, which may be of what they hold
+        host.bring_files()
         plan = cast("EpochPlan", pickle.loads(request.plan.read_bytes()))
         if request.moved:
             host.forget(request.level, request.subtask)
