@@ -10,6 +10,7 @@ Read next: ``runtime/task.py``.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, cast
 
 from millstream.contracts.batch import MIN_TIMESTAMP
@@ -212,11 +213,18 @@ class StageInstance:
         )
 
     def open(self) -> None:
-        """Open the user functions, consumers first, so that nobody emits into a closed one."""
-        for node in reversed(self.nodes):
-            self.operators[node.id].open()
-        for writer in self.writers:
-            writer.open()
+        """Open the user functions, consumers first, so that nobody emits into a closed one.
+
+        If one of them raises, all are closed again.
+        """
+        try:
+            for node in reversed(self.nodes):
+                self.operators[node.id].open()
+            for writer in self.writers:
+                writer.open()
+        except BaseException:
+            self.give_up()
+            raise
 
     def close(self) -> None:
         """Close the user functions; all of them, whatever one of them raises."""
@@ -228,6 +236,11 @@ class StageInstance:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def give_up(self) -> None:
+        """Close the user functions behind an error: it matters, not what they raise now."""
+        with contextlib.suppress(Exception):
+            self.close()
 
     def advance(self, node: int, watermark: int) -> None:
         """Give an operator its new watermark, if it is one."""

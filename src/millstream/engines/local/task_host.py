@@ -45,7 +45,7 @@ class TaskHost:
         self._instances: dict[tuple[int, int], StageInstance] = {}
 
     def bring_files(self) -> None:
-        """Have the files of the job there: before plan and graph, which may be of what they hold."""
+        """Bring the files of the job, before plan and graph, which may be of what they hold."""
         bring_files(self._files)
 
     def run(
@@ -89,12 +89,7 @@ class TaskHost:
         # A graph of its own for each: the functions of two subtasks share nothing.
         graph: JobGraph = cloudpickle.loads(self._pickled)
         instance = StageInstance(graph, level, subtask)
-        try:
-            instance.open()
-        except BaseException:
-            with contextlib.suppress(Exception):
-                instance.close()
-            raise
+        instance.open()
         return instance
 
 
@@ -104,8 +99,6 @@ def _run(
     try:
         yield from Task(instance, plan).run(iter(frames))
     except BaseException:
-        # Operators give up what they had begun, while it may still be under way; the error that
-        # matters is on its way already.
-        with contextlib.suppress(Exception):
-            instance.close()
+        # Operators give up what they had begun, while it may still be under way.
+        instance.give_up()
         raise

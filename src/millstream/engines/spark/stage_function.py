@@ -10,7 +10,6 @@ Read next: ``runtime/task.py``.
 from __future__ import annotations
 
 import base64
-import contextlib
 import gc
 import pickle
 import zlib
@@ -123,13 +122,13 @@ class StageFunction:
             if finished:
                 _instances[key] = instance
             else:
-                _close_quietly(instance)
+                instance.give_up()
         while len(_instances) > _KEPT_INSTANCES:
             _instances.popitem(last=False)[1].close()
 
     def _instance(self, key: tuple[str, int, int]) -> StageInstance:
         for other in [other for other in _instances if other[0] != key[0]]:
-            _close_quietly(_instances.pop(other))  # left by an older run
+            _instances.pop(other).give_up()  # left by an older run
         instance = _instances.pop(key, None)
         if instance is not None:
             return instance
@@ -139,21 +138,11 @@ class StageFunction:
             _graphs.clear()
             _graphs[key[0]] = graph
         instance = StageInstance(graph, self._level, key[2])
-        try:
-            instance.open()
-        except BaseException:
-            _close_quietly(instance)
-            raise
+        instance.open()
         # Records are many short-lived objects without cycles: collecting them often only costs.
         gc.freeze()
         gc.set_threshold(200_000, 20, 100)
         return instance
-
-
-def _close_quietly(instance: StageInstance) -> None:
-    """Close what is given up anyway: the error that matters is already on its way."""
-    with contextlib.suppress(Exception):
-        instance.close()
 
 
 class _SparkRows:
