@@ -46,18 +46,11 @@ if TYPE_CHECKING:
 PROGRAM = Path(__file__).parent / "local_program.py"
 
 
-def lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # One that is dead and not yet waited for does not count.
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
 def alive(pid: int) -> bool:
     try:
-        return lives(pid)
+        os.kill(pid, 0)
+        # One that is dead and not yet waited for does not count.
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -295,7 +288,7 @@ def test_a_large_plan_for_a_worker_that_does_not_read_can_be_given_up(
     workers.close()
     assert returned
     assert "given up" in str(errors)
-    assert not lives(pid)
+    assert not alive(pid)
     assert not list(directory.iterdir())
 
 

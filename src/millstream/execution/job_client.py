@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.execution.completable_future import CompletableFuture
 
@@ -96,7 +96,6 @@ class JobExecutionResult:
         return "\n".join(lines)
 
 
-@runtime_checkable
 class JobHandle(Protocol):
     """What an engine gives for a job that it runs; calls return when there is an answer."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["addressed", "payloads_of_acks", "read_frames", "write_frames"]
+__all__ = ["addressed", "read_frames", "write_frames"]
 
 #: Exact order of what a task reads: the channel that lags first, each channel in its order.
 _ORDER = ("sequence", "channel", "edge", "watermark")
@@ -41,14 +41,14 @@ def write_frames(batches: Iterable[pa.RecordBatch], path: Path) -> list[bytes]:
     acks: list[bytes] = []
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, FRAME_SCHEMA) as writer:
         for batch in batches:
-            found = payloads_of_acks(batch)
+            found = _payloads_of_acks(batch)
             acks += found
             if len(found) < batch.num_rows:
                 writer.write_batch(batch)
     return acks
 
 
-def payloads_of_acks(batch: pa.RecordBatch) -> list[bytes]:
+def _payloads_of_acks(batch: pa.RecordBatch) -> list[bytes]:
     """The acknowledgements among some frames."""
     stages = batch.column("stage").to_numpy()
     (found,) = np.nonzero(stages == ACKNOWLEDGEMENT_STAGE)

@@ -75,7 +75,6 @@ class WorkerPool:
     def begin_run(self, run: RunMessage) -> None:
         """Let the tasks that follow be of another run."""
         self._run = run
-        self.giving_up.clear()
 
     def run(
         self, tasks: Sequence[TaskRequest], cancelled: threading.Event | None = None
