@@ -10,7 +10,8 @@ What it is not: what the chunks are of (``runtime/operators/windows/chunks.py``,
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +20,18 @@ from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ar
 from millstream.state.rescale import chunk_key_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from numpy.typing import NDArray
 
 __all__ = [
     "KEY",
+    "counted_rows",
     "decoded_chunk",
     "encoded_chunk",
+    "fragment_runs",
     "key_groups_of_column",
-    "marked",
     "marks_of",
-    "run_of",
 ]
 
 #: The column of the keys: integers, strings, or bytes as ``encode_key`` makes them.
@@ -69,6 +72,42 @@ def decoded_chunk(
     return table, (found >= first) & (found < stop)
 
 
+def counted_rows(
+    table: pa.Table, counts: NDArray[np.bool_] | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a chunk that count."""
+    rows = table.to_pylist()
+    yield from rows if counts is None else compress(rows, counts.tolist())
+
+
+def fragment_runs(
+    entries: Iterable[tuple[bytes, bytes]], length: int, ours: tuple[int, tuple[int, int]]
+) -> Iterator[tuple[bytes, pa.Table, NDArray[np.bool_], bool]]:
+    """Yield runs of session fragments: name, table, which rows count, whether others may have more.
+
+    A run lies beside its marks, which say what was taken out of it; the last byte of a name as its
+    owner wrote it is 0 for a run.
+
+    Args:
+        entries: runs and marks, by name.
+        length: of a name as the owner wrote it.
+        ours: max parallelism and key groups of the subtask.
+    """
+    runs: list[tuple[bytes, bytes]] = []
+    marks: dict[tuple[bytes, bytes], list[bytes]] = {}
+    for name, value in entries:
+        if name[length - 1]:
+            marks.setdefault(_run_of(name, length), []).append(value)
+        else:
+            runs.append((name, value))
+    for name, value in runs:
+        table, counts = decoded_chunk(name, length, value, ours)
+        alive = np.ones(table.num_rows, dtype=np.bool_) if counts is None else counts
+        for taken in marks.get(_run_of(name, length), []):
+            alive &= ~_marked(taken, table.num_rows)
+        yield name, table, alive, counts is not None
+
+
 def key_groups_of_column(keys: pa.Array, max_parallelism: int) -> NDArray[np.int32]:
     """Return the key group of each row, from a key column."""
     if pa.types.is_binary(keys.type):
@@ -77,7 +116,7 @@ def key_groups_of_column(keys: pa.Array, max_parallelism: int) -> NDArray[np.int
     return key_groups_of_array(keys, max_parallelism)
 
 
-def run_of(name: bytes, length: int) -> tuple[bytes, bytes]:
+def _run_of(name: bytes, length: int) -> tuple[bytes, bytes]:
     """Which run an entry is, or is the marks of: marks lie beside their run, their last byte aside.
 
     Runs of one name may come of several subtasks: what each change of parallelism added to the name
@@ -95,7 +134,7 @@ def marks_of(taken: NDArray[np.bool_]) -> bytes:
     return zlib.compress(np.packbits(taken).tobytes(), 1)
 
 
-def marked(stored: bytes, count: int) -> NDArray[np.bool_]:
+def _marked(stored: bytes, count: int) -> NDArray[np.bool_]:
     """Return which of ``count`` rows of a chunk were taken out."""
     bits = np.frombuffer(zlib.decompress(stored), dtype=np.uint8)
     return np.unpackbits(bits, count=count).astype(np.bool_)

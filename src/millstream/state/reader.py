@@ -19,12 +19,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from millstream.contracts.operator_state import OperatorStateKind
 from millstream.errors import StateError
 from millstream.state.backend import open_store
-from millstream.state.chunks import KEY, decoded_chunk, marked, run_of
+from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
 from millstream.state.operator_state_files import StateReader
 from millstream.state.readable import readable_key, readable_value, readable_window
 from millstream.state.redistribution import own_states
@@ -249,30 +247,24 @@ def _chunk_entries(
 ) -> Iterator[StateEntry]:
     """The rows of columnar chunks, those of other subtasks and those taken out left away."""
     length = _CHUNK_NAME[section.kind]
-    marks: dict[tuple[bytes, bytes], list[bytes]] = {}
-    runs: list[tuple[bytes, bytes]] = []
+    if section.kind == "session fragments":
+        for _, table, alive, _ in fragment_runs(_scan(store, section), length, groups):
+            yield from (_fragment(row) for row in counted_rows(table, alive))
+        return
     for name, value in _scan(store, section):
-        if section.kind == "session fragments" and name[length - 1]:
-            marks.setdefault(run_of(name, length), []).append(value)
-        else:
-            runs.append((name, value))
-    for name, value in runs:
-        table, counts = decoded_chunk(name, length, value, groups)
-        alive = np.ones(table.num_rows, dtype=np.bool_) if counts is None else counts
-        for taken in marks.get(run_of(name, length), []):
-            alive &= ~marked(taken, table.num_rows)
         time = int.from_bytes(name[_TIME_AT : _TIME_AT + _TIME_SIZE], "big") - _SIGN
-        for row, counted in zip(table.to_pylist(), alive.tolist(), strict=True):
-            if counted:
-                yield _row(section, row, time)
+        for row in counted_rows(*decoded_chunk(name, length, value, groups)):
+            yield StateEntry(_key(row), row, None, time)
 
 
-def _row(section: Section, row: dict[str, Any], time: int) -> StateEntry:
+def _key(row: dict[str, Any]) -> object:
+    """Take the key out of a row."""
     key = row.pop(KEY)
-    if isinstance(key, bytes):
-        key = readable_key(key)
-    if section.kind == "panes":
-        return StateEntry(key, row, None, time)
+    return readable_key(key) if isinstance(key, bytes) else key
+
+
+def _fragment(row: dict[str, Any]) -> StateEntry:
+    key = _key(row)
     try:
         bounds = (row.pop("window_start"), row.pop("window_end"))
     except KeyError as error:

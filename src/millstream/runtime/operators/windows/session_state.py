@@ -29,7 +29,7 @@ from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import concatenated
 from millstream.runtime.operators.windows.chunks import form_of
 from millstream.runtime.operators.windows.clock import SESSION_INDEX, TimeSection
-from millstream.state.chunks import decoded_chunk, encoded_chunk, marked, marks_of, run_of
+from millstream.state.chunks import encoded_chunk, fragment_runs, marks_of
 from millstream.state.registry import SESSION_FRAGMENTS, StoreNotes
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class SessionState:
     def flush(self) -> None:
         """Write what this epoch has changed."""
         if self._moved:
-            self._store.delete_range(*self._everything())
+            self._store.delete_range(*self._section.everything())
         for form, runs in self._runs.items():
             stored = [run for run in runs if run.name is not None]
             fresh = [run.rest() for run in runs if run.name is None and run.count]
@@ -179,30 +179,15 @@ class SessionState:
         rest = _REST.pack(form, self._epoch, self._attempt, kind)
         return self._section.prefix(self._epoch) + rest
 
-    def _everything(self) -> tuple[bytes, bytes]:
-        return self._section.prefix(0), self._section.after(2**63 - 1)
-
     def _load(self) -> None:
-        runs: list[tuple[bytes, bytes]] = []
-        marks: dict[tuple[bytes, bytes], list[bytes]] = {}
-        length = len(self._section.prefix(0)) + _REST.size
-        for name, value in self._store.scan(*self._everything()):
-            if name[length - 1] == _RUN:
-                runs.append((name, value))
-            else:
-                marks.setdefault(run_of(name, length), []).append(value)
+        time = len(self._section.prefix(0))
         ours = (self._max_parallelism, self._key_groups)
-        for name, value in runs:
-            table, counts = decoded_chunk(name, length, value, ours)
+        stored = self._store.scan(*self._section.everything())
+        for name, table, alive, moved in fragment_runs(stored, time + _REST.size, ours):
             run = _Run(table, name)
-            for taken in marks.get(run_of(name, length), []):
-                run.alive &= ~marked(taken, len(run.alive))
-            if counts is not None:
-                self._moved = True
-                run.alive &= counts
-            run.count = int(run.alive.sum())
-            form = name[len(self._section.prefix(0)) :][:1]
-            self._runs.setdefault(form, []).append(run)
+            run.alive, run.count = alive, int(alive.sum())
+            self._moved |= moved
+            self._runs.setdefault(name[time : time + 1], []).append(run)
 
 
 class _Lookup:

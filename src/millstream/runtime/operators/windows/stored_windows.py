@@ -31,7 +31,7 @@ from millstream.runtime.operators.windows.sections import (
     PANES,
     TIMED_ELEMENTS,
 )
-from millstream.state.chunks import KEY, decoded_chunk, marked, run_of
+from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
 from millstream.state.key_context import KeyContext
 from millstream.state.namespaced_state import ABSENT
 from millstream.state.rewriting import key_and_rest, scan_in_steps, scan_state
@@ -166,10 +166,7 @@ class StoredWindows:
             first = -((panes.per_window - 1 - pane) // panes.per_slide)
             for number in sorted(each for each in pending if each < first):
                 yield from _of_window(panes, assigner, number, pending.pop(number))
-            table, counts = decoded_chunk(name, _PANE_NAME, value, self.groups)
-            for line, row in enumerate(table.to_pylist()):
-                if counts is not None and not counts[line]:
-                    continue
+            for row in counted_rows(*decoded_chunk(name, _PANE_NAME, value, self.groups)):
                 for number in range(first, pane // panes.per_slide + 1):
                     end = panes.window_end(number)
                     if panes.per_window > 1 and end - 1 + lateness <= self.watermark:
@@ -187,22 +184,12 @@ class StoredWindows:
         """Of each session all its fragments, which overlap or touch."""
         rows = _rows_of(self.spec)
         section = _SECTIONS[FRAGMENTS]
-        runs: list[tuple[bytes, bytes]] = []
-        marks: dict[tuple[bytes, bytes], list[bytes]] = {}
-        for name, value in scan_in_steps(self.store, *section.everything()):
-            if name[_FRAGMENT_NAME - 1]:
-                marks.setdefault(run_of(name, _FRAGMENT_NAME), []).append(value)
-            else:
-                runs.append((name, value))
+        stored = scan_in_steps(self.store, *section.everything())
         by_key: dict[CacheKey, list[tuple[int, int, list[Any]]]] = {}
-        for name, value in runs:
-            table, counts = decoded_chunk(name, _FRAGMENT_NAME, value, self.groups)
-            taken = marks.get(run_of(name, _FRAGMENT_NAME), [])
-            gone = [marked(each, table.num_rows) for each in taken]
-            for line, row in enumerate(table.to_pylist()):
-                if (counts is None or counts[line]) and not any(each[line] for each in gone):
-                    found = (row["window_start"], row["window_end"], rows.from_partials(row))
-                    by_key.setdefault(row[KEY], []).append(found)
+        for _, table, alive, _ in fragment_runs(stored, _FRAGMENT_NAME, self.groups):
+            for row in counted_rows(table, alive):
+                found = (row["window_start"], row["window_end"], rows.from_partials(row))
+                by_key.setdefault(row[KEY], []).append(found)
         for key, fragments in by_key.items():
             for start, end, content in _joined(fragments, rows):
                 yield key, TimeWindow(start, end), content
