@@ -22,6 +22,7 @@ import pyarrow as pa
 from millstream.contracts.batch import Batch
 from millstream.errors import StateError
 from millstream.runtime.columnar.row_aggregates import RowAggregates
+from millstream.runtime.operators.windows.clock import TimeSection
 from millstream.runtime.operators.windows.conversions import is_as_stored
 from millstream.runtime.operators.windows.sections import (
     ALIGNED,
@@ -37,6 +38,7 @@ from millstream.runtime.operators.windows.stored_windows import StoredWindows
 from millstream.runtime.user_code import user_error
 from millstream.state.chunks import KEY
 from millstream.state.key_codec import encode_key, uncache_key
+from millstream.state.key_groups import key_group_range
 from millstream.state.namespaced_state import ABSENT
 from millstream.state.registry import META, read_sections, section_record, stored_record
 from millstream.state.window_codec import WindowCodec
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adoption",
-    "Convert",
     "fragment_tables",
     "pane_tables",
     "partial_types",
@@ -110,7 +111,7 @@ def stored_section(
     return None
 
 
-class Convert:
+class _Convert:
     """Makes of stored content what a function keeps."""
 
     def __init__(
@@ -119,12 +120,8 @@ class Convert:
         own: StateSection,
         spec: WindowSpec,
         context: OperatorContext,
-        fold: Callable[[Any, Any], Any] | None = None,
+        fold: Callable[[Any, Any], Any] | None,
     ) -> None:
-        """Take what is stored, what is wanted, and what folds an element into an accumulator.
-
-        Without ``fold`` it is that of built-in aggregates.
-        """
         self._old = stored.details["content"]
         self._new = own.details["content"]
         self._context = context
@@ -189,22 +186,34 @@ class Adoption:
     def __init__(
         self,
         stored: StateSection,
+        own: StateSection,
         store: KeyValueStore,
-        groups: tuple[int, tuple[int, int]],
         watermark: int,
         declared: tuple[Any, WindowSpec],
-        convert: Convert,
+        context: OperatorContext,
+        fold: Callable[[Any, Any], Any] | None = None,
     ) -> None:
-        """Take what is stored, what the program declares, and how content is converted."""
+        """Take what is stored and what is wanted.
+
+        Args:
+            stored: what the store holds.
+            own: what the operator keeps.
+            store: as it was restored.
+            watermark: of the operator, in milliseconds.
+            declared: assigner and function of the program.
+            context: of the operator.
+            fold: puts an element into an accumulator; None: that of built-in aggregates.
+        """
         assigner, spec = declared
+        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
         self.stored = stored
         self.store = store
-        self.convert = convert
+        self.convert = _Convert(stored, own, spec, context, fold)
         self.sections = read_sections(store)
         self.source = StoredWindows(
             stored,
             store,
-            groups,
+            (context.max_parallelism, groups),
             watermark,
             assigner,
             spec,
@@ -221,8 +230,7 @@ class Adoption:
         """Remove all timers: window operators have none but those of windows."""
         for section in self.sections:
             if section.kind == "timers":
-                prefix = b"T" + section.index.to_bytes(2, "big")
-                self.store.delete_range(prefix, b"T" + (section.index + 1).to_bytes(2, "big"))
+                self.store.delete_range(*TimeSection(b"T", section.index).everything())
 
     def drop_states(self, prefix: str) -> None:
         """Remove all of the states whose names begin so."""

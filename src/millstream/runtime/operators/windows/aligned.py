@@ -24,7 +24,7 @@ import numpy as np
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, store_of
 from millstream.runtime.operators.windows.accumulators import WindowAccumulators
-from millstream.runtime.operators.windows.adoption import Adoption, Convert, stored_section
+from millstream.runtime.operators.windows.adoption import Adoption, stored_section
 from millstream.runtime.operators.windows.clock import WindowClock
 from millstream.runtime.operators.windows.late import check_timestamps, drop_late
 from millstream.runtime.operators.windows.logic import make_logic
@@ -111,10 +111,9 @@ class WindowOperator(KeyedOperator):
 
     def _adopt(self, stored: StateSection, watermark: int) -> None:
         """Keep the windows that another operator kept."""
-        convert = Convert(stored, self.section, self._spec, self.context, self._logic.fold)
-        groups = (self.context.max_parallelism, self.keyed_state.key_groups)
+        store, own, context, fold = self._store, self.section, self.context, self._logic.fold
         declared = (self._assigner, self._spec)
-        adoption = Adoption(stored, self._store, groups, watermark, declared, convert)
+        adoption = Adoption(stored, own, store, watermark, declared, context, fold)
         accumulators = self._accumulators
         accumulators.begin_epoch(self._store, 0, "")  # nothing written from now on has these names
         for number, (key, window, content) in enumerate(adoption.windows()):

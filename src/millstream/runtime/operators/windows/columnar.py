@@ -32,7 +32,6 @@ from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
 from millstream.runtime.operators.windows.adoption import (
     Adoption,
-    Convert,
     pane_tables,
     partial_types,
     stored_section,
@@ -115,16 +114,8 @@ class BuiltInWindowOperator(BuiltInOperator):
     def _adopt(self, stored: StateSection, watermark: int) -> None:
         """Keep the windows that another operator kept."""
         context = self.context
-        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
-        convert = Convert(stored, self.section, self._spec, context)
-        adoption = Adoption(
-            stored,
-            self._store,
-            (context.max_parallelism, groups),
-            watermark,
-            (self._assigner, self._spec),
-            convert,
-        )
+        declared = (self._assigner, self._spec)
+        adoption = Adoption(stored, self.section, self._store, watermark, declared, context)
         if stored.layout != self.section.layout:
             self._chunks.begin_epoch(self._store, 0, "")  # nothing else has these names
             rows = RowAggregates(self._spec.aggregates)

@@ -34,7 +34,6 @@ from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
 from millstream.runtime.operators.windows.adoption import (
     Adoption,
-    Convert,
     fragment_tables,
     partial_types,
     stored_section,
@@ -106,16 +105,8 @@ class BuiltInSessionOperator(BuiltInOperator):
     def _adopt(self, stored: StateSection, attempt: str) -> None:
         """Keep the sessions that another operator kept."""
         context = self.context
-        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
-        convert = Convert(stored, self.section, self._spec, context)
-        adoption = Adoption(
-            stored,
-            self._store,
-            (context.max_parallelism, groups),
-            self._watermark,
-            (self._assigner, self._spec),
-            convert,
-        )
+        declared = (self._assigner, self._spec)
+        adoption = Adoption(stored, self.section, self._store, self._watermark, declared, context)
         # Nothing written from now on has its name, nor what another subtask adopts: stores are
         # merged when the parallelism changes.
         self._state.begin_epoch(self._store, 0, attempt)

@@ -30,7 +30,7 @@ from millstream.functions.windows import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
-from millstream.runtime.operators.windows.adoption import Adoption, Convert, stored_section
+from millstream.runtime.operators.windows.adoption import Adoption, stored_section
 from millstream.runtime.operators.windows.assignment import Assignment, WindowEntry
 from millstream.runtime.operators.windows.contents import Accumulators, Elements
 from millstream.runtime.operators.windows.keyed_adoption import adopt_windows
@@ -188,12 +188,10 @@ class GeneralWindowOperator(KeyedOperator):
         adopt_window_maps(self.keyed_state)
         stored = stored_section(store, self.section, self.restored_section, self.context)
         if stored is not None:
-            fold = self._logic.fold
-            convert = Convert(stored, self.section, self._spec, self.context, fold)
-            groups = (self.context.max_parallelism, self.keyed_state.key_groups)
+            own, fold, watermark = self.section, self._logic.fold, restored.watermark
             declared = (self._assigner, self._spec)
-            watermark = restored.watermark
-            adopt_windows(self, Adoption(stored, store, groups, watermark, declared, convert))
+            adoption = Adoption(stored, own, store, watermark, declared, self.context, fold)
+            adopt_windows(self, adoption)
 
     def process_processing_time(self, now: int) -> None:
         """Fire the processing-time timers that are due; in BATCH mode they wait for the end."""
