@@ -72,9 +72,7 @@ def decoded_chunk(
     return table, (found >= first) & (found < stop)
 
 
-def counted_rows(
-    table: pa.Table, counts: NDArray[np.bool_] | None
-) -> Iterator[dict[str, Any]]:
+def counted_rows(table: pa.Table, counts: NDArray[np.bool_] | None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a chunk that count."""
     rows = table.to_pylist()
     yield from rows if counts is None else compress(rows, counts.tolist())

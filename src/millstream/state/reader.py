@@ -27,6 +27,7 @@ from millstream.state.operator_state_files import StateReader
 from millstream.state.readable import readable_key, readable_value, readable_window
 from millstream.state.redistribution import own_states
 from millstream.state.registry import Section, read_sections
+from millstream.state.rewriting import key_and_rest, timed_key_and_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OperatorState", "StateEntry", "StoredSection", "open_state"]
 
-_KEY_LENGTH_AT: Final = {"K": 5, "T": 13}
 _TIME_AT: Final = 3
 _TIME_SIZE: Final = 8
 _SIGN: Final = 2**63
@@ -206,14 +206,14 @@ def _entries(
 
 
 def _entry(section: Section, name: bytes, value: bytes) -> StateEntry:
-    length_at = _KEY_LENGTH_AT[section.letter]
-    key_at = length_at + 4
-    end = key_at + int.from_bytes(name[length_at:key_at], "big")
-    key, rest = readable_key(name[key_at:end]), name[end:]
-    time = None
-    if section.letter == "T":
-        time = int.from_bytes(name[_TIME_AT : _TIME_AT + _TIME_SIZE], "big") - _SIGN
-    return StateEntry(key, _value(section, value), _namespace(section, rest), time)
+    timed = section.letter == "T"
+    key, rest = timed_key_and_rest(name) if timed else key_and_rest(name)
+    time = _time_of(name) if timed else None
+    return StateEntry(readable_key(key), _value(section, value), _namespace(section, rest), time)
+
+
+def _time_of(name: bytes) -> int:
+    return int.from_bytes(name[_TIME_AT : _TIME_AT + _TIME_SIZE], "big") - _SIGN
 
 
 def _namespace(section: Section, rest: bytes) -> object:
@@ -252,9 +252,8 @@ def _chunk_entries(
             yield from (_fragment(row) for row in counted_rows(table, alive))
         return
     for name, value in _scan(store, section):
-        time = int.from_bytes(name[_TIME_AT : _TIME_AT + _TIME_SIZE], "big") - _SIGN
         for row in counted_rows(*decoded_chunk(name, length, value, groups)):
-            yield StateEntry(_key(row), row, None, time)
+            yield StateEntry(_key(row), row, None, _time_of(name))
 
 
 def _key(row: dict[str, Any]) -> object:

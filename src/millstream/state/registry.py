@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.state_sections import section_from_json, section_to_json
+from millstream.state.rewriting import timed_key_and_rest
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
@@ -54,9 +55,6 @@ CHUNK_COUNTER: Final = b"M\0chunk"
 SECTION_RECORD: Final = b"M\0section:"
 #: Sections with a number of their own have this one or a higher one; others count from 0.
 FIRST_FIXED: Final = 0xFFF0
-#: Where the length of the key and the key stand in names of ``T`` entries.
-_LENGTH_AT: Final = 13
-_KEY_AT: Final = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +182,7 @@ def read_sections(store: KeyValueStore) -> list[Section]:
         entry = next(iter(store.scan(prefix, letter + (index + 1).to_bytes(2, "big"))), None)
         if entry is None or index in known:
             continue
-        length = int.from_bytes(entry[0][_LENGTH_AT:_KEY_AT], "big")
-        is_list = letter == b"T" and len(entry[0]) > _KEY_AT + length
+        is_list = letter == b"T" and timed_key_and_rest(entry[0])[1] != b""
         shown, _, of_kind = WINDOW_LISTS if is_list else (name, index, kind)
         found.append(_section(shown, new_metadata(index, of_kind)))
     return sorted(found, key=lambda section: section.name)

@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 
     from millstream.contracts.key_value_store import KeyValueStore
 
-__all__ = ["key_and_rest", "rewrite_entries", "scan_in_steps", "scan_state"]
+__all__ = [
+    "key_and_rest",
+    "rewrite_entries",
+    "scan_in_steps",
+    "scan_state",
+    "timed_key_and_rest",
+]
 
 _STEP: Final = 4096
-#: Where the length of the key and the key stand in names of ``K`` entries.
+#: Where the length of the key and the key stand in names of ``K`` and of ``T`` entries.
 _LENGTH_AT: Final = 5
 _KEY_AT: Final = 9
+_TIMED_LENGTH_AT: Final = 13
+_TIMED_KEY_AT: Final = 17
 
 
 def scan_in_steps(store: KeyValueStore, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -48,6 +56,12 @@ def key_and_rest(name: bytes) -> tuple[bytes, bytes]:
     """The encoded key in the name of a ``K`` entry, and what stands behind it."""
     end = _KEY_AT + int.from_bytes(name[_LENGTH_AT:_KEY_AT], "big")
     return name[_KEY_AT:end], name[end:]
+
+
+def timed_key_and_rest(name: bytes) -> tuple[bytes, bytes]:
+    """The encoded key in the name of a ``T`` entry, and what stands behind it."""
+    end = _TIMED_KEY_AT + int.from_bytes(name[_TIMED_LENGTH_AT:_TIMED_KEY_AT], "big")
+    return name[_TIMED_KEY_AT:end], name[end:]
 
 
 def rewrite_entries(

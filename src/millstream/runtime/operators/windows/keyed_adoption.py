@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from millstream.runtime.operators.windows.clock import TimeSection
 from millstream.runtime.operators.windows.conversions import trigger_of
 from millstream.runtime.operators.windows.sections import KEYED
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
 from millstream.state.key_context import KeyContext
 from millstream.state.namespaced_state import ABSENT
-from millstream.state.rewriting import scan_in_steps
+from millstream.state.rewriting import scan_in_steps, timed_key_and_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
 
 __all__ = ["adopt_windows"]
-
-_LENGTH_AT = 13
-_KEY_AT = 17
 
 
 class KeyedWindows(Protocol):
@@ -69,7 +67,6 @@ def adopt_windows(host: KeyedWindows, adoption: Adoption) -> None:
             host.spill()
         host.keyed_state.flush()
         adoption.source.drop()
-    host.keyed_state.flush()
     adoption.finish(host.section)
 
 
@@ -111,10 +108,8 @@ def _with_timers(adoption: Adoption) -> Iterator[tuple[CacheKey, bytes]]:
     for section in adoption.sections:
         if section.kind != "timers":
             continue
-        numbers = (section.index, section.index + 1)
-        start, stop = (b"T" + each.to_bytes(2, "big") for each in numbers)
-        for name, _ in scan_in_steps(adoption.store, start, stop):
-            end = _KEY_AT + int.from_bytes(name[_LENGTH_AT:_KEY_AT], "big")
-            if name[end:].startswith(WINDOW_TIMERS):
-                key = KeyContext.decode_cache_key(name[_KEY_AT:end])
-                yield key, name[end + len(WINDOW_TIMERS) :]
+        timers = TimeSection(b"T", section.index).everything()
+        for name, _ in scan_in_steps(adoption.store, *timers):
+            encoded, rest = timed_key_and_rest(name)
+            if rest.startswith(WINDOW_TIMERS):
+                yield KeyContext.decode_cache_key(encoded), rest.removeprefix(WINDOW_TIMERS)

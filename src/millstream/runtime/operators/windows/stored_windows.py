@@ -34,7 +34,12 @@ from millstream.runtime.operators.windows.sections import (
 from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
 from millstream.state.key_context import KeyContext
 from millstream.state.namespaced_state import ABSENT
-from millstream.state.rewriting import key_and_rest, scan_in_steps, scan_state
+from millstream.state.rewriting import (
+    key_and_rest,
+    scan_in_steps,
+    scan_state,
+    timed_key_and_rest,
+)
 from millstream.state.serializers import loads
 
 if TYPE_CHECKING:
@@ -52,8 +57,6 @@ __all__ = ["StoredWindow", "StoredWindows"]
 #: Key, window, and an accumulator, a list of elements, or ABSENT where nothing is left of it.
 StoredWindow = tuple["CacheKey", Any, Any]
 
-_LENGTH_AT: Final = 13
-_KEY_AT: Final = 17
 _PANE_NAME: Final = 24
 _FRAGMENT_NAME: Final = 25
 _SETS: Final = "\0windows.merging"
@@ -138,12 +141,13 @@ class StoredWindows:
         window: Any = None
         key: CacheKey = 0
         for name, value in scan_in_steps(self.store, *section.everything()):
-            end = _KEY_AT + int.from_bytes(name[_LENGTH_AT:_KEY_AT], "big")
-            if name[:end] != before:
+            encoded, rest = timed_key_and_rest(name)
+            head = name.removesuffix(rest)
+            if head != before:
                 if before is not None and self.holds_elements:
                     yield key, window, elements
-                before, elements = name[:end], []
-                key = KeyContext.decode_cache_key(name[_KEY_AT:end])
+                before, elements = head, []
+                key = KeyContext.decode_cache_key(encoded)
                 last = section.time_of(name)
                 window = TimeWindow(last - size + 1, last + 1)
             if self.holds_elements:
