@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SourceChain",
     "acknowledged_watermark",
+    "is_restored_by_split",
     "refresh_time",
     "restore_split_time",
     "restore_time",
@@ -46,7 +47,7 @@ def restore_time(instance: StageInstance, plan: EpochPlan) -> None:
     writers that must know what their receivers know.
     """
     for node in instance.nodes:
-        if instance.level == 0 and is_per_channel(node):
+        if is_restored_by_split(instance, node):
             continue  # its time is that of a split, which is not begun yet
         uid, parallelism = node.uid, node.parallelism
         watermark = plan.subtask_watermark(uid, instance.subtask, parallelism)
@@ -60,6 +61,11 @@ def restore_time(instance: StageInstance, plan: EpochPlan) -> None:
         known = instance.outputs[writer.source_node]
         idle = instance.level > 0 and known.idle
         writer.switch_channel(instance.subtask, known.watermark, idle=idle)
+
+
+def is_restored_by_split(instance: StageInstance, node: StreamNode) -> bool:
+    """Whether an operator keeps time per split: it is restored anew with each."""
+    return instance.level == 0 and is_per_channel(node)
 
 
 def refresh_time(instance: StageInstance) -> None:

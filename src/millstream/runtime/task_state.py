@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import OperatorAck
 from millstream.contracts.operator import OperatorSnapshot, RestoreContext
-from millstream.runtime.restored_time import refresh_time, restore_time
-from millstream.runtime.time_origin import is_per_channel
+from millstream.runtime.restored_time import is_restored_by_split, refresh_time, restore_time
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
 from millstream.state.operator_state_files import StateReader, write_states
@@ -56,9 +55,7 @@ class TaskState:
         #: Of the operators that keep keyed state, by node.
         self.stores: dict[int, KeyValueStore] = {}
         #: In the order of the chain.
-        self.nodes = [
-            node for node in instance.nodes if not (instance.level == 0 and is_per_channel(node))
-        ]
+        self.nodes = [node for node in instance.nodes if not is_restored_by_split(instance, node)]
         self._ids = {node.id for node in self.nodes}
 
     def restore(self) -> None:

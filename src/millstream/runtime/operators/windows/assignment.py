@@ -25,6 +25,7 @@ from millstream.functions.window_assigners import (
 )
 from millstream.functions.windows import FixedEventTimeWindows, WindowAssigner
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES
+from millstream.runtime.operators.windows.late import check_timestamps
 from millstream.runtime.user_code import NO_RECORD, user_error
 from millstream.state.key_codec import cache_key
 from millstream.state.window_codec import WindowCodec
@@ -127,8 +128,6 @@ class Assignment:
         Raises:
             ProgramError: a record has none.
         """
-        from millstream.runtime.operators.windows.late import check_timestamps
-
         if isinstance(self._assigner, FixedEventTimeWindows) or (
             self.merges_sessions and self._assigner.is_event_time()
         ):

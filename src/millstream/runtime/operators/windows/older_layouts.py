@@ -30,7 +30,8 @@ def adopt_window_maps(keyed: KeyedState) -> None:
     A store that says what is kept of its windows is of a later release: a name that looks like
     these is the program's.
     """
-    if stored_record(keyed.store, SECTION) is not None:
+    names = [name for name in keyed.stored_names() if name.startswith(_WINDOW_MAP)]
+    if not names or stored_record(keyed.store, SECTION) is not None:
         return
     codec = WindowCodec()
 
@@ -38,10 +39,10 @@ def adopt_window_maps(keyed: KeyedState) -> None:
         start, end = cast("tuple[int, int]", decode_key(map_key))
         return codec.encode(TimeWindow(start, end))
 
-    for name in keyed.stored_names():
+    for name in names:
         kind, _, rest = name.removeprefix(_WINDOW_MAP).partition(":")
         old = keyed.stored_index(name)
-        if not name.startswith(_WINDOW_MAP) or kind not in _KINDS or old is None:
+        if kind not in _KINDS or old is None:
             continue
         moved = f"\0windows.function:{kind}:{rest}"
         new = keyed.assign_index(moved, "namespaced")

@@ -58,10 +58,6 @@ class Panes:
             return panes * self._slide + self._offset
         return (panes >> 1) * self._slide + (panes & 1) * self._rest + self._offset
 
-    def starts_of(self, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first timestamp of the pane that each timestamp is in."""
-        return self.starts(self.numbers(timestamps))
-
     def last_timestamp(self, pane: int) -> int:
         """Return the last timestamp of the pane."""
         pane += 1
