@@ -80,6 +80,11 @@ class StatePart:
     first: int
     stop: int
 
+    @classmethod
+    def whole(cls, handle: OperatorStateHandle) -> StatePart:
+        """Return all elements of a state."""
+        return cls(handle, 0, handle.count)
+
     @property
     def is_whole(self) -> bool:
         """Whether it is all of it."""

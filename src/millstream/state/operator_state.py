@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["OperatorStates", "StateContent"]
+__all__ = ["OperatorStates", "StateContent", "inline_handle", "read_inline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class OperatorStates:
             else:
                 self._states.pop(name, None)
                 content = StateContent(OperatorStateKind(kind), "", tuple(elements))
-                self._unclaimed[name] = [_inline_part(content)]
+                self._unclaimed[name] = [StatePart.whole(inline_handle(content))]
 
     def elements(self) -> dict[str, tuple[str, list[bytes]]]:
         """Kind and pickled elements by name; without declared types, which are the operator's."""
@@ -265,15 +265,18 @@ class OperatorStates:
         """What a checkpoint is to have, by name: content to be written, or where it is already."""
         found: dict[str, StateContent | OperatorStateHandle] = {}
         for name, parts in self._unclaimed.items():
-            handle = parts[0].handle
-            elements = () if _only(parts) else tuple(e for part in parts for e in self._read(part))
-            content = StateContent(handle.kind, handle.type, elements, handle.is_copy)
-            found[name] = _only(parts) or content
+            found[name] = _only(parts) or self._content_of(parts)
         for name, state in self._states.items():
             found[name] = state.handle or StateContent(
                 state.kind, state.type, tuple(state.elements())
             )
         return found
+
+    def _content_of(self, parts: Sequence[StatePart]) -> StateContent:
+        """What nobody asked for, as one."""
+        handle = parts[0].handle
+        elements = tuple(element for part in parts for element in self._read(part))
+        return StateContent(handle.kind, handle.type, elements, handle.is_copy)
 
     def written(self, handles: Mapping[str, OperatorStateHandle]) -> None:
         """Remember where the last snapshot lies; nothing was changed since it was taken."""
@@ -282,7 +285,7 @@ class OperatorStates:
             if name in self._states:
                 self._states[name].handle = handle
             else:
-                self._unclaimed[name] = [StatePart(handle, 0, handle.count)]
+                self._unclaimed[name] = [StatePart.whole(handle)]
 
 
 #: Equal to no handle, nor to the lack of one.
@@ -294,10 +297,12 @@ def read_inline(part: StatePart) -> Sequence[bytes]:
     return part.handle.inline[part.first : part.stop]
 
 
-def _inline_part(content: StateContent) -> StatePart:
+def inline_handle(content: StateContent) -> OperatorStateHandle:
+    """A handle that has the elements in it, however many they are."""
     count = len(content.elements)
-    handle = OperatorStateHandle(content.kind, count, content.elements, None, content.type)
-    return StatePart(handle, 0, count)
+    return OperatorStateHandle(
+        content.kind, count, content.elements, None, content.type, content.is_copy
+    )
 
 
 def _only(parts: Sequence[StatePart]) -> OperatorStateHandle | None:

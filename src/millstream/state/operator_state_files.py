@@ -22,7 +22,7 @@ from millstream.contracts.key_value_store import StateFile
 from millstream.contracts.operator_state import OperatorStateHandle
 from millstream.crash_points import crash_point
 from millstream.errors import UnknownFormatError
-from millstream.state.operator_state import read_inline
+from millstream.state.operator_state import inline_handle, read_inline
 from millstream.state.snapshot_files import damaged_checkpoint, directory_name
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ __all__ = [
     "INLINE_BYTES",
     "PendingStates",
     "StateReader",
-    "inline_handle",
     "prepare_states",
     "write_states",
 ]
@@ -101,14 +100,6 @@ def prepare_states(
         for name, state in states.items()
     }
     return PendingStates(handles, files)
-
-
-def inline_handle(content: StateContent) -> OperatorStateHandle:
-    """A handle that has the elements in it, however many they are."""
-    count = len(content.elements)
-    return OperatorStateHandle(
-        content.kind, count, content.elements, None, content.type, content.is_copy
-    )
 
 
 def _prepared(content: StateContent, uid: str, files: dict[str, bytes]) -> OperatorStateHandle:

@@ -38,7 +38,7 @@ Parts = dict[str, list[StatePart]]
 
 def own_states(states: Mapping[str, OperatorStateHandle]) -> Parts:
     """What a subtask goes on with that was not restored: its own."""
-    return {name: [_whole(handle)] for name, handle in states.items()}
+    return {name: [StatePart.whole(handle)] for name, handle in states.items()}
 
 
 def redistribute(old: Sequence[Mapping[str, OperatorStateHandle]], parallelism: int) -> list[Parts]:
@@ -57,16 +57,16 @@ def redistribute(old: Sequence[Mapping[str, OperatorStateHandle]], parallelism: 
         if kind is OperatorStateKind.UNION:
             own = [handle for handle in handles if not handle.is_copy] or handles[:1]
             for parts in found:
-                parts[name] = [_whole(replace(handle, is_copy=True)) for handle in own]
+                parts[name] = [StatePart.whole(replace(handle, is_copy=True)) for handle in own]
         elif kind is OperatorStateKind.BROADCAST:
             copies = [states.get(name) for states in old]
             for subtask, parts in enumerate(found):
                 copy = copies[subtask] if parallelism == len(old) else None
-                parts[name] = [_whole(copy or handles[subtask % len(handles)])]
+                parts[name] = [StatePart.whole(copy or handles[subtask % len(handles)])]
         elif parallelism == len(old):
             for states, parts in zip(old, found, strict=True):
                 if name in states:
-                    parts[name] = [_whole(states[name])]
+                    parts[name] = [StatePart.whole(states[name])]
         else:
             start = _deal(name, handles, start, found)
     return found
@@ -92,7 +92,3 @@ def _deal(name: str, handles: Sequence[OperatorStateHandle], start: int, found: 
         if parts:
             found[(start + turn) % parallelism][name] = parts
     return (start + rest) % parallelism
-
-
-def _whole(handle: OperatorStateHandle) -> StatePart:
-    return StatePart(handle, 0, handle.count)
