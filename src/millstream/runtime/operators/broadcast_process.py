@@ -141,8 +141,8 @@ class _States:
         raise ProgramError(message)
 
 
-class _Context(BaseBroadcastProcessFunction.Context):
-    """One object reused for all records of the broadcast stream."""
+class _Times(BaseBroadcastProcessFunction.BaseContext):
+    """One object reused for all records of a stream."""
 
     __slots__ = ("_clock", "_states", "current_timestamp")
 
@@ -159,29 +159,21 @@ class _Context(BaseBroadcastProcessFunction.Context):
 
     def current_watermark(self) -> int:
         return self._clock.watermark
+
+
+class _Context(_Times, BaseBroadcastProcessFunction.Context):
+    """For the broadcast stream."""
+
+    __slots__ = ()
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         return self._states.writable(state_descriptor)
 
 
-class _ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
-    """One object reused for all records of a stream that is not keyed."""
+class _ReadOnlyContext(_Times, BaseBroadcastProcessFunction.ReadOnlyContext):
+    """For a stream that is not keyed."""
 
-    __slots__ = ("_clock", "_states", "current_timestamp")
-
-    def __init__(self, clock: Clock, states: _States) -> None:
-        self._clock = clock
-        self._states = states
-        self.current_timestamp = MIN_TIMESTAMP
-
-    def timestamp(self) -> int:
-        return self.current_timestamp
-
-    def current_processing_time(self) -> int:
-        return self._clock.processing_time
-
-    def current_watermark(self) -> int:
-        return self._clock.watermark
+    __slots__ = ()
 
     def get_broadcast_state(
         self, state_descriptor: MapStateDescriptor
@@ -190,7 +182,7 @@ class _ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
 
 
 class _KeyedContext(_ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerContext):
-    """One object reused for all records and timers of a keyed stream."""
+    """For the records and timers of a keyed stream."""
 
     __slots__ = ("_keyed", "domain")
 
