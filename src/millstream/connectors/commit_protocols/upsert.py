@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millstream.connectors.commit_protocols.staged_values import (
@@ -36,7 +35,7 @@ from millstream.contracts.sink import Sink, SinkKind, SinkWriter
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.connectors.commit_protocols.staged_values import StagedPart
     from millstream.contracts.batch import Batch
@@ -104,7 +103,7 @@ class _UpsertWriter(SinkWriter):
     def write(self, batch: Batch) -> None:
         self.add(batch.values)
 
-    def add(self, values: Sequence[object]) -> None:
+    def add(self, values: Iterable[object]) -> None:
         """Take records; write when there are enough keys."""
         for value in values:
             self._rows[self._sink.get_key(value)] = value
@@ -129,7 +128,5 @@ class _UpsertCommitter(StagedCommitter):
 
     def write(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
         rows = _UpsertWriter(self._upsert, epoch)
-        values = read_staged(context, parts, epoch)
-        while chunk := list(islice(values, self._upsert.batch_size)):
-            rows.add(chunk)
+        rows.add(read_staged(context, parts, epoch))
         rows.flush()

@@ -140,7 +140,8 @@ class AvroSchema:
 
     def __init__(self, json_schema: str) -> None:
         self._text = json_schema
-        parsed_avro_schema(json_schema)
+        #: The schema as fastavro wants it.
+        self.parsed = parsed_avro_schema(json_schema)
 
     @staticmethod
     def parse_string(json_schema: str) -> AvroSchema:
@@ -155,11 +156,6 @@ class AvroSchema:
         except (OSError, UnicodeDecodeError) as error:
             message = f"the Avro schema {file_path} cannot be read: {error}"
             raise ConfigurationError(message) from error
-
-    @property
-    def parsed(self) -> Any:
-        """The schema as fastavro wants it."""
-        return parsed_avro_schema(self._text)
 
     @property
     def columns(self) -> pa.Schema:

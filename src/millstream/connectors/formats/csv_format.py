@@ -29,7 +29,7 @@ import pyarrow.csv as pacsv
 from millstream.connectors.formats.file_format import MalformedPolicy, SchemaFormat
 from millstream.connectors.formats.line_format import BYTE_ORDER_MARK, LineFormat, head_of_file
 from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
-from millstream.errors import SourceError
+from millstream.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.schema import SchemaLike
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["CsvFormat", "CsvOptions"]
+__all__ = ["CsvFormat", "CsvOptions", "single_character"]
 
 DETECTION_SIZE = 1 << 20
 
@@ -72,6 +72,20 @@ class CsvOptions:
     comments: bool = False
     #: Column name -> separator of its elements, for columns of type LIST or array.
     array_separators: dict[str, str] = field(default_factory=dict)
+
+
+def single_character(character: str, what: str) -> str:
+    """Return a character that CSV may give a meaning.
+
+    Raises:
+        ConfigurationError: it is not one, or none that may have a meaning.
+    """
+    if len(character) != 1 or not character.isascii() or character in "\r\n":
+        message = (
+            f"the {what} must be a single ASCII character and no line break, not {character!r}"
+        )
+        raise ConfigurationError(message)
+    return character
 
 
 class CsvFormat(SchemaFormat, LineFormat):
@@ -252,18 +266,27 @@ class CsvFormat(SchemaFormat, LineFormat):
             names = schema.names
             if self.options.strict_header:
                 self._check_header(path, header, names)
+        read = self._table_reader(names, self._parse_options(multi_line=self.multi_line))
+
+        def parse(block: bytes) -> pa.Table:
+            block = self._without_comments(block)
+            return read(block) if block.strip(b"\r\n") else schema.empty_table()
+
+        return parse
+
+    def _table_reader(
+        self, names: list[str], parse_options: pacsv.ParseOptions
+    ) -> Callable[[bytes], pa.Table]:
+        """What reads a block whose columns have these names into those of the schema."""
+        schema = columns_of(self.produced_type)
         separators = self._separators(schema)
         reading = [
             column.with_type(pa.string()) if column.name in separators else column
             for column in schema
         ]
         convert = self._convert_options(pa.schema(reading))
-        parse_options = self._parse_options(multi_line=self.multi_line)
 
-        def parse(block: bytes) -> pa.Table:
-            block = self._without_comments(block)
-            if not block.strip(b"\r\n"):
-                return schema.empty_table()
+        def read(block: bytes) -> pa.Table:
             # One block, so that a record never straddles two.
             table = pacsv.read_csv(
                 pa.BufferReader(block),
@@ -277,7 +300,7 @@ class CsvFormat(SchemaFormat, LineFormat):
                 table = self._split_column(table, schema, name, separator)
             return table
 
-        return parse
+        return read
 
     def _separators(self, schema: pa.Schema) -> dict[str, str]:
         given = self.options.array_separators

@@ -13,11 +13,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import pyarrow as pa
-import pyarrow.csv as pacsv
-
 from millstream.connectors.files.file_writers import named_values
-from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
+from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions, single_character
 from millstream.connectors.formats.json_text import json_text
 from millstream.connectors.formats.message_formats import RowDeserialization, with_names
 from millstream.connectors.formats.schema import columns_of, type_of_schema
@@ -26,6 +23,8 @@ from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
 
     from millstream.connectors.formats.schema import SchemaLike
     from millstream.types.typeinfo import TypeInformation
@@ -36,37 +35,14 @@ _LINE_DELIMITERS: Final = ("", "\n", "\r", "\r\n")
 _ARRAY_DELIMITER: Final = ";"
 
 
-def _character(character: str, what: str) -> str:
-    if len(character) != 1 or not character.isascii() or character in "\r\n":
-        message = f"the {what} must be a single ASCII character, not {character!r}"
-        raise ConfigurationError(message)
-    return character
-
-
 class _Lines(CsvFormat):
     """The reader of files, given lines without a header."""
 
     def read_lines(self, block: bytes, *, multi_line: bool) -> pa.Table:
         """The rows; an empty line is a row of one empty value."""
-        schema = columns_of(self.produced_type)
-        separators = self._separators(schema)
-        reading = [
-            column.with_type(pa.string()) if column.name in separators else column
-            for column in schema
-        ]
         parse_options = self._parse_options(multi_line=multi_line)
         parse_options.ignore_empty_lines = False
-        table = pacsv.read_csv(
-            pa.BufferReader(block),
-            read_options=pacsv.ReadOptions(
-                use_threads=False, block_size=len(block) + 1, column_names=schema.names
-            ),
-            parse_options=parse_options,
-            convert_options=self._convert_options(pa.schema(reading)),
-        )
-        for name, separator in separators.items():
-            table = self._split_column(table, schema, name, separator)
-        return table
+        return self._table_reader(columns_of(self.produced_type).names, parse_options)(block)
 
 
 class CsvRowDeserializationSchema(RowDeserialization):
@@ -105,7 +81,7 @@ class CsvRowDeserializationSchema(RowDeserialization):
 
         def set_field_delimiter(self, delimiter: str) -> Self:
             """Set what is between values: one character."""
-            delimiter = _character(delimiter, "field delimiter")
+            delimiter = single_character(delimiter, "field delimiter")
             self._options = replace(self._options, delimiter=delimiter)
             return self
 
@@ -121,12 +97,12 @@ class CsvRowDeserializationSchema(RowDeserialization):
 
         def set_quote_character(self, c: str) -> Self:
             """Set what is around values that hold special characters."""
-            self._options = replace(self._options, quote=_character(c, "quote character"))
+            self._options = replace(self._options, quote=single_character(c, "quote character"))
             return self
 
         def set_escape_character(self, c: str) -> Self:
             """Set what takes the meaning from the next character."""
-            self._options = replace(self._options, escape=_character(c, "escape character"))
+            self._options = replace(self._options, escape=single_character(c, "escape character"))
             return self
 
         def set_null_literal(self, null_literal: str) -> Self:
@@ -220,7 +196,7 @@ class CsvRowSerializationSchema(SerializationSchema):
 
         def set_field_delimiter(self, c: str) -> Self:
             """Set what is between values: one character."""
-            return self._set(delimiter=_character(c, "field delimiter"))
+            return self._set(delimiter=single_character(c, "field delimiter"))
 
         def set_line_delimiter(self, delimiter: str) -> Self:
             r"""Set what is behind the last value: nothing (as unless set) or a line break."""
@@ -239,11 +215,11 @@ class CsvRowSerializationSchema(SerializationSchema):
 
         def set_quote_character(self, c: str) -> Self:
             """Set what is around values that hold special characters."""
-            return self._set(quote=_character(c, "quote character"))
+            return self._set(quote=single_character(c, "quote character"))
 
         def set_escape_character(self, c: str) -> Self:
             """Set what goes before quotes within quotes, which are doubled unless it is set."""
-            return self._set(escape=_character(c, "escape character"))
+            return self._set(escape=single_character(c, "escape character"))
 
         def set_null_literal(self, s: str) -> Self:
             """Set the text that is written for null, the empty one unless set."""

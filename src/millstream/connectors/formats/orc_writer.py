@@ -52,8 +52,7 @@ class _OrcWriter(BulkWriter):
         if self._schema is None:
             self._values.extend(batch.values)
             return
-        columns = batch.arrow.select(self._schema.names)  # without the kinds of rows
-        self._append(pa.Table.from_batches([columns.cast(self._schema)]))
+        self._append(pa.Table.from_batches([batch.arrow.cast(self._schema)]))
 
     def _append(self, table: pa.Table) -> None:
         try:

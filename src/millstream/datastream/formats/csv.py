@@ -14,7 +14,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
+from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions, single_character
 from millstream.connectors.formats.csv_messages import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
@@ -178,7 +178,7 @@ class CsvSchemaBuilder:
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
         """What stands between columns: a single character."""
-        self._schema.column_separator = _single(char, "column separator")
+        self._schema.column_separator = single_character(char, "column separator")
         return self
 
     def disable_escape_char(self) -> CsvSchemaBuilder:
@@ -188,7 +188,7 @@ class CsvSchemaBuilder:
 
     def set_escape_char(self, char: str) -> CsvSchemaBuilder:
         """A character that takes the meaning from the next."""
-        self._schema.escape_char = _single(char, "escape char")
+        self._schema.escape_char = single_character(char, "escape char")
         return self
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
@@ -241,7 +241,7 @@ class CsvSchemaBuilder:
 
     def set_quote_char(self, char: str) -> CsvSchemaBuilder:
         """The quote character."""
-        self._schema.quote_char = _single(char, "quote char")
+        self._schema.quote_char = single_character(char, "quote char")
         return self
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:  # noqa: FBT001, FBT002 - PyFlink's
@@ -277,13 +277,6 @@ class CsvSchemaBuilder:
 
     def __len__(self) -> int:
         return self.size()
-
-
-def _single(char: str, what: str) -> str:
-    if len(char) != 1 or not char.isascii() or char in "\r\n":
-        message = f"{what} must be a single ASCII character and no line break, not {char!r}"
-        raise ConfigurationError(message)
-    return char
 
 
 class CsvReaderFormat(CsvFormat):
