@@ -11,11 +11,10 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 
+from millstream.configuration.options import RESTART_STRATEGY_PREFIX as _PREFIX
 from millstream.types.time import DurationLike, milliseconds_of
 
 __all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
-
-_PREFIX = "restart-strategy"
 
 
 @dataclass(frozen=True)

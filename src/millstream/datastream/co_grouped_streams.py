@@ -34,7 +34,7 @@ class _CoGrouping(PairedWindowFunction):
     """All records at once."""
 
     def combine(self, first: list[Any], second: list[Any]) -> Iterable[Any]:
-        records: Iterable[Any] | None = bound_method(self.function, "co_group")(first, second)
+        records: Iterable[Any] | None = bound_method(self.wrapped, "co_group")(first, second)
         return () if records is None else records
 
 

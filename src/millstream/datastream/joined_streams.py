@@ -36,7 +36,7 @@ class _Joining(PairedWindowFunction):
 
     def combine(self, first: list[Any], second: list[Any]) -> Iterable[Any]:
         """Join each record of one to each of the other."""
-        return starmap(bound_method(self.function, "join"), product(first, second))
+        return starmap(bound_method(self.wrapped, "join"), product(first, second))
 
 
 class _FlatJoining(PairedWindowFunction):
@@ -44,7 +44,7 @@ class _FlatJoining(PairedWindowFunction):
 
     def combine(self, first: list[Any], second: list[Any]) -> Iterator[Any]:
         """Join each record of one to each of the other."""
-        for records in starmap(bound_method(self.function, "join"), product(first, second)):
+        for records in starmap(bound_method(self.wrapped, "join"), product(first, second)):
             if records is not None:
                 yield from records
 

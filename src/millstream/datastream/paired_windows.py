@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from millstream.datastream.adapters import Wrapper
 from millstream.datastream.connected_streams import (
     check_key_types,
     check_streams,
@@ -20,7 +21,7 @@ from millstream.datastream.connected_streams import (
 )
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.windowed_stream import WindowedStream
-from millstream.functions.functions import Function, WindowFunction
+from millstream.functions.functions import WindowFunction
 from millstream.runtime.operators import TaggedInputsFactory, TaggedKeySelector
 from millstream.types.types import Types
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
     from millstream.functions.evictors import Evictor
-    from millstream.functions.functions import KeySelector, RuntimeContext
+    from millstream.functions.functions import KeySelector
     from millstream.functions.triggers import Trigger
     from millstream.functions.windows import WindowAssigner
     from millstream.types.tagged_union import TaggedUnion
@@ -40,20 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["EqualTo", "PairedStreams", "PairedWindowFunction", "PairedWindows", "Where"]
 
 
-class PairedWindowFunction(WindowFunction[Any, Any, Any, Any]):
+class PairedWindowFunction(Wrapper, WindowFunction[Any, Any, Any, Any]):
     """Takes a window apart into the records of the first and of the second stream."""
-
-    def __init__(self, function: object) -> None:
-        """Take the user's function."""
-        self.function = function
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        if isinstance(self.function, Function):
-            self.function.open(runtime_context)
-
-    def close(self) -> None:
-        if isinstance(self.function, Function):
-            self.function.close()
 
     def apply(self, key: object, window: object, inputs: Iterable[TaggedUnion]) -> Iterable[Any]:
         del key, window
@@ -164,7 +153,7 @@ class PairedWindows:
         return self
 
     def _applied(self, function: PairedWindowFunction, output_type: TypeInformation) -> DataStream:
-        tagged = _TaggedStream(*self._streams, self.kind, function.function)
+        tagged = _TaggedStream(*self._streams, self.kind, function.wrapped)
         windows = WindowedStream(tagged, self._assigner)
         if self._trigger is not None:
             windows.trigger(self._trigger)

@@ -1,10 +1,10 @@
-"""Type information: PyFlink's import path, and types made from Arrow schemas.
+"""All kinds of type information in one place, and types made from Arrow schemas.
 
-What it is: ``TypeInformation``, its kinds and ``Types`` in one place, and ``from_arrow_schema``
-for sources whose files carry a schema.
+What it is: where the package imports ``TypeInformation``, its kinds and ``Types`` from, and
+``from_arrow_schema`` for sources whose files carry a schema.
 
-What it is not: where they are written: ``types/type_information.py``, ``types/basic_types.py``,
-``types/composite_types.py``.
+What it is not: where they are written (``types/type_information.py``, ``types/basic_types.py``,
+``types/composite_types.py``), nor what programs import (``millstream.common``).
 
 Read next: ``types/types.py``.
 """

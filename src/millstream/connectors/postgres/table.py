@@ -268,7 +268,7 @@ class PostgresTable:
             raise SinkError(message)
 
     def validate(self, session: Session) -> None:
-        """Check table and columns, and make the commit table.
+        """Check table and columns.
 
         Raises:
             SinkError: something is missing.
