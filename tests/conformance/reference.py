@@ -77,12 +77,17 @@ class _Writer(SinkWriter):
         attempt = "only" if sink.fault == "shares a name" else who.attempt
         place = f"{who.epoch:04d}", who.subtask, attempt
         self.name = parts_of(who.job_id, who.sink_uid, who.generation, *place)
+        self.lock = sink.directory / f"lock~{who.generation}"
 
     def write(self, batch: Batch) -> None:
         self.values += batch.values
+        if self.sink.fault == "locks while it writes":
+            self.lock.parent.mkdir(exist_ok=True)
+            self.lock.touch()
 
     def prepare_commit(self) -> Sequence[Committable]:
         fault = self.sink.fault
+        self.lock.unlink(missing_ok=True)
         if not self.values:
             if fault == "writes for an empty epoch":
                 (self.sink.visible / self.name).write_text('["nothing"]')
@@ -100,6 +105,7 @@ class _Writer(SinkWriter):
         return [] if fault in {"no committer", "adds rows"} else [self.name]
 
     def abort(self) -> None:
+        self.lock.unlink(missing_ok=True)
         if self.sink.fault == "shows what was aborted":
             (self.sink.visible / self.name).write_text(json.dumps(self.values))
 
@@ -119,7 +125,21 @@ class _Committer(Committer):
                 if number == 0 and note.exists():
                     return
                 note.touch()
+            self._refuse(str(request.committable), request.epoch)
             self._commit(str(request.committable), request.epoch)
+
+        if self.fault == "drops what it does not commit":
+            named = {str(request.committable) for request in requests}
+            for name in {path.name for path in self.sink.pending.iterdir()} - named:
+                (self.sink.pending / name).unlink()
+
+    def _refuse(self, name: str, epoch: int) -> None:
+        """As a target does that a writer has locked, or one that looks for another epoch."""
+        generation, made_in = map(int, name.split("~")[2:4])
+        locked = (self.sink.directory / f"lock~{generation}").exists()
+        if locked or (self.fault == "looks for its epoch alone" and made_in != epoch):
+            message = f"no {name}"
+            raise SinkError(message)
 
     def _commit(self, name: str, epoch: int) -> None:
         if self.fault == "keeps output in memory":

@@ -125,6 +125,26 @@ class TransactionsLeft:
         self.control.close()
 
 
+def test_two_producers_take_turns_where_epochs_overlap(broker: Broker) -> None:
+    """Each epoch is committed when the next one has begun to write."""
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    ids: list[str] = []
+    made: list[Committable] = []
+    for epoch in range(6):
+        writer = sink.create_writer(context(epoch))
+        writer.write(texts(f"r{epoch}"))
+        if made:
+            commit(sink, made, epoch - 1)
+        made = list(writer.prepare_commit())
+        writer.close()
+        ids.append(made[0]["transactional_id"])  # type: ignore[index]
+    commit(sink, made, 5)
+    assert ids[0] != ids[1]
+    assert ids == ids[:2] * 3
+    assert values(broker, topic) == [f"r{epoch}" for epoch in range(6)]
+
+
 def test_producers_are_used_again_only_after_their_commit(broker: Broker) -> None:
     topic = broker.topic()
     sink = exactly_once(broker, topic).build()

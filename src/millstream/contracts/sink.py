@@ -145,6 +145,11 @@ class SinkWriter(ABC):
       4. What an aborted or killed writer wrote never becomes visible, and is not in the way of the
          next attempt.  (suite)
       5. A writer without records changes nothing.  (suite)
+      6. It may be made, written to and asked to pre-commit while output of earlier epochs of the
+         same subtask is pre-committed and not committed, and it keeps no commit of those waiting:
+         where tasks go on, epoch N is committed while N + 1 is being written, and with several
+         checkpoints in flight N + 1 is pre-committed by then, too.  There is one open writer at a
+         time.  (suite)
     """
 
     @abstractmethod
@@ -187,6 +192,9 @@ class Committer(ABC):
          SinkError.  (suite)
       8. ``resume_from`` changes nothing, and raises only if it has *seen* later output of the same
          job and sink.  (author)
+      9. Epochs are committed in order; numbers may be left out.  Output of a checkpoint that failed
+         while the tasks went on is committed with that of the next, in one call and as of that
+         epoch, though its writers were told an earlier one.  (suite)
     """
 
     #: How messages name the place where the output goes; empty: by the class.
@@ -218,14 +226,17 @@ class Committer(ABC):
     ) -> None:
         """Drop pre-committed output of this job that no manifest names.
 
-        Called after recovery and after each commit.
+        Called after recovery, and, where tasks end with each epoch, after each commit.  Where they
+        go on, it is called now and then with the generation before, for writers of this one are at
+        work.
 
         Args:
             job_id: the job.
             sink_uid: the sink in it.
             keep: the output of the last manifest.
-            generation: that of this run.  Output of a newer one (``WriterContext.generation``) is
-                not touched: this run is then about to be fenced and does not know it yet.
+            generation: that of this run, or the one before.  Output of a newer one
+                (``WriterContext.generation``) is not touched: it is of this run, or this run is
+                about to be fenced and does not know it yet.
         """
         del job_id, sink_uid, keep, generation
 

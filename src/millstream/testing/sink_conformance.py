@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -30,6 +29,7 @@ from millstream.contracts.sink import (
 from millstream.crash_points import CRASH_POINTS, arm
 from millstream.errors import SinkError
 from millstream.testing.sink_processes import commit_and_die, write_and_die
+from millstream.testing.sink_reader import ConformanceError, SinkReader, require
 from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
@@ -48,16 +48,6 @@ GENERATION: Final = 3
 
 class _DiedError(BaseException):
     """Ends a commit where a driver would die."""
-
-
-class ConformanceError(AssertionError):
-    """A contract is broken; the message begins with its number."""
-
-
-def require(condition: object, message: str) -> None:
-    """Raise ConformanceError unless a condition holds."""
-    if not condition:
-        raise ConformanceError(message)
 
 
 def check_sink(
@@ -111,7 +101,7 @@ def check_sink(
     sink.validate()
     require(not read(), "the target must be empty at first")
     by_key = by_key or sink.kind is SinkKind.IDEMPOTENT
-    reader = _Reader(read, leftovers, ordered=ordered, by_key=by_key)
+    reader = SinkReader(read, leftovers, ordered=ordered, by_key=by_key)
     check = _SinkCheck(sink, content, batches, reader, storage)
     if sink.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
         if sink.create_committer() is not None:
@@ -138,6 +128,8 @@ def _check_exactly_once(check: _SinkCheck, *, processes: bool) -> None:
     if processes:
         check.killed_writers()
         check.killed_committers()
+    check.overlaps()
+    check.failed_checkpoints()
     check.others()
     check.fencing()
 
@@ -156,75 +148,13 @@ _RUN: Final = _Run()
 _NEXT_RUN: Final = _Run(generation=GENERATION + 1)
 
 
-class _Reader:
-    """What a reader saw last, and what it should see now."""
-
-    def __init__(
-        self,
-        read: Callable[[], Sequence[object]],
-        leftovers: Callable[[], Sequence[object]] | None,
-        *,
-        ordered: bool,
-        by_key: bool,
-    ) -> None:
-        self._by_key = by_key
-        self._read = read
-        self._leftovers = leftovers
-        self._ordered = ordered
-        #: What one epoch makes visible, and what all so far have.
-        self._once: list[str] = []
-        self._seen: list[str] = []
-
-    def now(self) -> list[str]:
-        """What is visible, in a comparable form."""
-        found = list(map(repr, self._read()))
-        return found if self._ordered else sorted(found)
-
-    def first(self, message: str) -> None:
-        """An epoch must have become visible; whatever that is, is what each further one adds."""
-        self._once = self._seen = self.now()
-        require(self._once, message)
-
-    def unchanged(self, message: str) -> None:
-        """Nothing more and nothing less is visible."""
-        found, expected = self.now(), self._seen
-        require(found == expected, f"{message}{_difference(expected, found)}")
-
-    def grown(self, times: int, message: str) -> None:
-        """The records came ``times`` more; by key they replaced themselves."""
-        if not self._by_key:
-            expected = self._seen + self._once * times
-            self._seen = expected if self._ordered else sorted(expected)
-        self.unchanged(message)
-
-    def at_least(self, times: int, message: str) -> None:
-        """Each record is there so many times, or more."""
-        found = Counter(self.now())
-        lost = {each for each, n in Counter(self._once).items() if found[each] < n * times}
-        require(not lost, f"{message}: lost are {sorted(lost)!r:.300}")
-
-    def nothing_left(self, message: str) -> None:
-        """Nothing is pre-committed, if that can be seen."""
-        if self._leftovers is not None:
-            left = list(self._leftovers())
-            require(not left, f"{message}: {left!r:.300}")
-
-
-def _difference(expected: Sequence[str], found: Sequence[str]) -> str:
-    more, less = Counter(found), Counter(expected)
-    surplus, missing = list((more - less).elements()), list((less - more).elements())
-    if not surplus and not missing:
-        return f" (in another order: {list(found)!r:.300})"
-    return f" (too many: {surplus!r:.200}, missing: {missing!r:.200})"
-
-
 class _SinkCheck:
     def __init__(
         self,
         sink: Sink,
         content: bytes,
         batches: Sequence[Batch],
-        reader: _Reader,
+        reader: SinkReader,
         storage: CheckpointStorage,
     ) -> None:
         #: Writes, as in a worker, which keeps its sink from epoch to epoch.
@@ -340,6 +270,55 @@ class _SinkCheck:
         self._epoch = epoch
         self._reader.grown(2, broken)
 
+    def overlaps(self) -> None:
+        """Tasks that go on: later epochs are written, and pre-committed, before a commit."""
+        in_the_way = (
+            "writer contract 6: the next epoch, which is being written, keeps a commit away"
+        )
+        shown = "writer contract 6: output of a later epoch is visible before its commit"
+        committer = self._committer(_NEXT_RUN)  # one for all, as in a driver
+        made = self._prepare(self._epoch + 1, "overlap 1", _NEXT_RUN)
+        for number in (2, 3):
+            writer = self._written(
+                self._epoch + 2, f"overlap {number}", _NEXT_RUN, 0, self._batches
+            )
+            self._commit_next(committer, made, in_the_way)
+            made = self._finish(writer, self._epoch + 1, f"overlap {number}")
+            self._reader.unchanged(shown)
+        # Two are pre-committed, and a third is being written.
+        later = self._prepare(self._epoch + 2, "overlap 4", _NEXT_RUN)
+        writer = self._written(self._epoch + 3, "overlap 5", _NEXT_RUN, 0, self._batches)
+        self._reader.unchanged(shown)
+        self._commit_next(committer, made, in_the_way)
+        self._commit_next(committer, later, in_the_way)
+        # A slot of the run before wakes up: its output is dropped while this run writes.
+        self._prepare(self._epoch + 1, "of a slot that was stopped", _RUN, subtask=1)
+        with _no_error("committer contract 3: abort_orphans fails while tasks are at work"):
+            committer.abort_orphans(JOB, UID, later, _RUN.generation)
+        made = self._finish(writer, self._epoch + 1, "overlap 5")
+        self._commit_next(committer, made, in_the_way)
+        committer.close()
+
+    def failed_checkpoints(self) -> None:
+        """What was pre-committed for a checkpoint that failed is committed with the next one."""
+        failed = [
+            item
+            for number in (1, 2)
+            for item in self._prepare(self._epoch + number, f"failed {number}", _NEXT_RUN)
+        ]
+        self._epoch += 3
+        made = failed + self._prepare(self._epoch, "after two that failed", _NEXT_RUN)
+        broken = "committer contract 9: output of checkpoints that failed, with that of the next,"
+        committer = self._committer(_NEXT_RUN)
+        with _no_error(f"{broken} is not committed"):
+            _commit(committer, made, self._epoch, retried=False)
+        self._reader.grown(3, f"{broken} is not visible once")
+        with _no_error(f"{broken} is not committed again"):
+            _commit(committer, made, self._epoch, retried=True)
+            self._commit(made, self._epoch, _NEXT_RUN)
+        self._reader.unchanged(f"{broken} is not recognised")
+        committer.close()
+
     def others(self) -> None:
         """Another job, and another sink of this one, keep what they pre-committed."""
         for run in (_Run(job="another-job"), _Run(uid="another-uid")):
@@ -410,6 +389,9 @@ class _SinkCheck:
         self._reader.at_least(2, f"{lost} of a later epoch")
         self._commit_if_needed(made, 3, _NEXT_RUN)  # again
         self._reader.at_least(2, f"{lost} when an epoch was committed again")
+        failed = self._prepare(4, "of a checkpoint that failed", _NEXT_RUN)
+        self._commit_if_needed(failed + self._prepare(5, "the next", _NEXT_RUN), 5, _NEXT_RUN)
+        self._reader.at_least(4, f"{lost} of a checkpoint that failed, or the next")
 
     def promising_nothing(self) -> None:
         """No guarantee: writers and committers can be used all the same."""
@@ -430,6 +412,14 @@ class _SinkCheck:
         with _no_error(broken):
             self._commit(committables, self._epoch, run)
         self._reader.grown(subtasks, broken)
+
+    def _commit_next(
+        self, committer: Committer, committables: Sequence[Committable], broken: str
+    ) -> None:
+        self._epoch += 1
+        with _no_error(broken):
+            _commit(committer, committables, self._epoch, retried=False)
+        self._reader.grown(1, broken)
 
     def _abort_twice(self, run: _Run, keep: Sequence[Committable] = ()) -> None:
         """As a run does that dies in its recovery, and the next one."""
@@ -474,6 +464,11 @@ class _SinkCheck:
     ) -> list[Committable]:
         given = self._batches if batches is None else batches
         writer = self._written(epoch, attempt, run, subtask, given)
+        return self._finish(writer, epoch, attempt, subtask)
+
+    def _finish(
+        self, writer: SinkWriter, epoch: int, attempt: str, subtask: int = 0
+    ) -> list[Committable]:
         with self._writing(epoch, attempt, subtask):
             committables = list(writer.prepare_commit())
             writer.close()

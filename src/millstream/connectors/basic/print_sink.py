@@ -5,6 +5,9 @@ epoch is committed, so they are exactly the lines of committed epochs, in order 
 and record.  They travel in the manifest (compressed), so this is for looking at results, not
 for moving data.
 
+Where tasks go on, too, they wait for their checkpoint: a slot's own output is nowhere to be seen on
+most clusters.
+
 What it is not: exactly-once.  A terminal cannot be asked what it has shown: when the driver dies
 while it prints, the lines of that epoch are printed again by the next run (at-least-once).
 Within one run nothing is printed twice.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections import Counter
 from typing import IO, TYPE_CHECKING, cast
 
 from millstream.connectors.formats.text_values import texts_of_batch
@@ -86,13 +90,17 @@ class _PrintWriter(SinkWriter):
 class _PrintCommitter(Committer):
     def __init__(self, *, to_stderr: bool) -> None:
         self._to_stderr = to_stderr
-        #: (epoch, subtask) printed by this run.
-        self._printed: set[tuple[int, int]] = set()
+        #: (epoch, subtask, which of its parts) printed by this run.
+        self._printed: set[tuple[int, int, int]] = set()
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         stream: IO[str] = sys.stderr if self._to_stderr else sys.stdout
-        for request in sorted(requests, key=_part):
-            part = _part(request)
+        seen: Counter[int] = Counter()
+        for request in sorted(requests, key=_subtask):
+            # Several of one subtask, if checkpoints before this one failed; always in this order.
+            subtask = _subtask(request)
+            part = request.epoch, subtask, seen[subtask]
+            seen[subtask] += 1
             if part in self._printed:
                 continue
             lines = zlib.decompress(cast("bytes", _parts(request)["lines"]))
@@ -112,5 +120,5 @@ def _parts(request: CommitRequest) -> dict[str, object]:
     return cast("dict[str, object]", request.committable)
 
 
-def _part(request: CommitRequest) -> tuple[int, int]:
-    return request.epoch, cast("int", _parts(request)["subtask"])
+def _subtask(request: CommitRequest) -> int:
+    return cast("int", _parts(request)["subtask"])

@@ -89,10 +89,22 @@ class CommitTable:
         values = (part["job"], part["sink"], part["part"], epoch)
         self._execute(self._marked(statement), values)
 
-    def forget(self, job: str, sink: str, epoch: int) -> None:
-        """Drop the entries of epochs before ``epoch``, which no run commits again."""
-        statement = f"DELETE FROM {COMMIT_TABLE} WHERE job = ? AND sink = ? AND epoch < ?"
-        self._execute(self._marked(statement), (job, sink, epoch))
+    def forget(self, parts: Sequence[OutputPart], epoch: int) -> None:
+        """Drop the entries of epochs before ``epoch``, which no run commits again.
+
+        Args:
+            parts: of ``epoch``, at least one.  They stay, though they may be entered with an
+                earlier one: they were written for a checkpoint that failed.
+            epoch: the one that is committed.
+        """
+        marks = ", ".join("?" for _ in parts)
+        statement = (
+            f"DELETE FROM {COMMIT_TABLE} WHERE job = ? AND sink = ? AND epoch < ?"
+            f" AND part NOT IN ({marks})"
+        )
+        names = [part["part"] for part in parts]
+        values = (parts[0]["job"], parts[0]["sink"], epoch, *names)
+        self._execute(self._marked(statement), values)
 
     def _marked(self, statement: str) -> str:
         if not self._numbered:
@@ -137,7 +149,7 @@ class CommitTableCommitter(Committer):
                 if not held.holds(part, epoch):
                     transaction.insert(part)
                     commits.add(part, epoch)
-            commits.forget(parts[0][0]["job"], parts[0][0]["sink"], max(e for _, e in parts))
+            commits.forget([part for part, _ in parts], max(epoch for _, epoch in parts))
             crash_point("table.commit.before")
         crash_point("table.commit.after")
         self.drop([part for part, _ in parts])

@@ -6,7 +6,9 @@ has (``connectors/output_names.py``).
 
 A producer whose transaction was left open for the driver to commit is used again only once the
 marker says that this was done.  librdkafka is then told to commit as well, which the broker
-answers as a repeated request.  A producer whose transaction had another end is thrown away.
+answers as a repeated request.  Till then another producer writes: where tasks go on, the next epoch
+begins before this one is committed, so a process has two or three of them, which take turns.  A
+producer whose transaction had another end is thrown away.
 
 What it is not: safe for several threads; a worker process runs one task at a time.
 
@@ -198,21 +200,29 @@ class PooledProducer:
         """Whether it can begin a transaction in ``epoch``."""
         return self.prepared is None or self.epoch < epoch
 
-    def settle(self) -> bool:
-        """Bring librdkafka to where the broker is; False if it is of no use any more."""
+    def settle(self) -> Outcome:
+        """Bring librdkafka to where the broker is.
+
+        Returns:
+            COMMITTED: it can begin a transaction.  OPEN: what it prepared is not committed yet, so
+            it has to wait.  Anything else: it is of no use any more.
+        """
         from confluent_kafka import KafkaException
 
         if self.prepared is None or self.control is None:
-            return True
-        if self.control.outcome(self.prepared, self.epoch) is not Outcome.COMMITTED:
-            return False
+            return Outcome.COMMITTED
+        # The marker alone says so; the state of the transaction is asked for only without it.
+        if self.control.marker(self.transactional_id) != self.prepared.marker:
+            outcome = self.control.outcome(self.prepared, self.epoch)
+            if outcome is not Outcome.COMMITTED:
+                return outcome
         try:
             self.client.commit_transaction(self.patience)
         except KafkaException as error:
             _LOG.debug("producer %s is not used again: %s", self.transactional_id, error)
-            return False
+            return Outcome.LOST
         self.prepared = None
-        return True
+        return Outcome.COMMITTED
 
     def abort(self) -> None:
         """End what was begun, if that is possible now; the producer is of no use any more.
@@ -269,9 +279,12 @@ def transactional_producer(
     for other in [each for each in _idle if each[:3] == key[:3] and each[3] < key[3]]:
         del _idle[other]  # of an older run: nothing they began will ever be committed by them
     idle = _idle.setdefault(key, [])
+    # The one that has waited longest first: it is the likeliest to be committed.
     for producer in [each for each in idle if each.is_free(context.epoch)]:
-        idle.remove(producer)
-        if producer.settle():
+        outcome = producer.settle()
+        if outcome is not Outcome.OPEN:
+            idle.remove(producer)
+        if outcome is Outcome.COMMITTED:
             return producer
     name = OutputNames.of(context).of_producer(prefix, context.generation)
     return _make_transactional(properties, name, key)

@@ -16,7 +16,8 @@ committable it finds one of:
 
 The name of a transaction tells job, sink, generation, epoch, subtask and attempt; at the start and
 after each epoch those of this job and sink that no manifest names are rolled back, unless they are
-of a newer generation.
+of a newer generation.  Where tasks go on, those of the next epochs are open or prepared while this
+one is committed: the server keeps as many as there are checkpoints in flight, and one more.
 
 What it is not: atomic over subtasks: each has its transaction, and they are committed one after the
 other.  ``connectors/postgres/commit_table.py`` shows an epoch at once.
@@ -149,7 +150,7 @@ class _TwoPhaseCommitter(TableCommitter):
                     crash_point("prepared.commit.before")
                     self._commit(session, part, epoch, requests)
                     crash_point("prepared.commit.after")
-            commits.forget(job, sink, max(epoch for _, epoch in parts))
+            commits.forget([part for part, _ in parts], max(epoch for _, epoch in parts))
 
     def _commit(
         self, session: Session, part: OutputPart, epoch: int, requests: Sequence[CommitRequest]
