@@ -18,6 +18,8 @@
     │   └── LocalCopyError              its local copy is damaged and was dropped: run again
     ├── DirectoryError                  a directory of Millstream's is full, read-only, not private
     ├── WorkerLostError                 a worker process died while it ran a task
+    │   └── SlotLostError               another slot of a pipelined run cannot be reached
+    ├── AuthenticationError             the other end of a connection is not of the run
     ├── JobError                        a job ended in failure, after its restarts
     ├── EngineError                     Spark's JVM does not start, or has ended
     └── CheckpointError                 the checkpoint directory cannot be used
@@ -39,6 +41,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 __all__ = [
+    "AuthenticationError",
     "CheckpointError",
     "CheckpointExpiredError",
     "ConfigurationError",
@@ -59,6 +62,7 @@ __all__ = [
     "RequirementsError",
     "SignatureError",
     "SinkError",
+    "SlotLostError",
     "SourceError",
     "StateError",
     "TypeMismatchError",
@@ -192,6 +196,14 @@ class InconsistentEpochError(CheckpointError):
 
 class WorkerLostError(MillstreamError):
     """A worker process died while it ran a task; what it did is done again after a restart."""
+
+
+class SlotLostError(WorkerLostError):
+    """A connection with another slot of a pipelined run ended, or could not be made."""
+
+
+class AuthenticationError(MillstreamError):
+    """The other end of a connection did not show that it belongs to the run."""
 
 
 class JobError(MillstreamError):
