@@ -27,7 +27,7 @@ from millstream.datastream import (
 from millstream.engines.local import pool
 from millstream.engines.local.epoch_tasks import EpochTasks
 from millstream.engines.local.pool import WorkerPool
-from millstream.engines.local.worker import RunMessage, TaskRequest, _portable
+from millstream.engines.local.worker import RunMessage, TaskRequest
 from millstream.errors import (
     ConfigurationError,
     EngineError,
@@ -35,6 +35,7 @@ from millstream.errors import (
     WorkerLostError,
 )
 from millstream.graph.job_files import JobFiles
+from millstream.runtime.portable_error import portable_error
 from millstream.testing.crash import group_lives
 
 if TYPE_CHECKING:
@@ -209,10 +210,10 @@ class OddError(Exception):
 
 
 def test_an_error_that_cannot_be_unpickled_comes_as_text() -> None:
-    error = pickle.loads(_portable(OddError(1, 2)))
+    error = pickle.loads(portable_error(OddError(1, 2)))
     assert type(error) is MillstreamError
     assert "OddError: odd 3" in str(error)
-    error = pickle.loads(_portable(KeyError("key")))
+    error = pickle.loads(portable_error(KeyError("key")))
     assert type(error) is KeyError
     assert f"in worker process {os.getpid()}:" in error.__notes__[0]
 

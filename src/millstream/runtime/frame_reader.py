@@ -64,13 +64,21 @@ class FrameReader:
             payloads = rows.column(7)
             for position, kind in enumerate(kinds):
                 payload = payloads[position].as_buffer()
-                self._process(edges[position], kind, channels[position], payload)
+                self.process(edges[position], kind, channels[position], payload)
                 # One frame can make any number of records.  Sent on between frames, what waits
                 # here is bounded by what one of them makes.
                 if outbox.is_full:
                     yield from outbox.drain()
 
-    def _process(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
+    def process(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
+        """Process a frame of this stage.
+
+        Args:
+            edge_id: its edge.
+            kind: of ``runtime/frames.py``.
+            channel: the channel that it is of.
+            payload: its content.
+        """
         instance = self._instance
         if kind == PRODUCER_ATTEMPT:
             # Of no edge: a producer says once per reader, ahead of everything, which attempt it is.

@@ -59,7 +59,7 @@ class SplitReader:
         """
         self._instance = instance
         self._plan = plan
-        self._attempt = attempt
+        self.attempt = attempt
         self._spark_rows = spark_rows
         self._batch_size = instance.graph.configuration.get(options.BATCH_SIZE)
         #: Where reading of each split stands, for the acknowledgement.
@@ -125,7 +125,7 @@ class SplitReader:
         states.restore_elements(_named(kept))
         return RestoreContext(
             epoch=self._plan.epoch,
-            attempt=self._attempt,
+            attempt=self.attempt,
             processing_time=self._plan.processing_time,
             store=None,
             watermark=watermark,

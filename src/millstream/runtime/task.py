@@ -132,6 +132,8 @@ class Task:
                 due.append(snapshot.next_due)
             watermark = acknowledged_watermark(instance, self._plan, node, splits.reached)
             ack = state.acknowledgement(node, snapshot, watermark, splits.unparsed)
+            while state.pending:
+                state.pending.pop().finish(self._plan.storage)
             store = state.stores.get(node.id)
             # Nothing writes to it any more.
             ack.state = None if store is None else store.snapshot()

@@ -19,7 +19,7 @@ from millstream.contracts.operator import OperatorSnapshot, RestoreContext
 from millstream.runtime.restored_time import is_restored_by_split, refresh_time, restore_time
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
-from millstream.state.operator_state_files import StateReader, write_states
+from millstream.state.operator_state_files import StateReader, prepare_states
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import StreamNode
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
+    from millstream.state.operator_state_files import PendingStates
 
 __all__ = ["TaskState"]
 
@@ -57,6 +58,8 @@ class TaskState:
         #: In the order of the chain.
         self.nodes = [node for node in instance.nodes if not is_restored_by_split(instance, node)]
         self._ids = {node.id for node in self.nodes}
+        #: Operator states that acknowledgements name and that are not written yet.
+        self.pending: list[PendingStates] = []
 
     def restore(self) -> None:
         """Put everything back to the end of the last epoch.
@@ -138,6 +141,8 @@ class TaskState:
     ) -> OperatorAck:
         """The acknowledgement of an operator, without its store's snapshot.
 
+        What is in ``pending`` then is to be written before it is sent.
+
         Args:
             node: the operator.
             snapshot: what it said.
@@ -161,9 +166,10 @@ class TaskState:
         if node.id not in self._ids:
             return {}  # they lie with the splits
         states = self._instance.operator_states[node.id]
-        handles = write_states(states.snapshot(), self._plan.storage, node.uid)
-        states.written(handles)
-        return handles
+        pending = prepare_states(states.snapshot(), node.uid)
+        self.pending.append(pending)
+        states.written(pending.handles)
+        return pending.handles
 
     def _metrics(
         self, node: StreamNode, snapshot: OperatorSnapshot, unparsed: Mapping[int, int]

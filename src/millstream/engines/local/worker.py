@@ -19,15 +19,12 @@ import select
 import signal
 import sys
 import threading
-import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-import cloudpickle
-
 from millstream.engines.local.frame_files import addressed, read_frames, write_frames
 from millstream.engines.local.task_host import TaskHost
-from millstream.errors import MillstreamError
+from millstream.runtime.portable_error import portable_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,20 +124,7 @@ def _answer(host: TaskHost, request: TaskRequest) -> bytes:
         made = host.run(plan, request.level, request.subtask, frames)
         return pickle.dumps(TaskOutput(request.output, write_frames(made, request.output)))
     except Exception as error:  # noqa: BLE001 - the driver's to raise
-        return _portable(error)
-
-
-def _portable(error: Exception) -> bytes:
-    """The error, pickled, or its text if it cannot be unpickled."""
-    text = "".join(traceback.format_exception(error))
-    if not isinstance(error, MillstreamError):
-        error.add_note(f"in worker process {os.getpid()}:\n{text}")
-    try:
-        content: bytes = cloudpickle.dumps(error)
-        pickle.loads(content)
-    except Exception:  # noqa: BLE001 - whatever its constructor raises
-        content = cloudpickle.dumps(MillstreamError(text))
-    return content
+        return portable_error(error)
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:

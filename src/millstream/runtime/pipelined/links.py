@@ -1,0 +1,277 @@
+"""Links: what one task sends another, in order, with credit in bytes.
+
+What it is: a *link* leads from one producing task to one consuming task and carries the frames of
+all edges between them.  ``OutLink`` counts what its consumer has not processed yet, ``InLink``
+holds what waits there.  ``LinkOutbox`` is the outbox of a task's stage instance: each frame goes on
+its link at once.
+
+What it is not: the way of bytes between two slots (``runtime/pipelined/transport.py``), nor the
+alignment of barriers (``runtime/pipelined/task.py``).
+
+Credit only decides whether a task is run: what it has made is always taken, so a barrier never
+waits for credit, and a link holds at most its limit and what one run of the task makes.
+
+Read next: ``runtime/pipelined/task.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.contracts.batch import MIN_TIMESTAMP, Batch
+from millstream.runtime.frames import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from millstream.graph.model import JobGraph
+
+__all__ = [
+    "BARRIER",
+    "CREDIT",
+    "DATA_REFERENCE",
+    "HEADER",
+    "Frame",
+    "Header",
+    "InLink",
+    "Link",
+    "LinkOutbox",
+    "OutLink",
+    "TaskId",
+    "links_of",
+]
+
+#: Kinds of frames beside those of ``runtime/frames.py``.  Records within a slot, by reference.
+DATA_REFERENCE: Final = 16
+#: ``number`` is that of the checkpoint, the payload names the producer's attempt.
+BARRIER: Final = 17
+#: ``number`` bytes were processed; goes against the direction of its link.
+CREDIT: Final = 18
+#: On the wire: kind, the four numbers of the link, edge, channel, number.
+HEADER: Final = struct.Struct("<BHHHHiiq")
+#: Frames that hold no records need no credit.
+_RECORDS: Final = frozenset({0, 1, DATA_REFERENCE})
+#: Of a frame beside its payload, so that a million empty ones are bounded too.
+_FRAME_BYTES: Final = 64
+
+
+class TaskId(NamedTuple):
+    """A task: a subtask of a stage."""
+
+    stage: int
+    subtask: int
+
+
+class Link(NamedTuple):
+    """From one task to another."""
+
+    source: TaskId
+    target: TaskId
+
+
+class Header(NamedTuple):
+    """What is said of a frame on the wire."""
+
+    kind: int
+    link: Link
+    edge: int
+    channel: int
+    number: int
+
+    def pack(self) -> bytes:
+        """The bytes."""
+        (from_stage, source), (to_stage, target) = self.link
+        return HEADER.pack(
+            self.kind,
+            from_stage,
+            source,
+            to_stage,
+            target,
+            self.edge,
+            self.channel,
+            self.number,
+        )
+
+    @staticmethod
+    def unpack(content: bytes) -> Header:
+        """The inverse of ``pack``."""
+        kind, from_stage, source, to_stage, target, edge, channel, number = HEADER.unpack(content)
+        link = Link(TaskId(from_stage, source), TaskId(to_stage, target))
+        return Header(kind, link, edge, channel, number)
+
+
+class Frame(NamedTuple):
+    """What lies in a link."""
+
+    kind: int
+    edge: int
+    channel: int
+    #: That of a barrier.
+    number: int
+    payload: bytes | memoryview | Batch
+    #: Bytes for which the consumer gives credit back.
+    size: int
+
+
+class OutLink:
+    """The producer's end."""
+
+    __slots__ = ("in_flight", "limit", "link")
+
+    def __init__(self, link: Link, limit: int) -> None:
+        self.link = link
+        self.limit = limit
+        #: Bytes sent and not yet processed.
+        self.in_flight = 0
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether the producer may go on."""
+        return self.in_flight < self.limit
+
+
+class InLink:
+    """The consumer's end."""
+
+    __slots__ = ("blocked", "frames", "limit", "link", "processed")
+
+    def __init__(self, link: Link, limit: int) -> None:
+        self.link = link
+        self.limit = limit
+        self.frames: deque[Frame] = deque()
+        #: The barrier has come, and those of other links have not.
+        self.blocked = False
+        #: Bytes whose credit was not given back yet.
+        self.processed = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to process."""
+        return bool(self.frames) and not self.blocked
+
+    def take_credit(self) -> int:
+        """Bytes to give back now: in large portions, or all when nothing waits here."""
+        if self.processed and (not self.frames or 4 * self.processed >= self.limit):
+            given, self.processed = self.processed, 0
+            return given
+        return 0
+
+
+class LinkOutbox(Outbox):
+    """The outbox of a task whose frames go on links at once.
+
+    Args:
+        task: the producer.
+        links: its outgoing links, by target.
+        is_near: whether a task is in this slot.
+        deliver: takes a frame for a link.
+    """
+
+    def __init__(
+        self,
+        task: TaskId,
+        links: dict[TaskId, OutLink],
+        is_near: Callable[[TaskId], bool],
+        deliver: Callable[[Link, Frame], None],
+    ) -> None:
+        super().__init__()
+        self._task = task
+        self._links = links
+        self._near = {target for target in links if is_near(target)}
+        self._deliver = deliver
+
+    def add(
+        self,
+        stage: int,
+        subtask: int,
+        edge: int,
+        kind: int,
+        payload: bytes,
+        *,
+        channel: int = -1,
+        watermark: int = MIN_TIMESTAMP,
+        sequence: int = -1,
+    ) -> None:
+        """Send a frame."""
+        del watermark, sequence  # links keep their order
+        size = self.size_of(kind, len(payload))
+        self._send(TaskId(stage, subtask), Frame(kind, edge, channel, 0, payload, size))
+
+    def add_batch(
+        self,
+        stage: int,
+        subtask: int,
+        edge: int,
+        batch: Batch,
+        *,
+        channel: int,
+        watermark: int,
+        sequence: int,
+    ) -> None:
+        """Send records: as they are within the slot, if they are columns, which nobody changes.
+
+        Python objects are pickled within the slot too: whoever has emitted one may go on to change
+        it while it waits.
+        """
+        target = TaskId(stage, subtask)
+        if target not in self._near or batch.type_info.arrow_schema is None:
+            super().add_batch(
+                stage,
+                subtask,
+                edge,
+                batch,
+                channel=channel,
+                watermark=watermark,
+                sequence=sequence,
+            )
+            return
+        seen = batch.conformed
+        size = seen.arrow.nbytes + 8 * len(seen) + _FRAME_BYTES
+        self._send(target, Frame(DATA_REFERENCE, edge, channel, 0, seen, size))
+
+    @staticmethod
+    def size_of(kind: int, length: int) -> int:
+        """Bytes of credit that a frame with so long a payload takes."""
+        return length + _FRAME_BYTES if kind in _RECORDS else 0
+
+    def barrier(self, number: int, payload: bytes) -> None:
+        """Send a barrier on all links, behind all that was sent."""
+        for target in self._links:
+            self._send(target, Frame(BARRIER, -1, -1, number, payload, 0))
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether the task may be run: all its consumers keep up."""
+        return all(link.has_credit for link in self._links.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Never: what a task makes is taken as it is made."""
+        return False
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Nothing is left here."""
+        return iter(())
+
+    def _send(self, target: TaskId, frame: Frame) -> None:
+        link = self._links[target]
+        link.in_flight += frame.size
+        self._deliver(link.link, frame)
+
+
+def links_of(graph: JobGraph) -> Iterable[Link]:
+    """All links of a job, each once: between all subtasks of two operators with an edge."""
+    found: dict[Link, None] = {}
+    for edge in graph.edges:
+        source, target = graph.nodes[edge.source], graph.nodes[edge.target]
+        from_stage, to_stage = graph.level(source.id), graph.level(target.id)
+        if from_stage == to_stage:
+            continue
+        for one in range(source.parallelism):
+            for other in range(target.parallelism):
+                found[Link(TaskId(from_stage, one), TaskId(to_stage, other))] = None
+    return found

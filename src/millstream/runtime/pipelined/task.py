@@ -1,0 +1,357 @@
+"""The task of a pipelined run: one subtask of one stage, from checkpoint to checkpoint.
+
+What it is: operators that are restored once and then fed by links or by splits; the alignment of
+barriers; the synchronous part of a snapshot.
+
+What it is not: a thread.  The slot's main loop gives it time (``runtime/pipelined/slot.py``), and
+what of a snapshot takes long is finished by the uploader (``runtime/pipelined/uploader.py``).
+
+**Alignment.** A barrier N on a link says: all before it belongs to checkpoint N, all behind it does
+not.  A link whose barrier has come is *blocked*: what lies behind it waits until all links have
+brought theirs.  Then the task takes its snapshot and sends barrier N on, behind all that it has
+made of what came before N.  So the snapshots of all tasks are one consistent cut.
+
+What can never happen: a record behind barrier N is in a snapshot N (with AT_LEAST_ONCE, where no
+link is blocked, it may be, and is processed again after a failure).
+
+Read next: ``runtime/pipelined/links.py``, ``runtime/task_state.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.checkpoint.model import TaskAck
+from millstream.configuration import options
+from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.contracts.batch import MAX_TIMESTAMP, Batch
+from millstream.contracts.operator import Checkpoint
+from millstream.crash_points import crash_point
+from millstream.errors import MillstreamError
+from millstream.runtime.frame_reader import FrameReader
+from millstream.runtime.frames import WATERMARK, decode_long
+from millstream.runtime.pipelined.links import BARRIER, DATA_REFERENCE, TaskId
+from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
+from millstream.runtime.restored_time import acknowledged_watermark
+from millstream.runtime.task_state import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.checkpoint.model import OperatorAck
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import PendingSnapshot
+    from millstream.runtime.pipelined.links import Frame, InLink, Link, LinkOutbox
+    from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.stage import StageInstance
+    from millstream.state.operator_state_files import PendingStates
+
+__all__ = ["PendingAck", "PipelinedTask"]
+
+
+@dataclass(slots=True)
+class PendingAck:
+    """An acknowledgement that lacks only what is to be uploaded."""
+
+    ack: TaskAck
+    #: Each with the acknowledgement that its handle belongs to.
+    snapshots: list[tuple[OperatorAck, PendingSnapshot]]
+    states: list[PendingStates]
+    storage: CheckpointStorage
+    #: Seconds from the first barrier to the last; in which nothing was processed.
+    aligning: float = 0.0
+    pause: float = 0.0
+
+    def finish(self) -> TaskAck:
+        """Upload the rest; returns the acknowledgement."""
+        for states in self.states:
+            states.finish(self.storage)
+        for ack, snapshot in self.snapshots:
+            ack.state = snapshot.finish()
+        return self.ack
+
+
+class PipelinedTask:
+    """Runs one subtask of one stage.
+
+    Args:
+        instance: its opened operators, whose outbox is ``outbox``.
+        plan: what is restored; of this task alone, which moves it on from epoch to epoch.
+        inputs: the links into it.
+        outbox: the links out of it.
+        give_back: tells the producer of a link how many bytes are processed.
+        take: takes what a checkpoint leaves to be finished.
+        clock: milliseconds since 1970.
+        seconds: a clock for short times.
+    """
+
+    def __init__(
+        self,
+        instance: StageInstance,
+        plan: EpochPlan,
+        inputs: list[InLink],
+        outbox: LinkOutbox,
+        give_back: Callable[[Link, int], None],
+        take: Callable[[PendingAck], None],
+        clock: Callable[[], int],
+        seconds: Callable[[], float],
+    ) -> None:
+        self.id = TaskId(instance.level, instance.subtask)
+        self._instance = instance
+        self._plan = plan
+        self._inputs = inputs
+        self._outbox = outbox
+        self._give_back = give_back
+        self._take = take
+        self._clock = clock
+        self._seconds = seconds
+        self._attempt = self._name(plan.epoch)
+        self._state = TaskState(instance, plan, self._attempt)
+        self._frames = FrameReader(instance)
+        self.splits: SplitTurns | None = None
+        if instance.level == 0:
+            self.splits = SplitTurns(instance, plan, self._attempt, clock, seconds)
+        mode = CheckpointingMode[instance.graph.configuration.get(options.CHECKPOINTING_MODE)]
+        self._blocks = mode is CheckpointingMode.EXACTLY_ONCE
+        #: Epoch -> producer -> its attempt, of the barriers that have come.
+        self._barriers: dict[int, dict[TaskId, str]] = {}
+        self._first_barrier = 0.0
+        #: Edge -> producers that have said that the source behind them is over.
+        self._ended: dict[int, set[int]] = {}
+        #: A checkpoint that waits until all positions are exact: its number, and whether it is
+        #: the last.
+        self._waiting: tuple[int, bool] | None = None
+        self._turn = 0
+        self._began = seconds()
+        self._timed = [node for node in instance.nodes if node.needs_processing_time]
+
+    def _name(self, epoch: int) -> str:
+        place = f"{epoch}-{self.id.stage}-{self.id.subtask}"
+        return f"g{self._plan.generation}-{place}-{uuid.uuid4().hex[:12]}"
+
+    def restore(self) -> None:
+        """Put everything back to the end of the last checkpoint."""
+        self._state.restore()
+        if self.splits is not None:
+            self.splits.begin()
+
+    # -- work ----------------------------------------------------------------------------------
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether its consumers keep up."""
+        return self._outbox.has_credit
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether something has come that it may process."""
+        return any(link.is_ready for link in self._inputs)
+
+    def run(self, deadline: float) -> bool:
+        """Work until the deadline, or until there is nothing to do or no credit.
+
+        Args:
+            deadline: of the clock for short times.
+
+        Returns:
+            Whether there was anything to do.
+        """
+        worked = False
+        while self.has_credit:
+            link = self._next_ready()
+            if link is None:
+                break
+            self._process(link, link.frames.popleft())
+            worked = True
+            if self._seconds() >= deadline:
+                return True
+        if self.splits is None or not self.has_credit:
+            return worked
+        if self._waiting is not None:
+            return self._settle(deadline) or worked
+        return self.splits.read(deadline) or worked
+
+    def _next_ready(self) -> InLink | None:
+        """Links by turns, so that none starves."""
+        count = len(self._inputs)
+        for step in range(count):
+            index = (self._turn + step) % count
+            link = self._inputs[index]
+            if link.is_ready:
+                self._turn = index + 1
+                return link
+        return None
+
+    def _process(self, link: InLink, frame: Frame) -> None:
+        if frame.kind == BARRIER:
+            self._take_barrier(link, frame)
+        elif frame.kind == DATA_REFERENCE:
+            edge = self._instance.edges[frame.edge]
+            if isinstance(frame.payload, Batch):
+                operator = self._instance.operators[edge.target]
+                operator.process_batch(frame.payload, edge.input_index)
+        elif not self._is_early_end(link, frame):
+            payload = pa.py_buffer(frame.payload)
+            self._frames.process(frame.edge, frame.kind, frame.channel, payload)
+        link.processed += frame.size
+        credit = link.take_credit()
+        if credit:
+            self._give_back(link.link, credit)
+
+    def _is_early_end(self, link: InLink, frame: Frame) -> bool:
+        """Whether a source's end waits for the ends of other producers of its edge.
+
+        Each says it behind its last record, but a link may be slower than another, and time that
+        has ended makes late what is still under way there.
+        """
+        if frame.kind != WATERMARK or frame.channel < END_CHANNEL:
+            return False
+        if isinstance(frame.payload, Batch) or decode_long(bytes(frame.payload)) < MAX_TIMESTAMP:
+            return False
+        edge = self._instance.edges[frame.edge]
+        ended = self._ended.setdefault(frame.edge, set())
+        ended.add(link.link.source.subtask)
+        return len(ended) < self._instance.graph.nodes[edge.source].parallelism
+
+    # -- barriers ------------------------------------------------------------------------------
+
+    def trigger(self, epoch: int, *, final: bool) -> None:
+        """Take a checkpoint behind all that was read: for tasks without links into them."""
+        if self.splits is not None and not self.splits.settled:
+            self._waiting = (epoch, final)
+            return
+        self._first_barrier = self._seconds()
+        self._checkpoint(epoch, final=final)
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the driver triggers its checkpoints: nothing leads to it."""
+        return not self._inputs
+
+    def _settle(self, deadline: float) -> bool:
+        if self.splits is None or self._waiting is None:
+            return False
+        self.splits.settle(deadline)
+        if self.splits.settled:
+            (epoch, final), self._waiting = self._waiting, None
+            self.trigger(epoch, final=final)
+        return True
+
+    def _take_barrier(self, link: InLink, frame: Frame) -> None:
+        attempt, final = _read_barrier(frame)
+        came = self._barriers.setdefault(frame.number, {})
+        if not came:
+            self._first_barrier = self._seconds()
+        came[link.link.source] = attempt
+        crash_point("barrier.align.before")
+        link.blocked = self._blocks
+        if len(came) < len(self._inputs):
+            return
+        crash_point("barrier.align.after")
+        del self._barriers[frame.number]
+        self._frames.consumed = [(*source, name) for source, name in sorted(came.items())]
+        self._checkpoint(frame.number, final=final)
+        for each in self._inputs:
+            each.blocked = False
+
+    def _checkpoint(self, epoch: int, *, final: bool) -> None:
+        """The synchronous part of a snapshot, and the barrier behind it."""
+        if epoch != self._plan.epoch:
+            message = f"task {self.id} is asked for checkpoint {epoch} in epoch {self._plan.epoch}"
+            raise MillstreamError(message)
+        began = self._seconds()
+        if final:
+            for node in self._instance.nodes:
+                self._instance.operators[node.id].end_input()
+        next_attempt = self._name(epoch + 1)
+        pending = self._snapshot(Checkpoint(epoch, next_attempt))
+        crash_point("barrier.send.before")
+        self._outbox.barrier(epoch, bytes([final]) + self._attempt.encode())
+        crash_point("barrier.send.after")
+        self._go_on(epoch + 1, next_attempt)
+        pending.aligning = began - self._first_barrier
+        pending.pause = self._seconds() - began
+        self._take(pending)
+
+    def _go_on(self, epoch: int, attempt: str) -> None:
+        """What is processed from here on belongs to the next epoch."""
+        self._plan.epoch, self._attempt = epoch, attempt
+        if self.splits is not None:
+            self.splits.reader.attempt = attempt
+        self._began = self._seconds()
+
+    def _snapshot(self, checkpoint: Checkpoint) -> PendingAck:
+        instance, state, splits = self._instance, self._state, self.splits
+        places = [] if splits is None else splits.snapshot()
+        snapshots = state.snapshot(checkpoint)
+        acks: list[OperatorAck] = []
+        waiting: list[tuple[OperatorAck, PendingSnapshot]] = []
+        due = [] if splits is None or splits.due() is None else [splits.due()]
+        for node in instance.nodes:
+            snapshot = snapshots[node.id]
+            due.append(snapshot.next_due)
+            reached = {} if splits is None else splits.reader.reached
+            unparsed = {} if splits is None else splits.reader.unparsed
+            watermark = acknowledged_watermark(instance, self._plan, node, reached)
+            ack = state.acknowledgement(node, snapshot, watermark, unparsed)
+            if node.id in state.stores:
+                waiting.append((ack, state.stores[node.id].prepare_snapshot()))
+            acks.append(ack)
+        if splits is not None:
+            splits.reader.unparsed.clear()
+        whole = TaskAck(
+            epoch=checkpoint.epoch,
+            stage=self.id.stage,
+            subtask=self.id.subtask,
+            attempt=self._attempt,
+            operators=acks,
+            splits=places,
+            consumed=self._frames.consumed,
+            worker=f"{socket.gethostname()}:{os.getpid()}",
+            seconds=self._seconds() - self._began,
+            peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            next_due=min((each for each in due if each is not None), default=None),
+        )
+        states, state.pending = state.pending, []
+        return PendingAck(whole, waiting, states, self._plan.storage)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Move the clock to ``now``, in milliseconds: what is due fires."""
+        self._plan.processing_time = now
+        for node in reversed(self._timed):
+            self._instance.operators[node.id].process_processing_time(now)
+        if self.splits is not None:
+            self.splits.tick(now)
+
+    def flush(self) -> None:
+        """Send what writers have gathered."""
+        for writer in self._instance.writers:
+            if writer.holds_records:
+                writer.flush()
+
+    def close(self) -> None:
+        """Close the user functions and stores."""
+        try:
+            self._instance.close()
+        finally:
+            if self.splits is not None:
+                self.splits.close()
+            self._state.close()
+
+
+def _read_barrier(frame: Frame) -> tuple[str, bool]:
+    """The producer's attempt, and whether the input is over."""
+    if isinstance(frame.payload, Batch):
+        message = "a barrier has records"
+        raise TypeError(message)
+    content = bytes(frame.payload)
+    return content[1:].decode(), bool(content[0])
