@@ -295,6 +295,23 @@ def test_too_few_prepared_transactions_are_reported(database: str, server: Postg
 # -- upsert --------------------------------------------------------------------------------------
 
 
+def test_an_upsert_shows_at_a_flush_what_has_come(database: str) -> None:
+    """Where tasks go on, readers do not wait for the checkpoint; an abort takes the rest back."""
+    execute(database, "CREATE TABLE results (key TEXT PRIMARY KEY, n BIGINT)")
+    row = Types.ROW_NAMED(["key", "n"], [Types.STRING(), Types.LONG()])
+    sink = PostgresSink.upsert(database, "results", key=["key"], type_info=row)
+    writer = sink.create_writer(WHERE)
+    writer.flush()
+    for n in (1, 2):
+        writer.write(Batch(row, values=[("a", n), ("b", n)]))
+        writer.flush()
+        assert execute(database, "SELECT * FROM results ORDER BY key") == [("a", n), ("b", n)]
+    writer.write(Batch(row, values=[("a", 3)]))
+    writer.abort()
+    writer.close()
+    assert execute(database, "SELECT n FROM results") == [(2,), (2,)]
+
+
 def test_the_last_row_of_a_key_counts(database: str) -> None:
     execute(database, "CREATE TABLE results (key TEXT PRIMARY KEY, n BIGINT, id BIGINT)")
     first: list[object] = [*(Row(key="a", n=n, id=n) for n in range(30)), Row(key="b", n=1, id=1)]

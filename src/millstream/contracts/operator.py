@@ -235,6 +235,13 @@ class Operator(ABC):
         del deadline
         return False
 
+    def flush(self) -> None:
+        """Show or send what is held back to be handled in larger batches.
+
+        Where tasks go on, it comes every few milliseconds, between any two calls of rule 4; where
+        they end with each epoch, never: the snapshot has the same effect.
+        """
+
     def end_input(self) -> None:
         """All inputs of a bounded job are over (after the maximum watermark)."""
 

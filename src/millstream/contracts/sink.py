@@ -136,8 +136,8 @@ class SinkWriter(ABC):
     """Writes the records of one epoch in one subtask.
 
     Contract:
-      1. Made anew for every epoch and attempt; ``write``*, then ``prepare_commit`` or ``abort``,
-         then ``close``.  (runtime)
+      1. Made anew for every epoch and attempt; ``write`` and ``flush``, in any mix, then
+         ``prepare_commit`` or ``abort``, then ``close``.  (runtime)
       2. Nothing is visible to readers before the commit, for exactly-once sinks.  (conformance
          suite)
       3. When ``prepare_commit`` returns, the output survives a crash of this machine, and any
@@ -159,6 +159,14 @@ class SinkWriter(ABC):
     def write_watermark(self, watermark: int) -> None:
         """Event time has advanced."""
         del watermark
+
+    def flush(self) -> None:
+        """Write what is held back, if readers may see it before the checkpoint is complete.
+
+        Where tasks go on, it is called soon after records came, within milliseconds, and not more
+        often than costs a tenth of the time.  A writer whose output waits for its commit has
+        nothing to do.
+        """
 
     @abstractmethod
     def prepare_commit(self) -> Sequence[Committable]:

@@ -128,6 +128,9 @@ class _FailingWriter(SinkWriter):
     def write_watermark(self, watermark: int) -> None:
         self._inner.write_watermark(watermark)
 
+    def flush(self) -> None:
+        self._inner.flush()
+
     def prepare_commit(self) -> Sequence[Committable]:
         self._sink.reach("prepare.before")
         committables = self._inner.prepare_commit()

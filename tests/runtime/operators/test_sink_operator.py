@@ -9,6 +9,7 @@ import pytest
 from millstream.contracts.sink import Committable, Sink, SinkWriter, WriterContext
 from millstream.errors import SinkError
 from millstream.runtime.operators import SinkFactory
+from millstream.runtime.operators.sink import SinkOperator
 from millstream.testing.harness import OperatorHarness
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Writer(SinkWriter):
         if self.fails == "prepare":
             raise OSError(28, self.fails)
         return [(self.context.epoch, tuple(self.values))]
+
+    def flush(self) -> None:
+        CALLS.append(("flush", len(self.values)))
+        if self.fails == "flush":
+            raise OSError(28, self.fails)
 
     def abort(self) -> None:
         CALLS.append(("abort",))
@@ -75,6 +81,47 @@ def test_one_writer_per_epoch_and_none_for_an_empty_one() -> None:
         ("close",),
     ]  # fmt: skip
     assert harness.metrics["numRecordsIn"] == 4
+
+
+def test_what_came_is_flushed_soon_but_not_all_the_time() -> None:
+    CALLS.clear()
+    times = iter([0.0, 1.0, 1.1, 9.9, 10.1, 10.2, 50.0, 90.0, 90.0])
+    harness = OperatorHarness(SinkFactory(Noting()))
+    operator = harness.operator
+    assert isinstance(operator, SinkOperator)
+    operator._seconds = lambda: next(times)
+    operator.flush()  # 0.0: there is no writer
+    harness.process(1)
+    operator.flush()  # 1.0 to 1.1, so the next one is due at 2.0
+    harness.process(2)
+    operator._next_flush = 10.0
+    operator.flush()  # 9.9: too early
+    operator.flush()  # 10.1 to 10.2
+    operator.flush()  # 50.0: nothing has come since
+    harness.process(3)
+    harness.end_epoch(swap=False)
+    operator.flush()  # 90.0: the snapshot has taken all
+    assert [call for call in CALLS if call[0] == "flush"] == [("flush", 1), ("flush", 2)]
+    harness.close()
+
+
+def test_the_pause_behind_a_flush_is_nine_times_as_long() -> None:
+    harness = OperatorHarness(SinkFactory(Noting()))
+    operator = harness.operator
+    assert isinstance(operator, SinkOperator)
+    now = 5.0
+
+    def slow() -> None:
+        nonlocal now
+        now += 0.5
+
+    operator._seconds = lambda: now
+    harness.process(1)
+    assert operator._writer is not None
+    operator._writer.flush = slow  # type: ignore[method-assign]
+    operator.flush()
+    assert (now, operator._next_flush) == (5.5, 10.0)
+    harness.close()
 
 
 @pytest.mark.parametrize("fails", ["write", "prepare"])

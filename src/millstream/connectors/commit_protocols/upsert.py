@@ -3,11 +3,12 @@
 What it is: a template for targets with an upsert (key-value stores, tables with a primary key).
 Two ways:
 
-``fenced=False`` (default)  The tasks write while the epoch runs.  Results are visible at once, and
-    an epoch that fails is run again and writes the same keys again.  **Until it has, readers see
-    values of an epoch that did not happen**, and after a failure a value may go back for a
-    moment.  If the replay makes other keys than the first run did (because it looks at the clock,
-    or at random numbers), rows of keys that only the first run made stay.
+``fenced=False`` (default)  The tasks write while the epoch runs; where they go on, within
+    milliseconds.  Results are visible at once, and an epoch that fails is run again and writes the
+    same keys again.  **Until it has, readers see values of an epoch that did not happen**, and
+    after a failure a value may go back for a moment.  If the replay makes other keys than the first
+    run did (because it looks at the clock, or at random numbers), rows of keys that only the first
+    run made stay.
 
 ``fenced=True``  The rows are staged in the checkpoint directory and written when the epoch is
     committed, so readers see values of committed epochs only: they never go back.

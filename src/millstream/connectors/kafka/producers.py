@@ -175,6 +175,11 @@ class PooledProducer:
             f"{self.log.because()}"
         )
 
+    def look_at_deliveries(self) -> None:
+        """Raise SinkError if the brokers have refused a message; waits for nothing."""
+        self.client.poll(0)
+        self._look_at_failures()
+
     def flush(self) -> None:
         """Wait until the brokers have all messages; raises SinkError if they refused one."""
         from confluent_kafka import KafkaException

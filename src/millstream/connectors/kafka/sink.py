@@ -159,6 +159,11 @@ class _PlainWriter(SinkWriter):
             with self._given_up_by_errors():
                 self._producer.send(topic, messages)
 
+    def flush(self) -> None:
+        """Tell what failed; librdkafka sends by itself, within ``linger.ms``."""
+        with self._given_up_by_errors():
+            self._producer.look_at_deliveries()
+
     def prepare_commit(self) -> Sequence[Committable]:
         if self._waits:
             with self._given_up_by_errors():

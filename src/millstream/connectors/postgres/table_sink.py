@@ -118,6 +118,7 @@ class TableWriter(SinkWriter):
         self._sink = sink
         self._into = into
         self._session: Session | None = None
+        self._begun = False
 
     @abstractmethod
     def begin(self, session: Session) -> None:
@@ -140,15 +141,19 @@ class TableWriter(SinkWriter):
                 self.prepare(self._session)
                 self.columns = table.match(self._session, rows.column_names)
                 table.require_key(self.columns, self._sink.key)
+        if not self._begun:
+            with table.errors(location):
                 self.begin(self._session)
+            self._begun = True
         with table.errors(location, rows):
             copy_rows(self._session, self._into, self.columns, rows)
 
     def prepare_commit(self) -> Sequence[Committable]:
-        """End the transaction, if there were rows."""
-        if self._session is None:
+        """End the transaction, if there were rows since the last one."""
+        if self._session is None or not self._begun:
             return []
         with self._sink.table.errors(self.context.location):
+            self._begun = False
             return self.finish(self._session)
 
     def close(self) -> None:

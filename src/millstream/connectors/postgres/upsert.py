@@ -1,8 +1,9 @@
 """The PostgreSQL sink that upserts by key: idempotent, with nothing prepared.
 
-What it is: a task COPYs its epoch's rows into a temporary table and, at the end of the epoch,
-merges them into the table by ``INSERT ... ON CONFLICT DO UPDATE``, in one transaction; of rows with
-the same key the last counts.  Written again after a failure, the rows change nothing.
+What it is: a task COPYs its epoch's rows into a temporary table and, at the end of the epoch (where
+tasks go on: within milliseconds), merges them into the table by ``INSERT ... ON CONFLICT DO
+UPDATE``, in one transaction; of rows with the same key the last counts.  Written again after a
+failure, the rows change nothing.
 
 What it is not: invisible before the checkpoint is complete.  After a failure a reader may see, for
 as long as the recovery takes, rows of an epoch that is then repeated: newer than the other results,
@@ -110,6 +111,7 @@ class _UpsertWriter(TableWriter):
     def __init__(self, sink: PostgresUpsertSink, context: WriterContext) -> None:
         super().__init__(sink, context, _ROWS)
         self._upsert = sink
+        self._has_rows_table = False
 
     def prepare(self, session: Session) -> None:
         # There is no committer to do it: what an older writer has merged would hold up this one.
@@ -118,13 +120,20 @@ class _UpsertWriter(TableWriter):
     def begin(self, session: Session) -> None:
         names = ", ".join(map(identifier, self.columns))
         session.execute("BEGIN")
+        if self._has_rows_table:
+            return
         session.execute(
-            f"CREATE TEMPORARY TABLE {_ROWS} ON COMMIT DROP AS"
+            f"CREATE TEMPORARY TABLE {_ROWS} ON COMMIT DELETE ROWS AS"
             f" SELECT {names} FROM {self._upsert.table.quoted} WITH NO DATA"
         )
         session.execute(
             f"ALTER TABLE {_ROWS} ADD millstream_seq BIGINT GENERATED ALWAYS AS IDENTITY"
         )
+        self._has_rows_table = True
+
+    def flush(self) -> None:
+        """Merge what has come, and commit: written again after a failure, it changes nothing."""
+        self.prepare_commit()
 
     def finish(self, session: Session) -> Sequence[Committable]:
         sink, epoch = self._upsert, self.context.epoch

@@ -12,8 +12,9 @@ Read next: ``contracts/sink.py``.
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from millstream.connectors.refusals import sink_error
 from millstream.contracts.operator import Operator, OperatorSnapshot
@@ -23,19 +24,28 @@ from millstream.errors import MillstreamError, SinkError, TypeMismatchError
 from millstream.runtime.user_code import private_copy, user_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Checkpoint, RestoreContext
     from millstream.contracts.sink import Sink, SinkWriter
 
 __all__ = ["SinkFactory", "SinkOperator"]
 
+#: How much longer than a flush the pause behind it is.
+_FLUSH_PAUSE: Final = 9
+
 
 class SinkOperator(Operator):
     """Writes records to a sink, pre-commits at the end of each epoch."""
 
-    def __init__(self, sink: Sink) -> None:
-        """Take a copy of the sink for this subtask."""
+    def __init__(self, sink: Sink, seconds: Callable[[], float] = time.monotonic) -> None:
+        """Take a copy of the sink for this subtask; ``seconds`` is the clock of flushes."""
         self._sink = private_copy(sink)
+        self._seconds = seconds
+        #: Whether the writer has records that it was not told to flush.
+        self._unflushed = False
+        self._next_flush = 0.0
         self._writer: SinkWriter | None = None
         self._restored: RestoreContext | None = None
         #: What the writer was told, for messages.
@@ -57,6 +67,7 @@ class SinkOperator(Operator):
             if self._writer is None:
                 self._writer = self._make_writer()
             self._writer.write(batch)
+            self._unflushed = True
         except Exception as error:
             self._drop_writer()
             raise self._wrapped(error, "writing") from error
@@ -69,6 +80,20 @@ class SinkOperator(Operator):
                 self._drop_writer()
                 raise self._wrapped(error, "writing a watermark") from error
         self.output.emit_watermark(watermark)
+
+    def flush(self) -> None:
+        """Let the writer write what it holds back; takes a tenth of the time at most."""
+        began = self._seconds()
+        if self._writer is None or not self._unflushed or began < self._next_flush:
+            return
+        try:
+            self._writer.flush()
+        except Exception as error:
+            self._drop_writer()
+            raise self._wrapped(error, "flushing") from error
+        self._unflushed = False
+        ended = self._seconds()
+        self._next_flush = ended + _FLUSH_PAUSE * (ended - began)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Pre-commit; what comes behind it is another writer's, with names of its own."""
@@ -86,6 +111,7 @@ class SinkOperator(Operator):
             except Exception as error:
                 raise self._wrapped(error, "closing the writer") from error
         crash_point("sink.prepare.after")
+        self._unflushed = False
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
         self._records = 0
         if self._restored is not None and checkpoint.next_attempt is not None:
