@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -46,6 +46,8 @@ class SourceBatch:
     dead_letters: list[tuple[str, str, str]] = field(default_factory=list)
     #: The offset behind these records, if the source knows it: reading from there gives the rest.
     position: int | None = None
+    #: The same behind each record, where that is known; the last is ``position``.
+    positions: Sequence[int] | None = None
 
     def __len__(self) -> int:
         """How many records."""
@@ -53,18 +55,25 @@ class SourceBatch:
 
     def cut(self, most: int) -> Iterator[SourceBatch]:
         """The same in batches of at most ``most`` records."""
-        arrow, values, stamps = self.arrow, self.values, self.timestamps
         count = len(self)
         if count <= most:
             yield self
             return
         for start in range(0, count, most):
-            stop = min(start + most, count)
-            yield SourceBatch(
-                arrow=None if arrow is None else arrow.slice(start, stop - start),
-                values=None if values is None else values[start:stop],
-                timestamps=None if stamps is None else stamps[start:stop],
-                watermark=self.watermark if stop == count else None,
-                dead_letters=[] if start else self.dead_letters,
-                position=self.position if stop == count else None,
-            )
+            yield self.slice(start, min(start + most, count))
+
+    def slice(self, start: int, stop: int) -> SourceBatch:
+        """The records from one index to another."""
+        arrow, values, stamps = self.arrow, self.values, self.timestamps
+        positions = self.positions
+        behind = None if positions is None else positions[stop - 1]
+        is_last = stop == len(self)
+        return SourceBatch(
+            arrow=None if arrow is None else arrow.slice(start, stop - start),
+            values=None if values is None else values[start:stop],
+            timestamps=None if stamps is None else stamps[start:stop],
+            watermark=self.watermark if is_last else None,
+            dead_letters=[] if start else self.dead_letters,
+            position=self.position if is_last else behind,
+            positions=None if positions is None else positions[start:stop],
+        )

@@ -168,6 +168,9 @@ class RangeCursor(SplitCursor):
         if not self._parts and not self._fill(most):
             return None
         part = self._parts.popleft()
+        if len(part) > most:
+            self._parts.appendleft(part.slice(most, len(part)))
+            part = part.slice(0, most)
         self._settled = False
         if part.position is not None:
             self._reach(part.position, most)
@@ -220,7 +223,7 @@ class RangeCursor(SplitCursor):
             self._finish(most)
         else:
             self._records += len(found)
-            self._parts.extend(found.cut(most))
+            self._parts.append(found)
 
     def _reach(self, position: int, most: int) -> None:
         """Take the position that the source says."""

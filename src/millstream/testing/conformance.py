@@ -4,6 +4,7 @@ What it is: functions that check the numbered contracts of ``contracts/source.py
 ``contracts/sink.py`` on an instance, for our own connectors and for yours::
 
     check_source(MySource(...))
+    check_cursors(MySource(...))
     check_sink(lambda: MySink(directory), batches, read=lambda: my_rows(directory))
 
 What it is not: a test of what records a connector makes of what bytes.
@@ -15,17 +16,33 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from millstream.testing.sink_conformance import ConformanceError, check_sink, require
 
 if TYPE_CHECKING:
-    from millstream.contracts.source import Source, SourceBatch, Split
+    from millstream.contracts.source import Source, SourceBatch, Split, SplitCursor
 
-__all__ = ["ConformanceError", "check_sink", "check_source", "read_records", "read_split"]
+__all__ = [
+    "ConformanceError",
+    "check_cursors",
+    "check_sink",
+    "check_source",
+    "read_records",
+    "read_split",
+]
 
 #: Contract 4 of sources: "at most some ten thousand records" per batch.
 MOST_RECORDS = 70_000
+#: Polls without a record, half a millisecond apart, after which a split does not come to its end.
+MOST_EMPTY = 60_000
+#: Polls in a row after which a cursor must have been settled, or have had nothing.
+MOST_UNSETTLED = 500
 
 
 # -- sources -------------------------------------------------------------------------------------
@@ -42,23 +59,29 @@ def read_records(source: Source, split: Split, start: int, stop: int) -> list[ob
     records: list[object] = []
     letters: list[object] = []
     for batch in read_split(source, split, start, stop):
-        given = (batch.arrow is not None) + (batch.values is not None)
-        require(given == 1, f"SourceBatch: exactly one of arrow and values, not {given}")
         letters.extend(batch.dead_letters)
-        if batch.arrow is not None:
-            schema = source.produced_type.arrow_schema
-            require(
-                schema is None or batch.arrow.schema.equals(schema),
-                f"produced_type says {schema}, read gives {batch.arrow.schema}",
-            )
-            values = source.produced_type.from_arrow(batch.arrow)
-        else:
-            values = batch.values or []
-        require(len(values) <= MOST_RECORDS, f"contract 4: a batch of {len(values)} records")
-        stamps = batch.timestamps
-        require(stamps is None or len(stamps) == len(values), "as many timestamps as records")
-        records.extend(values)
+        records.extend(_values(source, batch))
     return records + letters
+
+
+def _values(source: Source, batch: SourceBatch) -> list[object]:
+    given = (batch.arrow is not None) + (batch.values is not None)
+    require(given == 1, f"SourceBatch: exactly one of arrow and values, not {given}")
+    if batch.arrow is not None:
+        schema = source.produced_type.arrow_schema
+        require(
+            schema is None or batch.arrow.schema.equals(schema),
+            f"produced_type says {schema}, read gives {batch.arrow.schema}",
+        )
+        values = list(source.produced_type.from_arrow(batch.arrow))
+    else:
+        values = batch.values or []
+    require(len(values) <= MOST_RECORDS, f"contract 4: a batch of {len(values)} records")
+    stamps = batch.timestamps
+    require(stamps is None or len(stamps) == len(values), "as many timestamps as records")
+    behind = batch.positions
+    require(behind is None or len(behind) == len(values), "as many positions as records")
+    return values
 
 
 def check_source(source: Source, *, seed: int = 0, rounds: int = 5, most: int = 1 << 20) -> None:
@@ -119,4 +142,155 @@ def _check_split(
         require(
             sorted(map(repr, parts)) == sorted(map(repr, whole)),
             f"contract 2: split {split.id} cut at {cuts} gives other records than as a whole",
+        )
+
+
+# -- cursors -------------------------------------------------------------------------------------
+
+
+def check_cursors(
+    source: Source, *, seed: int = 0, rounds: int = 3, most: int = 1 << 20, slowest: float = 0.02
+) -> None:
+    """Check the cursors of a source; it must be able to read something now.
+
+    Args:
+        source: what to check; started and stopped here.
+        seed: of the random choices.
+        rounds: how often each split is read, by cursors that are closed and opened on the way.
+        most: units of offset to read at most per split.
+        slowest: seconds that a poll may take: of those that find something, half of them; of
+            those that find nothing, the fastest.
+
+    Raises:
+        ConformanceError: a contract of ``SplitCursor`` is broken.
+    """
+    source.validate()
+    source.start()
+    try:
+        numbers = random.Random(seed)  # noqa: S311
+        for split in source.discover(frozenset()):
+            # The first time libraries start threads that they keep.
+            _CursorCheck(source, split, numbers, most, slowest).run()
+            before = _held()
+            for _ in range(rounds):
+                _CursorCheck(source, split, numbers, most, slowest).run()
+            _require_released(before, split)
+    finally:
+        source.stop()
+
+
+def _held() -> tuple[int, int]:
+    """How many threads and open files this process has."""
+    if sys.platform != "linux":
+        return threading.active_count(), 0
+    tasks, files = (list(Path(f"/proc/self/{each}").iterdir()) for each in ("task", "fd"))
+    return len(tasks), len(files)
+
+
+def _require_released(before: tuple[int, int], split: Split, patience: float = 10.0) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        now = _held()
+        if all(a <= b for a, b in zip(now, before, strict=True)):
+            return
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    require(
+        condition=False,
+        message=f"cursor contract 4: split {split.id}: closed cursors leave {now} threads and open "
+        f"files where there were {before}",
+    )
+
+
+class _CursorCheck:
+    """Reads a split once, by several cursors one after the other."""
+
+    def __init__(
+        self, source: Source, split: Split, numbers: random.Random, most: int, slowest: float
+    ) -> None:
+        self._source: Source = pickle.loads(pickle.dumps(source))
+        self._split = split
+        self._numbers = numbers
+        self._slowest = slowest
+        self._start = source.start_offset(split)
+        self._end = source.end_offset(split)
+        self._final = source.is_final(split)
+        if self._end - self._start > most:
+            self._end, self._final = source.next_stop(split, self._start, most, self._end), False
+        self._found: list[object] = []
+        self._letters: list[object] = []
+        #: Seconds of polls that found something, and of those that did not.
+        self._times: list[float] = []
+        self._empty: list[float] = []
+        self._unsettled = 0
+
+    def run(self) -> None:
+        """Read all, and compare."""
+        cursor = self._open(self._start)
+        cuts = []
+        try:
+            while not self._is_done(cursor):
+                self._poll(cursor)
+                if cursor.settled and self._numbers.random() < 0.1:  # noqa: PLR2004
+                    cuts.append(cursor.position)
+                    cursor.close()
+                    cursor = self._open(cursor.position)
+        finally:
+            cursor.close()
+        self._compare(cuts)
+        self._check_times()
+
+    def _compare(self, cuts: list[int]) -> None:
+        expected: list[object] = []
+        letters: list[object] = []
+        for batch in read_split(self._source, self._split, self._start, self._end):
+            expected += _values(self._source, batch)
+            letters += batch.dead_letters
+        if not self._final:  # the split may have grown, and the cursor have found it
+            del self._found[len(expected) :], self._letters[len(letters) :]
+        require(
+            repr(self._found) == repr(expected) and self._letters == letters,
+            f"cursor contract 2: split {self._split.id}, read by cursors opened at {cuts}, gives"
+            f" {len(self._found)} records, other than the {len(expected)} that read gives",
+        )
+
+    def _open(self, position: int) -> SplitCursor:
+        cursor = self._source.open_cursor(self._split, position)
+        cursor.extend(self._end, final=self._final)
+        return cursor
+
+    def _is_done(self, cursor: SplitCursor) -> bool:
+        if self._final:
+            return cursor.is_over
+        return cursor.settled and cursor.position >= self._end
+
+    def _poll(self, cursor: SplitCursor) -> None:
+        limit = self._numbers.choice([50, 500, 5_000])
+        begun = time.perf_counter()
+        batch = cursor.poll(limit)
+        seconds = time.perf_counter() - begun
+        if batch is None:
+            self._empty.append(seconds)
+            require(len(self._empty) < MOST_EMPTY, f"split {self._split.id} is not read to its end")
+            time.sleep(0.0005)
+            return
+        self._times.append(seconds)
+        values = _values(self._source, batch)
+        require(len(values) <= 2 * limit, f"poll({limit}) gave {len(values)} records")
+        self._found += values
+        self._letters += batch.dead_letters
+        self._unsettled = 0 if cursor.settled else self._unsettled + 1
+        require(
+            self._unsettled < MOST_UNSETTLED,
+            f"cursor contract 3: not settled after {self._unsettled} polls",
+        )
+
+    def _check_times(self) -> None:
+        usual = median(self._times) if self._times else 0
+        least = min(self._empty, default=0)
+        require(
+            max(usual, least) <= self._slowest,
+            f"cursor contract 1: a poll takes {usual * 1000:.0f} ms that finds something, and "
+            f"{least * 1000:.0f} ms that finds nothing",
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.connectors.formats.file_format import BulkFormat, MalformedPolicy, StreamFormat
     from millstream.connectors.formats.schema import SchemaLike
-    from millstream.contracts.source import KnownSplits, SourceBatch
+    from millstream.contracts.source import KnownSplits, SourceBatch, SplitCursor
     from millstream.types.time import Duration
     from millstream.types.typeinfo import TypeInformation
 
@@ -215,6 +215,10 @@ class FileSource(Source):
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
         """Read a range of a file with the format."""
         return self.file_format.read(split, start, stop)
+
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        """Read a file on and on with the format."""
+        return self.file_format.open_cursor(split, position)
 
     # -- listing ---------------------------------------------------------------------------------
 

@@ -57,6 +57,8 @@ class AvroFormat(BulkFormat):
         schema: what the records are read as; the file's own schema says how they were written.
     """
 
+    tells_positions = True
+
     def __init__(self, schema: AvroSchema) -> None:
         self.schema = schema
 
@@ -95,7 +97,9 @@ class AvroFormat(BulkFormat):
             try:
                 wanted = islice(records, start - position, stop - position)
                 while values := list(islice(wanted, BATCH_SIZE)):
-                    yield SourceBatch(values=values)
+                    behind = range(start + 1, start + len(values) + 1)
+                    start += len(values)
+                    yield SourceBatch(values=values, position=start, positions=behind)
             except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
                 message = f"{path!r} cannot be read as the Avro schema says: {error!r}"
                 raise SourceError(message) from error
@@ -181,6 +185,8 @@ class AvroParquetFormat(StreamFormat):
         schema: its fields are the columns that are read.
     """
 
+    tells_positions = True
+
     def __init__(self, schema: AvroSchema) -> None:
         self.schema = schema
         self._parquet = ParquetFormat(row_type_of(schema.columns))
@@ -198,7 +204,11 @@ class AvroParquetFormat(StreamFormat):
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
         for batch in self._parquet.read(split, start, stop):
             if batch.arrow is not None:
-                yield SourceBatch(values=batch.arrow.to_pylist(maps_as_pydicts="strict"))
+                yield SourceBatch(
+                    values=batch.arrow.to_pylist(maps_as_pydicts="strict"),
+                    position=batch.position,
+                    positions=batch.positions,
+                )
 
 
 class AvroParquetWriterFactory(BulkWriterFactory):

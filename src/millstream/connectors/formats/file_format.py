@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
 
+from millstream.contracts.split_cursor import RangeCursor
 from millstream.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.contracts.source import SourceBatch, Split
+    from millstream.contracts.source import SourceBatch, Split, SplitCursor
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
@@ -95,6 +96,14 @@ class FileFormat(ABC):
     @abstractmethod
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
         """The records of ``[start, stop)`` as Arrow batches."""
+
+    #: Whether the batches of ``read`` say where they end, so that tasks that live on can keep the
+    #: file open, and read it to its end in one go.
+    tells_positions: bool = False
+
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        """Read the file from ``position`` on; it is kept open where batches have positions."""
+        return RangeCursor(self, split, position, whole=self.tells_positions)
 
 
 class SchemaFormat(FileFormat):

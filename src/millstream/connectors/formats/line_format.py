@@ -97,6 +97,7 @@ class LineFormat(StreamFormat):
     """A format of lines.  Subclasses give ``parser`` and, if there is one, the header's end."""
 
     initial_limit = 32 << 20
+    tells_positions = True
 
     #: Whether a quoted value may contain line breaks; then cuts are found by counting quotes.
     multi_line: bool = False
@@ -244,27 +245,45 @@ class LineFormat(StreamFormat):
             return
         with open_bytes(path) as file:
             if compression_of(path) is not None:
-                yield from self._read_whole(path, file)
+                yield from self._read_compressed(path, file, start)
                 return
             header = self._header(file, size)
             parse = self.parser(path, header)
             first = start if self.multi_line else _line_start(file, start, size)
             last = stop if self.multi_line else _line_start(file, stop, size)
             for position, block in self._blocks(file, max(first, len(header)), last, size):
-                yield from self._batches(parse, path, position, block)
+                yield from self._batches(parse, path, position, block, position + len(block))
 
-    def _read_whole(self, path: str, file: Any) -> Iterator[SourceBatch]:
+    def _read_compressed(self, path: str, file: Any, start: int) -> Iterator[SourceBatch]:
+        """The rest of a file from a position on.
+
+        Its length is not known before it is read.  So the positions within it, at which only tasks
+        that live on stop, are numbers of decompressed bytes, made negative: less than any end.
+        """
         block = file.read(BLOCK_SIZE)
         mark = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
-        begin = self._header_end(block, mark)
-        parse = self.parser(path, bytes(block[:begin]))
+        header_end = self._header_end(block, mark)
+        parse = self.parser(path, bytes(block[:header_end]))
+        begin, read = -start if start < 0 else header_end, len(block)
+        while read < begin:
+            skipped = file.read(min(begin - read, BLOCK_SIZE))
+            if not skipped:
+                break
+            read += len(skipped)
+            yield SourceBatch(values=[])  # so that nobody waits for all of it
         unlimited = 1 << 62
         for position, part in self._blocks(file, begin, unlimited, unlimited, block[begin:]):
-            yield from self._batches(parse, path, position, part)
+            yield from self._batches(parse, path, position, part, -(position + len(part)))
 
     def _batches(
-        self, parse: Callable[[bytes], pa.Table], path: str, position: int, block: bytes
+        self,
+        parse: Callable[[bytes], pa.Table],
+        path: str,
+        position: int,
+        block: bytes,
+        behind: int,
     ) -> Iterator[SourceBatch]:
+        """The records of a block at ``position``, and the offset behind it with the last."""
         tables: list[pa.Table] = []
         faults: list[_Faulty] = []
         for outcome in self._parse(parse, block):
@@ -285,7 +304,12 @@ class LineFormat(StreamFormat):
         if not batches and letters:
             batches = [pa.RecordBatch.from_pylist([], schema=schema)]
         for index, batch in enumerate(batches):
-            yield SourceBatch(arrow=batch, dead_letters=letters if index == 0 else [])
+            last = index == len(batches) - 1
+            yield SourceBatch(
+                arrow=batch,
+                dead_letters=[] if index else letters,
+                position=behind if last else None,
+            )
 
     def _parse(
         self, parse: Callable[[bytes], pa.Table], block: bytes, offset: int = 0

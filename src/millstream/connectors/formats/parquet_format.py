@@ -44,6 +44,8 @@ class ParquetFormat(SchemaFormat, BulkFormat):
         batch_size: records per batch.
     """
 
+    tells_positions = True
+
     def __init__(self, schema: SchemaLike | None = None, batch_size: int = BATCH_SIZE) -> None:
         self.batch_size = batch_size
         self.type_info = None if schema is None else type_of_schema(schema)
@@ -97,7 +99,12 @@ class ParquetFormat(SchemaFormat, BulkFormat):
                 position += batch.num_rows
                 if first < last:
                     part = batch.slice(first, last - first)
-                    yield SourceBatch(arrow=_fit(path, part, schema))
+                    behind = min(position, stop)
+                    yield SourceBatch(
+                        arrow=_fit(path, part, schema),
+                        position=behind,
+                        positions=range(behind - part.num_rows + 1, behind + 1),
+                    )
                 if position >= stop:
                     return
 
