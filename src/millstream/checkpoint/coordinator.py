@@ -88,7 +88,8 @@ class Coordinator:
          and within the run no task is tried again.  (driver)
       4. After any exception this coordinator is closed and the run begins again with a new one.
          (driver)
-      5. All calls come from one thread.  (driver)
+      5. All calls come from one thread; with ``tasks_at_work``, ``begin_epoch`` and ``fail_epoch``
+         may come from another while ``complete_epoch`` runs.  (driver)
       6. With ``tasks_at_work`` ``begin_epoch`` may be called for later epochs before
          ``complete_epoch`` or ``fail_epoch`` was called for earlier ones; they are completed in
          order.  (checked here)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.configuration.accepted import accept, say_once
-from millstream.configuration.options import ALL_OPTIONS, ConfigOption
+from millstream.configuration.options import ALL_OPTIONS, EXECUTION, ConfigOption
 from millstream.configuration.parsing import (
     parse_boolean,
     parse_float,
@@ -114,7 +114,9 @@ class Configuration:
         if isinstance(other, Configuration):
             other.add_all_to_dict(self._entries)
         elif other is not None:
-            for key, value in other.items():
+            # How the job is to run comes first: by it options have an effect or have none.
+            first = EXECUTION.key
+            for key, value in sorted(other.items(), key=lambda entry: entry[0] != first):
                 self._put(key, value)
 
     @classmethod
@@ -318,7 +320,7 @@ class Configuration:
             parsed = option.read(value)
             if option.choices:
                 value = parsed  # in the form that readers compare with
-            if option.without_effect and parsed != option.default:
+            if option.without_effect and parsed != option.default and not self._heeds(option):
                 accept(where + key, option.without_effect)
             # A later setting under another name of the option must win.
             self.remove_config(key)
@@ -326,6 +328,10 @@ class Configuration:
             _say_of_unknown(key, where)
         self._entries[key] = value
         return self
+
+    def _heeds(self, option: ConfigOption[Any]) -> bool:
+        """Whether the job is to run in a way in which the option has an effect."""
+        return option.pipelined and self.get(EXECUTION) == "pipelined"
 
     def __deepcopy__(self, memo: dict[int, object]) -> Configuration:
         """A copy."""

@@ -47,6 +47,8 @@ class ConfigOption(Generic[T]):
     minimum: float | None = None
     #: Why it does nothing, if it is only accepted; said when it is set to another value.
     without_effect: str = ""
+    #: Whether it has an effect with ``millstream.execution: pipelined`` nevertheless.
+    pipelined: bool = False
 
     def read(self, value: object) -> T:
         """The typed value of what was set.
@@ -101,7 +103,8 @@ CHECKPOINTING_INTERVAL: Final = ConfigOption(
     "execution.checkpointing.interval",
     parse_duration,
     0,
-    "shortest time between two checkpoints (epochs); 0: as often as possible",
+    "shortest time between two checkpoints; 0: epochs follow each other at once, and with "
+    "millstream.execution: pipelined there is a checkpoint each second",
     minimum=0,
 )
 CHECKPOINTS_DIRECTORY: Final = ConfigOption(
@@ -131,8 +134,8 @@ CHECKPOINTING_TIMEOUT: Final = ConfigOption(
     "execution.checkpointing.timeout",
     parse_duration,
     600_000,
-    "longest time that the tasks of an epoch may take; it is given up then, and the restart "
-    "strategy decides whether it runs again",
+    "longest time that the tasks of an epoch (a checkpoint) may take; it is given up then, and the "
+    "restart strategy decides whether it runs again",
     minimum=1,
 )
 CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
@@ -156,16 +159,19 @@ TOLERABLE_FAILURES: Final = ConfigOption(
     parse_integer,
     0,
     "how many epochs in a row may exceed execution.checkpointing.timeout; they are run again at "
-    "once, and the restart strategy is not asked",
+    "once, and the restart strategy is not asked; with millstream.execution: pipelined the tasks "
+    "go on to the next checkpoint",
     minimum=0,
 )
 MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.max-concurrent-checkpoints",
     parse_integer,
     1,
-    "accepted; an epoch is a checkpoint, and there is one at a time",
+    "how many checkpoints may be under way at the same time, with millstream.execution: pipelined; "
+    "an epoch is a checkpoint, and there is one at a time",
     minimum=1,
     without_effect="an epoch ends before the next one begins",
+    pipelined=True,
 )
 UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
@@ -497,6 +503,34 @@ TARGET: Final = ConfigOption(
     "what runs the job: spark, or local: processes of this machine, without Spark and Java; Flink's"
     " targets for clusters mean spark",
     choices=("spark", "local"),
+)
+EXECUTION: Final = ConfigOption(
+    "millstream.execution",
+    _lower,
+    "epochs",
+    "how the job runs: epochs, one after the other, each with its tasks; pipelined: tasks live as "
+    "long as the job, records reach the next task within milliseconds, checkpoints are barriers "
+    "between them",
+    choices=("epochs", "pipelined"),
+)
+HEARTBEAT_TIMEOUT: Final = ConfigOption(
+    "heartbeat.timeout",
+    parse_duration,
+    2000,
+    "time without a sign of life after which a slot is lost, and the job runs again from its last "
+    "checkpoint, with millstream.execution: pipelined; a slot gives one each 0.3 s",
+    minimum=1000,
+    without_effect="the tasks of an epoch are watched by what runs them",
+    pipelined=True,
+)
+SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
+    "slot.request.timeout",
+    parse_duration,
+    300_000,
+    "how long to wait until all slots are there, with millstream.execution: pipelined",
+    minimum=1,
+    without_effect="tasks begin when there is room for them",
+    pipelined=True,
 )
 SPARK_MASTER: Final = ConfigOption(
     "millstream.spark.master", parse_string, "local[*]", "Spark master, if no session is active"

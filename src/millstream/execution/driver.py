@@ -209,7 +209,9 @@ class JobDriver:
         """Run, and run again as the restart strategy allows; True when the job has finished."""
         configuration = self._job.graph.configuration
         checkpointing = (configuration.get(options.CHECKPOINTING_INTERVAL) or 0) > 0
-        strategy = restart_strategy(configuration, checkpointing=checkpointing)
+        strategy = restart_strategy(
+            configuration, checkpointing=checkpointing, tasks_go_on=self._engine.tasks_go_on
+        )
         try:
             while not self._cancelled.is_set():
                 self._status = JobStatus.RUNNING
@@ -272,6 +274,7 @@ class JobDriver:
             on_pending=monitor.on_pending,
             # Another driver may have taken the job over while this one waited to restart it.
             after=self._generation,
+            tasks_at_work=self._engine.tasks_go_on,
         )
         name = self._job.graph.job_name
         try:

@@ -33,6 +33,9 @@ class Engine(ABC):
       4. ``close`` is called once, at the end of the job.  (driver)
     """
 
+    #: Whether its tasks go on from checkpoint to checkpoint; else they end with each epoch.
+    tasks_go_on: bool = False
+
     @abstractmethod
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False).

@@ -259,7 +259,7 @@ def _identity(error: BaseException) -> str:
 
 
 def restart_strategy(
-    configuration: Configuration, *, checkpointing: bool = True
+    configuration: Configuration, *, checkpointing: bool = True, tasks_go_on: bool = False
 ) -> RestartStrategy:
     """Make the strategy that a job's options ask for, guarded by ``GiveUpOnRepeats``.
 
@@ -268,6 +268,7 @@ def restart_strategy(
             defaults, and ``millstream.user-error.max-repeats``.
         checkpointing: whether the job is checkpointed.  If no strategy is named, such a job gets
             ``exponential-delay`` and any other ``none``, as in Flink.
+        tasks_go_on: whether the engine itself tolerates checkpoints that take too long.
 
     Raises:
         ConfigurationError: an option makes no sense.
@@ -292,7 +293,7 @@ def restart_strategy(
     else:
         strategy = _exponential(configuration)
     tolerated = configuration.get(options.TOLERABLE_FAILURES)
-    if tolerated:
+    if tolerated and not tasks_go_on:
         strategy = TolerateExpired(strategy, tolerated)
     return GiveUpOnRepeats(strategy, configuration.get(options.USER_ERROR_MAX_REPEATS))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, OperatorRecord, TaskAck
     from millstream.execution.job import Job
     from millstream.execution.offsets import Offset
-    from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.plan import EpochPlan, SplitAssignment
 
 __all__ = ["Run", "planner_of"]
 
@@ -74,6 +74,7 @@ class Run:
         self._on_recovered = on_recovered
         self._make_planner = make_planner or planner_of
         self._after = after
+        self._tasks_at_work = tasks_at_work
         self._planner: SourcePlanner | None = None
         #: The operators as manifests record them.
         self._program: dict[str, OperatorRecord] = {}
@@ -86,7 +87,7 @@ class Run:
     def planner(self) -> SourcePlanner:
         """Plans what epochs read."""
         if self._planner is None:
-            message = "a run is opened before anything is planned"
+            message = "a run is opened before anything is planned, and its tasks end each epoch"
             raise RuntimeError(message)
         return self._planner
 
@@ -128,10 +129,11 @@ class Run:
             if node.source is not None:
                 node.source.start()
                 self._closing.callback(node.source.stop)
-        self._planner = self._make_planner(job)
-        if last is not None:
-            self._planner.observe(last.splits)
-            self._planner.committed(last.splits)
+        if not self._tasks_at_work:  # they are told by ``execution/split_enumerator.py`` else
+            self._planner = self._make_planner(job)
+            if last is not None:
+                self._planner.observe(last.splits)
+                self._planner.committed(last.splits)
         return True
 
     def close(self) -> None:
@@ -158,10 +160,23 @@ class Run:
 
     def plan(self, stop: Offset) -> EpochPlan:
         """The plan of the epoch that reads up to ``stop``."""
+        return self._plan(stop, self.planner.assignments(self.position, stop))
+
+    def first_plan(self, assignments: list[SplitAssignment], processing_time: int) -> EpochPlan:
+        """The plan that tasks begin with which go on from epoch to epoch.
+
+        Args:
+            assignments: the splits that they read from the beginning.
+            processing_time: milliseconds since 1970.
+        """
+        epoch = cast("int", self.position["epoch"]) + 1
+        return self._plan({"epoch": epoch, "time": processing_time, "final": False}, assignments)
+
+    def _plan(self, stop: Offset, assignments: list[SplitAssignment]) -> EpochPlan:
         job = self.job
         return make_plan(
             epoch=cast("int", stop["epoch"]),
-            assignments=self.planner.assignments(self.position, stop),
+            assignments=assignments,
             stop=stop,
             last=self.last,
             program=self._program,

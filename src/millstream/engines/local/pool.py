@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.engines.local.worker import RunMessage, TaskRequest
 
-__all__ = ["WorkerPool"]
+__all__ = ["WorkerPool", "how_it_ended"]
 
 #: Seconds that a worker may take to give up a task, or to end: user functions are closed then.
 _PATIENCE: Final = 5.0
@@ -174,8 +174,8 @@ class WorkerPool:
         worker.connection.close()
         code = self._nursery.wait(worker.pid)
         return WorkerLostError(
-            f"worker process {worker.pid} {_end(code)} while it ran subtask {task.subtask} of stage"
-            f" {task.level}"
+            f"worker process {worker.pid} {how_it_ended(code)} while it ran subtask {task.subtask}"
+            f" of stage {task.level}"
         )
 
     def _stop(self, indices: Sequence[int]) -> None:
@@ -208,7 +208,7 @@ def _ends(connection: Connection) -> bool:
     return True
 
 
-def _end(code: int | None) -> str:
+def how_it_ended(code: int | None) -> str:
     """How a process ended, in words."""
     if code is None:
         return "ended"

@@ -203,11 +203,13 @@ class SubtaskTimes:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The slot's main loop lives."""
+    """The slot's process lives."""
 
     slot: int
     #: (stage, subtask) -> what it has done.
     times: dict[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
+    #: Seconds that the main loop has been at one turn.
+    turn: float = 0.0
 
 
 SlotMessage = Registered | Progress | Acknowledged | Failed | Beat

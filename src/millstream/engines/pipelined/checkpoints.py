@@ -1,0 +1,187 @@
+"""The checkpoints of a run that are under way: when one is due, what is acknowledged, what expires.
+
+What it is: bookkeeping without threads and sockets; time is given.
+
+What it is not: the protocol by which a checkpoint is published and committed
+(``checkpoint/coordinator.py``), nor the barriers (``runtime/pipelined/task.py``).
+
+Read next: ``engines/pipelined/run_loop.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from millstream.configuration import options
+from millstream.errors import CheckpointExpiredError, EngineError
+from millstream.runtime.pipelined.messages import TakeCheckpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from millstream.checkpoint.model import TaskAck
+    from millstream.configuration.configuration import Configuration
+
+__all__ = ["DEFAULT_INTERVAL", "Checkpoints", "PendingCheckpoint"]
+
+#: Seconds between two checkpoints where the program does not say: how long exactly-once output
+#: may wait to be seen, against a file per sink and a manifest each time.
+DEFAULT_INTERVAL: Final = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class PendingCheckpoint:
+    """A checkpoint that was triggered and is not committed."""
+
+    message: TakeCheckpoint
+    #: Monotonic seconds.
+    triggered: float
+    #: Seconds since the one before was triggered, or the run began: what it holds.
+    span: float
+    #: When it is given up if not all is acknowledged.
+    expires: float
+    #: (stage, subtask) -> what that task has acknowledged.
+    acks: dict[tuple[int, int], TaskAck] = field(default_factory=dict)
+    is_acknowledged: bool = False
+
+    @property
+    def epoch(self) -> int:
+        """Its number."""
+        return self.message.epoch
+
+
+class Checkpoints:
+    """The checkpoints of one run, from trigger to commit.
+
+    Those that were triggered are acknowledged and committed in the order of their numbers.
+
+    Args:
+        configuration: the job's; read are ``execution.checkpointing.*``.
+        tasks: (stage, subtask) of all tasks.
+        first: the number of the first checkpoint.
+        now: monotonic seconds at which the run begins.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        tasks: AbstractSet[tuple[int, int]],
+        first: int,
+        now: float,
+    ) -> None:
+        interval = configuration.get(options.CHECKPOINTING_INTERVAL) / 1000
+        self._interval = interval or DEFAULT_INTERVAL
+        self._min_pause = configuration.get(options.CHECKPOINTING_MIN_PAUSE) / 1000
+        self._timeout = configuration.get(options.CHECKPOINTING_TIMEOUT) / 1000
+        self._tolerated = configuration.get(options.TOLERABLE_FAILURES)
+        # As in Flink, a pause behind each leaves no room for two at a time.
+        most = configuration.get(options.MAX_CONCURRENT_CHECKPOINTS)
+        self._most = 1 if self._min_pause else most
+        self._tasks = frozenset(tasks)
+        self._next = first
+        self._triggered = now
+        self._committed = now - self._min_pause
+        self._pending: list[PendingCheckpoint] = []
+        #: Numbers of those that were given up; tasks may still acknowledge them.
+        self._failed: set[int] = set()
+        self._failures = 0
+        self._final = False
+
+    @property
+    def pending(self) -> int:
+        """How many are under way."""
+        return len(self._pending)
+
+    def is_due(self, now: float) -> bool:
+        """Whether the next is to be triggered."""
+        return (
+            not self._final
+            and len(self._pending) < self._most
+            and now >= self._triggered + self._interval
+            and now >= self._committed + self._min_pause
+        )
+
+    def trigger(self, now: float, time: int, *, final: bool = False) -> TakeCheckpoint:
+        """Begin the next.
+
+        Args:
+            now: monotonic seconds.
+            time: milliseconds since 1970.
+            final: the input is over, and this is the last.
+        """
+        message = TakeCheckpoint(self._next, final=final, time=time)
+        self._next += 1
+        self._final = final
+        span = now - self._triggered
+        self._pending.append(PendingCheckpoint(message, now, span, now + self._timeout))
+        self._triggered = now
+        return message
+
+    def acknowledge(self, ack: TaskAck) -> PendingCheckpoint | None:
+        """Take what a task has acknowledged; the checkpoint, if that was the last of its tasks.
+
+        Raises:
+            EngineError: the checkpoint is not under way, or the task acknowledges it twice.
+        """
+        if ack.epoch in self._failed:
+            return None
+        task = (ack.stage, ack.subtask)
+        found = next((each for each in self._pending if each.epoch == ack.epoch), None)
+        if found is None or task not in self._tasks or task in found.acks:
+            message = (
+                f"subtask {ack.subtask} of stage {ack.stage} acknowledges checkpoint {ack.epoch},"
+                f" which is not expected of it; under way are"
+                f" {[each.epoch for each in self._pending]}"
+            )
+            raise EngineError(message)
+        found.acks[task] = ack
+        found.is_acknowledged = found.acks.keys() == self._tasks
+        return found if found.is_acknowledged else None
+
+    def committed(self, epoch: int, now: float) -> PendingCheckpoint:
+        """Note that the oldest is published and committed, and return it."""
+        oldest = self._pending.pop(0)
+        if oldest.epoch != epoch:
+            message = f"checkpoint {epoch} was committed ahead of {oldest.epoch}"
+            raise EngineError(message)
+        self._committed = now
+        self._failures = 0
+        self._failed = {number for number in self._failed if number > epoch}
+        return oldest
+
+    def expired(self, now: float) -> list[tuple[int, str]]:
+        """The checkpoints that have taken too long and are given up, and what to say of each.
+
+        As in Flink, the tasks go on, and the next is triggered; so many in a row are tolerated.
+
+        Raises:
+            CheckpointExpiredError: one too many, or the last, behind which there is none.
+        """
+        found = []
+        for each in [each for each in self._pending if not each.is_acknowledged]:
+            if now < each.expires:
+                break
+            missing = sorted(self._tasks - each.acks.keys())
+            message = (
+                f"checkpoint {each.epoch} was given up: it took longer than"
+                f" {options.CHECKPOINTING_TIMEOUT.key} ({self._timeout:g} s);"
+                f" {_in_words(missing)} of {len(self._tasks)} did not acknowledge it. Look for a"
+                " task that is slow or waits for something, or raise the option"
+            )
+            self._failures += 1
+            if each.message.final or self._failures > self._tolerated:
+                raise CheckpointExpiredError(message)
+            self._pending.remove(each)
+            self._failed.add(each.epoch)
+            found.append(
+                (each.epoch, f"{message} ({self._failures} of {self._tolerated} in a row)")
+            )
+        return found
+
+
+def _in_words(tasks: list[tuple[int, int]], most: int = 4) -> str:
+    """As stage/subtask."""
+    words = [f"{stage}/{subtask}" for stage, subtask in tasks[:most]]
+    more = f" and {len(tasks) - most} more" if len(tasks) > most else ""
+    return f"tasks {', '.join(words)}{more} (stage/subtask)"

@@ -1,0 +1,79 @@
+"""Publishing and committing checkpoints in a thread, while slots and the run loop go on.
+
+What it is: one thread that calls the coordinator for one checkpoint after the other; a sink that
+takes its time holds up the next checkpoint only.
+
+What it is not: the protocol (``checkpoint/coordinator.py``).
+
+Read next: ``engines/pipelined/run_loop.py``.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.checkpoint.publish import EpochMetadata
+    from millstream.execution.run import Run
+
+__all__ = ["Committed", "CommittingThread"]
+
+_END: Final = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of a checkpoint: its manifest, or the error."""
+
+    epoch: int
+    manifest: Manifest | None = None
+    error: BaseException | None = None
+
+
+class CommittingThread:
+    """Completes the checkpoints of a run.
+
+    Contract:
+      1. From its first checkpoint until ``close`` has returned nobody else calls the coordinator.
+         (run loop)
+
+    Args:
+        run: the run.
+        done: called in the thread with what became of each.
+    """
+
+    def __init__(self, run: Run, done: Callable[[Committed], None]) -> None:
+        self._run = run
+        self._done = done
+        self._waiting: queue.SimpleQueue[tuple[EpochMetadata, list[TaskAck]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
+        self._thread.start()
+
+    def complete(self, metadata: EpochMetadata, acks: list[TaskAck]) -> None:
+        """Publish and commit a checkpoint, behind those that wait; does not wait."""
+        self._waiting.put((metadata, acks))
+
+    def close(self) -> None:
+        """Begin no other, and wait for the one at work: what is published is to be committed."""
+        self._given_up.set()
+        self._waiting.put(_END)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (order := self._waiting.get()) is not _END and not self._given_up.is_set():
+            metadata, acks = order
+            try:
+                manifest = self._run.coordinator.complete_epoch(metadata, acks, self._run.tasks())
+            except BaseException as error:  # noqa: BLE001 - the run's to raise
+                self._done(Committed(metadata.epoch, error=error))
+                return
+            self._done(Committed(metadata.epoch, manifest=manifest))

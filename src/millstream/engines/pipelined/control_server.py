@@ -1,0 +1,385 @@
+"""The control connections of a run, the driver's end: who is there, who lives, and the fence.
+
+What it is: one thread that accepts the slots of one run, hands on what they say, and notices the
+slot whose connection ends or whose heartbeats fail to come.  The first such loss *fences* at once:
+all connections are closed, by which all slots end.
+
+What it is not: what the messages mean (``engines/pipelined/run_loop.py``).
+
+What happens to a connection:
+
+1. Whoever connects does not show that it belongs to the run -> closed, without a word.
+2. It is a slot of the run, the first of its number -> its messages are handed on.
+3. It is another of the same number (a host that has started one twice) -> closed, which ends it.
+4. It ends, or nothing is heard for ``heartbeat.timeout``, before the slots were told to end -> the
+   run is lost: WorkerLostError, and the fence.
+5. The driver itself did not run for so long (a machine that slept) -> slots get the time again.
+
+What can never happen: a slot that does not end by itself is at work for the run after ``fence``
+and can tell the driver of it.
+
+Read next: ``engines/pipelined/run_loop.py``, ``runtime/pipelined/control.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import selectors
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import AuthenticationError, WorkerLostError
+from millstream.runtime.pipelined.control import close_in_forks
+from millstream.runtime.pipelined.control_frames import MessageReader, packed
+from millstream.runtime.pipelined.handshake import Party, Role, require_proof
+from millstream.runtime.pipelined.messages import Beat, Registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from millstream.runtime.pipelined.messages import (
+        Address,
+        DriverMessage,
+        SlotMessage,
+        SubtaskTimes,
+    )
+
+__all__ = ["ControlServer"]
+
+_LOG: Final = logging.getLogger("millstream")
+_PIECE: Final = 1 << 18
+#: Connections that have not shown yet that they belong to the run; more are closed.
+_MOST_STRANGERS: Final = 64
+#: Seconds of one turn of a main loop that are worth a word.
+_LONG_TURN: Final = 10.0
+#: Seconds that a process of this machine may be silent though the system says that it is at work.
+_BUSY: Final = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A slot and its connection."""
+
+    number: int
+    connection: socket.socket
+    reader: MessageReader = field(default_factory=MessageReader)
+    #: What the system has not taken yet.
+    outgoing: bytearray = field(default_factory=bytearray)
+    #: Around ``outgoing`` and each ``send``: parts of two messages must not mix.
+    sending: threading.Lock = field(default_factory=threading.Lock)
+    #: ``time.monotonic``.
+    heard: float = field(default_factory=time.monotonic)
+    registered: Registered | None = None
+    ended: bool = False
+    times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
+    #: A long turn was spoken of.
+    told_of: bool = False
+
+    @property
+    def title(self) -> str:
+        """``slot 1 (process 4711 on worker-3)``."""
+        if self.registered is None:
+            return f"slot {self.number}"
+        who = self.registered
+        return f"slot {self.number} (process {who.pid} on {who.machine})"
+
+
+class ControlServer:
+    """Accepts the slots of one run.
+
+    Args:
+        host: the address to listen at.
+        slots: how many slots there are.
+        run_id: the run.
+        token: its secret.
+        timeout: seconds without a word after which a slot is lost.
+        hand_on: called in another thread with each message, in the order of its slot; with a
+            WorkerLostError when one is lost.
+
+    Raises:
+        OSError: nobody can listen at that address.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        slots: int,
+        run_id: str,
+        token: bytes,
+        timeout: float,
+        hand_on: Callable[[SlotMessage | WorkerLostError], None],
+    ) -> None:
+        self._count = slots
+        self._run_id, self._token = run_id, token
+        self._timeout = timeout
+        self._hand_on = hand_on
+        self._listener = socket.create_server((host, 0), backlog=max(16, 2 * slots))
+        self._listener.settimeout(0.0)
+        self._waking, self._wakes = socket.socketpair()
+        self._waking.settimeout(0.0)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._waking, selectors.EVENT_READ)
+        #: Proved, not yet taken in by the thread.
+        self._arrived: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
+        self._strangers = threading.Semaphore(_MOST_STRANGERS)
+        self._slots: dict[int, _Slot] = {}
+        #: Slots may end now.
+        self._ending = False
+        self._fenced = False
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="millstream-slots", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        host, port = self._listener.getsockname()[:2]
+        return str(host), int(port)
+
+    @property
+    def registered(self) -> list[Registered]:
+        """The slots that are there, in order."""
+        found = [slot.registered for slot in list(self._slots.values()) if slot.registered]
+        return sorted(found, key=lambda each: each.slot)
+
+    @property
+    def times(self) -> dict[tuple[int, int], SubtaskTimes]:
+        """(stage, subtask) -> what it has done in the last second."""
+        return {
+            task: times for slot in list(self._slots.values()) for task, times in slot.times.items()
+        }
+
+    @property
+    def are_gone(self) -> bool:
+        """Whether every slot that was there has closed its connection."""
+        return all(slot.ended for slot in list(self._slots.values()))
+
+    def tell(self, slot: int, message: DriverMessage) -> None:
+        """Say something to a slot; never waits.
+
+        Args:
+            slot: one that is there.  If it is gone, nothing happens: it is lost anyway.
+            message: what to say.
+        """
+        found = self._slots[slot]
+        with found.sending:
+            found.outgoing += packed(message)
+            _send(found)
+            left = bool(found.outgoing)
+        if left:
+            self._wake()
+
+    def tell_all(self, message: DriverMessage) -> None:
+        """Say something to all slots."""
+        for slot in sorted(self._slots):
+            self.tell(slot, message)
+
+    def let_end(self) -> None:
+        """From now on slots may close their connections: they are told to end."""
+        self._ending = True
+
+    def fence(self) -> None:
+        """Close all connections, from any thread: the slots end at once."""
+        self._fenced = self._ending = True
+        for slot in list(self._slots.values()):
+            # Not closed: its number could be another connection's while the thread waits for it.
+            with contextlib.suppress(OSError):
+                slot.connection.shutdown(socket.SHUT_RDWR)
+        self._wake()
+
+    def close(self) -> None:
+        """Fence, and let go of everything."""
+        self._closed = True
+        self.fence()
+        self._thread.join()
+        self._wakes.close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed, or has been woken often enough
+            self._wakes.send(b"w", socket.MSG_DONTWAIT)
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            turned = time.monotonic()
+            while not self._closed:
+                events = self._selector.select(min(0.1, self._timeout / 4))
+                for key, mask in events:
+                    self._serve(key, mask)
+                self._take_in()
+                now = time.monotonic()
+                if now - turned > self._timeout / 2:
+                    self._forgive(now)
+                turned = now
+                self._look_for_silence(now)
+                self._register_writers()
+        except BaseException as error:  # noqa: BLE001 - the run's to raise
+            self._lose(WorkerLostError(f"the driver cannot serve its slots any more: {error!r}"))
+        finally:
+            for slot in self._slots.values():
+                slot.connection.close()
+            while not self._arrived.empty():
+                self._arrived.get().connection.close()
+            self._selector.close()
+            self._listener.close()
+            self._waking.close()
+
+    def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
+        if key.fileobj is self._listener:
+            self._accept()
+        elif key.fileobj is self._waking:
+            with contextlib.suppress(BlockingIOError):
+                self._waking.recv(4096)
+        else:
+            slot: _Slot = key.data
+            if mask & selectors.EVENT_WRITE:
+                with slot.sending:
+                    _send(slot)
+            if mask & selectors.EVENT_READ:
+                self._read(slot)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return  # whoever it was is gone
+        if self._fenced or not self._strangers.acquire(blocking=False):
+            connection.close()
+            return
+        close_in_forks(connection)
+        threading.Thread(
+            target=self._meet, args=(connection,), name="millstream-handshake", daemon=True
+        ).start()
+
+    def _meet(self, connection: socket.socket) -> None:
+        """The handshake, in a thread: a stranger that says nothing must not hold up the others."""
+        try:
+            number = self._require_slot(connection)
+            connection.settimeout(0.0)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except (AuthenticationError, OSError) as error:
+            _LOG.debug("a connection to the slots' port was refused: %s", error)
+            connection.close()
+        else:
+            self._arrived.put(_Slot(number, connection))
+            self._wake()
+        finally:
+            self._strangers.release()
+
+    def _require_slot(self, connection: socket.socket) -> int:
+        """The number of the slot that has connected; raises AuthenticationError if it is none."""
+        connection.settimeout(None)
+        peer = require_proof(connection, self._token, run_id=self._run_id, me=Party(Role.DRIVER))
+        if peer.role is not Role.SLOT or peer.number >= self._count:
+            message = f"{peer} is none of the {self._count} slots of this run"
+            raise AuthenticationError(message)
+        return peer.number
+
+    def _take_in(self) -> None:
+        while not self._arrived.empty():
+            slot = self._arrived.get()
+            if self._fenced or slot.number in self._slots:
+                slot.connection.close()
+                continue
+            slot.heard = time.monotonic()
+            self._slots = {**self._slots, slot.number: slot}  # others read it meanwhile
+            self._selector.register(slot.connection, selectors.EVENT_READ, slot)
+
+    def _read(self, slot: _Slot) -> None:
+        try:
+            content = slot.connection.recv(_PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            content = b""
+        if not content:
+            slot.ended = True
+            self._selector.unregister(slot.connection)
+            if not self._ending:
+                self._lose(WorkerLostError(f"{slot.title} ended, or its machine did"))
+            return
+        slot.heard = time.monotonic()
+        for message in slot.reader.feed(content):
+            self._hear(slot, message)
+
+    def _hear(self, slot: _Slot, message: object) -> None:
+        if isinstance(message, Beat):
+            slot.times = message.times
+            self._say_of_long_turn(slot, message.turn)
+            return
+        if isinstance(message, Registered):
+            slot.registered = message
+        self._hand_on(message)  # type: ignore[arg-type]
+
+    def _say_of_long_turn(self, slot: _Slot, seconds: float) -> None:
+        if seconds < _LONG_TURN:
+            slot.told_of = False
+        elif not slot.told_of and not self._ending:
+            slot.told_of = True
+            _LOG.warning(
+                "%s has been at one thing for %.0f s (a user's function, restoring, the input or"
+                " the output); its checkpoint waits for it",
+                *(slot.title, seconds),
+            )
+
+    def _forgive(self, now: float) -> None:
+        for slot in self._slots.values():
+            slot.heard = now
+
+    def _look_for_silence(self, now: float) -> None:
+        if self._ending:
+            return
+        for slot in self._slots.values():
+            silent = now - slot.heard
+            if silent > self._timeout and not (silent < _BUSY and _is_at_work(slot.registered)):
+                message = (
+                    f"{slot.title} gave no sign of life for {silent:.1f} s (heartbeat.timeout): it"
+                    " is stopped, its machine or the network is gone, or one call of a function of"
+                    " its held Python's lock for so long; raise the option then"
+                )
+                self._lose(WorkerLostError(message))
+                return
+
+    def _register_writers(self) -> None:
+        for slot in self._slots.values():
+            if not slot.ended:
+                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if slot.outgoing else 0)
+                self._selector.modify(slot.connection, wanted, slot)
+
+    def _lose(self, error: WorkerLostError) -> None:
+        self.fence()
+        self._hand_on(error)
+
+
+def _send(slot: _Slot) -> None:
+    """Send what the system takes; what is said to a slot that is gone is dropped."""
+    try:
+        while slot.outgoing:
+            del slot.outgoing[: slot.connection.send(slot.outgoing)]
+    except BlockingIOError:
+        return
+    except OSError:
+        slot.outgoing.clear()
+
+
+def _is_at_work(slot: Registered | None) -> bool:
+    """Whether a slot on this machine runs, as the system sees it: neither stopped nor dead.
+
+    One call that holds Python's lock, such as sorting a long list, keeps heartbeats back.  To run
+    the job again would only come to the same call.
+    """
+    if slot is None or slot.machine != socket.gethostname():
+        return False
+    try:
+        state = Path(f"/proc/{slot.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in {"R", "S", "D"}

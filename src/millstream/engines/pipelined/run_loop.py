@@ -1,0 +1,359 @@
+"""The run loop: one run of a pipelined job, from the start of its slots to their end.
+
+What it is: one thread that tells slots what to read, triggers checkpoints, has what is acknowledged
+published and committed (in another thread), and ends the run.
+
+What it is not: the life of the job around it (``execution/driver.py``).
+
+How a run ends, and what holds then, in each case with no slot left when ``run`` returns:
+
+1. All is read -> the last checkpoint is triggered when no other is under way, and committed; slots
+   close their functions and end.
+2. The job is cancelled -> slots close their functions and end; what is not published is dropped by
+   the next run.  Those that do not listen are killed.
+3. A slot is lost, a task raises, a checkpoint fails or expires, a source cannot be asked -> fence:
+   all connections are closed, by which slots end at once; those that stay are killed.  A commit
+   under way is waited for.  The error that says most is raised.
+4. The driver dies -> its connections end, and so do the slots.
+
+What can never happen: a checkpoint is published after ``run`` has returned, or a slot of a run is
+at work when the next run begins.
+
+Read next: ``engines/pipelined/control_server.py``, ``engines/pipelined/checkpoints.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import queue
+import secrets
+import time
+from typing import TYPE_CHECKING, Final, cast
+
+import cloudpickle
+
+from millstream.configuration import options
+from millstream.crash_points import crash_point
+from millstream.engines.pipelined.checkpoints import Checkpoints
+from millstream.engines.pipelined.committing import Committed, CommittingThread
+from millstream.engines.pipelined.control_server import ControlServer
+from millstream.errors import EngineError, WorkerLostError
+from millstream.execution.planned_source import plan_sources
+from millstream.execution.split_enumerator import SplitEnumerator
+from millstream.execution.split_log import SplitLog
+from millstream.runtime.pipelined.messages import (
+    Acknowledged,
+    Assigned,
+    Begin,
+    Completed,
+    End,
+    Failed,
+    Grown,
+    Held,
+    Progress,
+    Registered,
+    SlotSettings,
+    SourceEnded,
+)
+from millstream.types.pickling import loads
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from millstream.checkpoint.model import TaskAck
+    from millstream.engines.pipelined.slot_host import SlotHost
+    from millstream.execution.run import Run
+    from millstream.runtime.pipelined.messages import SlotMessage
+
+__all__ = ["RunLoop"]
+
+_LOG: Final = logging.getLogger("millstream")
+#: Seconds between two looks at the sources and the clock; a message is heard at once.
+_LOOK: Final = 0.01
+#: Seconds that slots may take to close their functions: at the end of the input, when cancelled.
+_CLOSING: Final = 30.0
+_CANCELLING: Final = 5.0
+#: Seconds that the processes of slots may take to be gone when their connections are closed.
+_GONE: Final = 3.0
+
+
+class RunLoop:
+    """Runs one run on the slots of a host.
+
+    Args:
+        run: the run, opened.
+        slots: how many it has.
+        host: starts the slots; nothing of an older run is at work there.
+        clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        slots: int,
+        host: SlotHost,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        graph = run.job.graph
+        self._run = run
+        self._host = host
+        self._clock = clock
+        self._count = slots
+        self._configuration = graph.configuration
+        self._events: queue.SimpleQueue[SlotMessage | WorkerLostError | Committed] = (
+            queue.SimpleQueue()
+        )
+        self._sources = SplitEnumerator(
+            plan_sources(graph),
+            SplitLog(run.job.storage),
+            run.position,
+            run.last,
+            retained=self._configuration.get(options.NUM_RETAINED),
+            clock=clock,
+        )
+        #: Channel -> the slot that reads its split.
+        self._readers: dict[int, int] = {}
+        self._token = secrets.token_bytes(32)
+        self._server = ControlServer(
+            host.driver_host,
+            self._count,
+            run.run_id,
+            self._token,
+            self._configuration.get(options.HEARTBEAT_TIMEOUT) / 1000,
+            self._events.put,
+        )
+        self._committing = CommittingThread(run, self._events.put)
+        first = cast("int", run.position["epoch"]) + 1
+        self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
+        #: The last checkpoint is committed.
+        self._over = False
+        self._cleared = False
+
+    def run(self, cancelled: threading.Event) -> bool:
+        """Run until the job is over (True) or cancelled (False).
+
+        Raises:
+            WorkerLostError: a slot is gone.
+            Exception: what a task raised, or what failed here.
+        """
+        try:
+            if self._begin(cancelled):
+                while not self._over and not cancelled.is_set():
+                    self._turn()
+                self._let_end(_CLOSING if self._over else _CANCELLING)
+        except WorkerLostError as error:
+            self._clear_away()
+            cause = self._cause(error)
+            if cause is error:
+                raise
+            raise cause from error
+        finally:
+            self._clear_away()
+        return self._over
+
+    # -- beginning -----------------------------------------------------------------------------
+
+    def _begin(self, cancelled: threading.Event) -> bool:
+        """Start the slots and let them begin when all are there; False if it was cancelled."""
+        run = self._run
+        graph = cloudpickle.dumps(run.job.graph)
+        self._host.start(
+            [
+                SlotSettings(
+                    slot=slot,
+                    slots=self._count,
+                    run_id=run.run_id,
+                    token=self._token,
+                    driver=self._server.address,
+                    host="127.0.0.1",
+                    graph=graph,
+                    files=run.job.graph.files,
+                )
+                for slot in range(self._count)
+            ]
+        )
+        if run.last is not None:
+            self._sources.committed(run.last.splits)
+        assignments = self._sources.begin()
+        self._readers.update((each.channel, each.subtask) for each in assignments)
+        time_ = max(self._clock(), cast("int", run.position["time"]))
+        plan = cloudpickle.dumps(run.first_plan(assignments, time_))
+        registered = self._wait_for_slots(cancelled)
+        if registered is None:
+            return False
+        crash_point("epoch.start.before")
+        self._server.tell_all(Begin(plan, tuple(each.address for each in registered)))
+        return True
+
+    def _wait_for_slots(self, cancelled: threading.Event) -> list[Registered] | None:
+        timeout = self._configuration.get(options.SLOT_REQUEST_TIMEOUT) / 1000
+        deadline = time.monotonic() + timeout
+        while len(found := self._server.registered) < self._count:
+            if cancelled.is_set():
+                return None
+            event = self._next()
+            if event is not None and not isinstance(event, Registered):
+                self._hear(event)
+            lost = self._host.lost()
+            if lost is not None:
+                raise lost
+            if time.monotonic() >= deadline:
+                there = {each.slot for each in self._server.registered}
+                missing = ", ".join(str(n) for n in range(self._count) if n not in there)
+                message = (
+                    f"{len(there)} of {self._count} slots have come within {timeout:g} s"
+                    f" ({options.SLOT_REQUEST_TIMEOUT.key}), missing: {missing}. Are there as many"
+                    " free cores, and can they reach the driver at"
+                    f" {':'.join(map(str, self._server.address))}?"
+                )
+                raise WorkerLostError(message)
+        return found
+
+    # -- a turn --------------------------------------------------------------------------------
+
+    def _next(self) -> SlotMessage | WorkerLostError | Committed | None:
+        try:
+            return self._events.get(timeout=_LOOK)
+        except queue.Empty:
+            return None
+
+    def _turn(self) -> None:
+        event = self._next()
+        while event is not None:
+            self._hear(event)
+            event = None if self._events.empty() else self._events.get()
+        if self._over:
+            return
+        self._look_at_sources()
+        self._look_at_checkpoints()
+        lost = self._host.lost()
+        if lost is not None:
+            raise lost
+
+    def _hear(self, event: SlotMessage | WorkerLostError | Committed) -> None:
+        if isinstance(event, Progress):
+            self._sources.progress(event.splits)
+        elif isinstance(event, Acknowledged):
+            self._acknowledged(cast("TaskAck", loads(event.ack)))
+        elif isinstance(event, Committed):
+            self._committed(event)
+        elif isinstance(event, Failed):
+            raise _unpickled(event)
+        elif isinstance(event, BaseException):
+            raise event
+
+    def _look_at_sources(self) -> None:
+        update = self._sources.look(self._clock())
+        if not update:
+            return
+        tell = self._server.tell
+        for slot, splits in update.assigned.items():
+            self._readers.update((each.channel, slot) for each in splits)
+            tell(slot, Assigned(tuple(splits)))
+        for slot in {self._readers[channel] for channel in update.grown.keys() | update.final}:
+            ends = {c: end for c, end in update.grown.items() if self._readers[c] == slot}
+            final = frozenset(c for c in update.final if self._readers[c] == slot)
+            tell(slot, Grown(ends, final))
+        if update.held is not None:
+            self._server.tell_all(Held(update.held))
+        for uid in update.ended:
+            self._server.tell_all(SourceEnded(uid))
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def _look_at_checkpoints(self) -> None:
+        checkpoints, now = self._checkpoints, time.monotonic()
+        for epoch, words in checkpoints.expired(now):
+            _LOG.warning("%s", words)
+            self._run.coordinator.fail_epoch(epoch)
+        if self._sources.is_over:
+            # Behind it nothing may follow, so nothing may be under way that could fail.
+            if checkpoints.pending == 0:
+                self._trigger(now, final=True)
+        elif checkpoints.is_due(now):
+            self._trigger(now, final=False)
+
+    def _trigger(self, now: float, *, final: bool) -> None:
+        message = self._checkpoints.trigger(now, self._clock(), final=final)
+        run = self._run
+        # Before any task can write for it.
+        run.coordinator.begin_epoch(
+            run.metadata(_offset_to_come(message.epoch, final), message.time)
+        )
+        self._sources.triggered(message.epoch)
+        self._server.tell_all(message)
+
+    def _acknowledged(self, ack: TaskAck) -> None:
+        checkpoint = self._checkpoints.acknowledge(ack)
+        if checkpoint is None:
+            return
+        message, acks = checkpoint.message, list(checkpoint.acks.values())
+        offset = self._sources.offset(message.epoch, acks, final=message.final, time=message.time)
+        self._committing.complete(self._run.metadata(offset, message.time), acks)
+
+    def _committed(self, event: Committed) -> None:
+        if event.error is not None:
+            raise event.error
+        if event.manifest is None:
+            message = f"nothing is known of checkpoint {event.epoch}"
+            raise EngineError(message)
+        checkpoint = self._checkpoints.committed(event.epoch, time.monotonic())
+        self._server.tell_all(Completed(event.epoch))
+        self._sources.committed(event.manifest.splits)
+        self._run.on_epoch(event.manifest, list(checkpoint.acks.values()), checkpoint.span)
+        self._over = checkpoint.message.final
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _let_end(self, patience: float) -> None:
+        """Let slots close their functions, and wait until they have gone."""
+        self._server.let_end()
+        self._server.tell_all(End())
+        deadline = time.monotonic() + patience
+        while not self._server.are_gone:
+            if time.monotonic() >= deadline:
+                _LOG.warning(
+                    "slots were killed that did not close their functions within %g s", patience
+                )
+                return
+            time.sleep(_LOOK)
+
+    def _clear_away(self) -> None:
+        """Fence, and see that nothing is at work any more; does nothing the second time."""
+        if self._cleared:
+            return
+        self._cleared = True
+        try:
+            self._server.fence()
+            self._host.stop(_GONE)
+        finally:
+            self._committing.close()
+            self._server.close()
+
+    def _cause(self, error: WorkerLostError) -> BaseException:
+        """What says most: that a slot was killed rather than that a connection ended."""
+        return self._host.lost() or self._told(error)
+
+    def _told(self, error: WorkerLostError) -> BaseException:
+        """What a task said before its slot, or another's connection with it, ended."""
+        while not self._events.empty():
+            event = self._events.get()
+            if isinstance(event, Failed):
+                found = _unpickled(event)
+                if not isinstance(found, WorkerLostError):
+                    return found
+        return error
+
+
+def _unpickled(failed: Failed) -> BaseException:
+    error: object = pickle.loads(failed.error)
+    if isinstance(error, BaseException):
+        return error
+    return EngineError(f"slot {failed.slot} failed with {error!r}")
+
+
+def _offset_to_come(epoch: int, final: bool) -> dict[str, object]:  # noqa: FBT001 - JSON
+    """All that is known of an offset before the tasks have acknowledged it."""
+    return {"epoch": epoch, "final": final}

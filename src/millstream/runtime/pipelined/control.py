@@ -1,0 +1,230 @@
+"""The control connection, the slot's end: what the driver says, and the sign that the slot lives.
+
+What it is: a thread that reads the driver's messages for the main loop and sends heartbeats.  It is
+the *fence*: when the connection ends, the process ends at once, whatever its tasks are doing, for
+the driver may be beginning a new run.
+
+What it is not: the driver's end (``engines/pipelined/control_server.py``), nor the connections
+between slots (``runtime/pipelined/links.py``).
+
+Read next: ``runtime/pipelined/messages.py``, ``runtime/pipelined/slot.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import socket
+import sys
+import threading
+import time
+import traceback
+import weakref
+from typing import TYPE_CHECKING, Final, cast
+
+from millstream.errors import EngineError
+from millstream.runtime.pipelined.control_frames import MessageReader, packed
+from millstream.runtime.pipelined.handshake import Party, Role, prove
+from millstream.runtime.pipelined.messages import Beat, Begin, Registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from multiprocessing.connection import Connection
+
+    from millstream.runtime.pipelined.messages import (
+        Address,
+        DriverMessage,
+        SlotMessage,
+        SlotSettings,
+        SubtaskTimes,
+    )
+
+__all__ = ["FENCED", "ControlConnection", "close_in_forks", "end_process"]
+
+#: Exit code of a slot whose driver has let go of it, or is gone.
+FENCED: Final = 113
+#: Seconds between two heartbeats.
+_BEAT: Final = 0.3
+#: Seconds that the driver may take to answer.
+_CONNECT: Final = 10.0
+#: Milliseconds after which a driver whose machine gives no answer is gone.
+_UNREACHABLE: Final = 10_000
+_PIECE: Final = 1 << 18
+#: What processes that this one forks must not hold open.
+_own: Final[weakref.WeakSet[socket.socket | Connection]] = weakref.WeakSet()
+
+
+def end_process() -> None:
+    """End this process now: no ``finally`` of a task may write anything any more."""
+    os._exit(FENCED)
+
+
+class ControlConnection:
+    """The connection of a slot to its driver.
+
+    Contract:
+      1. ``register``, then ``begin``, then all else, then ``close``.  (slot)
+      2. When the driver's end is closed, before ``close``, the process ends.  (here)
+      3. Heartbeats say that the process runs, and for how long its main loop has been at one turn.
+         A loop that is at work for long does not end the run: it may be in a user's function, and
+         its checkpoint expires.  (driver)
+
+    Args:
+        settings: of the slot.
+        wake: called in another thread when there are messages.
+        ended: called in another thread when the driver's end is closed.
+
+    Raises:
+        EngineError: the driver cannot be reached.
+        AuthenticationError: what answers is not the driver of this run.
+    """
+
+    def __init__(
+        self,
+        settings: SlotSettings,
+        wake: Callable[[], None],
+        ended: Callable[[], None] = end_process,
+    ) -> None:
+        self._slot = settings.slot
+        self._wake = wake
+        self._ended = ended
+        self._socket = _connected(settings)
+        self._sending = threading.Lock()
+        self._messages: queue.SimpleQueue[DriverMessage | None] = queue.SimpleQueue()
+        #: ``time.monotonic`` of the main loop's last turn.
+        self._turned = time.monotonic()
+        self._times: Mapping[tuple[int, int], SubtaskTimes] = {}
+        self._closing = False
+        close_in_forks(self._socket)
+        threading.Thread(target=self._run, name="millstream-control", daemon=True).start()
+
+    def register(self, address: Address) -> None:
+        """Tell the driver that the slot is there.
+
+        Args:
+            address: where it listens for other slots.
+        """
+        self.send(Registered(self._slot, address, os.getpid(), socket.gethostname()))
+
+    def begin(self) -> Begin:
+        """Wait until all slots are there.
+
+        Raises:
+            EngineError: the driver has gone (where that does not end the process).
+        """
+        message = self._messages.get()
+        if isinstance(message, Begin):
+            return message
+        said = "has gone" if message is None else f"has said {type(message).__name__}"
+        text = f"the driver {said} before it told slot {self._slot} to begin"
+        raise EngineError(text)
+
+    def messages(self) -> list[DriverMessage]:
+        """What the driver has said since it was asked last; never waits."""
+        found: list[DriverMessage] = []
+        while True:
+            try:
+                message = self._messages.get_nowait()
+            except queue.Empty:
+                return found
+            if message is not None:
+                found.append(message)
+
+    def send(self, message: SlotMessage) -> None:
+        """Tell the driver something; from any thread."""
+        content = packed(message)
+        # If nobody takes it, the thread finds the connection ended.
+        with contextlib.suppress(OSError), self._sending:
+            self._socket.sendall(content)
+
+    def alive(self, times: Mapping[tuple[int, int], SubtaskTimes] | None = None) -> None:
+        """The main loop has made a turn.
+
+        Args:
+            times: (stage, subtask) -> what it has done in the last second, if that is known anew.
+        """
+        self._turned = time.monotonic()
+        if times is not None:
+            self._times = times
+
+    def close(self) -> None:
+        """Let go of the driver: the slot ends by itself."""
+        self._closing = True
+        with contextlib.suppress(OSError):  # the driver was first
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            # Reset, or no answer from the driver's machine: as if it were closed.
+            with contextlib.suppress(OSError):
+                self._read_and_beat()
+        except BaseException:  # noqa: BLE001 - there is nobody to raise it to
+            traceback.print_exc()
+        finally:
+            # Whatever happened: a slot that cannot hear its driver must not go on.
+            if not self._closing:
+                self._ended()
+            self._messages.put(None)
+            self._wake()
+            self._socket.close()
+
+    def _read_and_beat(self) -> None:
+        reader, poll = MessageReader(), select.poll()
+        poll.register(self._socket, select.POLLIN)
+        due = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now >= due:
+                self.send(Beat(self._slot, dict(self._times), turn=now - self._turned))
+                due = now + _BEAT
+            if not poll.poll(max(0.0, due - time.monotonic()) * 1000):
+                continue
+            content = self._socket.recv(_PIECE)
+            if not content:
+                return
+            found = reader.feed(content)
+            for message in found:
+                self._messages.put(cast("DriverMessage", message))
+            if found:
+                self._wake()
+
+
+def _connected(settings: SlotSettings) -> socket.socket:
+    host, port = settings.driver
+    try:
+        connection = socket.create_connection(settings.driver, timeout=_CONNECT)
+    except OSError as error:
+        message = (
+            f"slot {settings.slot} on {socket.gethostname()} cannot reach the driver at"
+            f" {host}:{port}: {error}; that address must be reachable from where slots run"
+        )
+        raise EngineError(message) from error
+    try:
+        me, driver = Party(Role.SLOT, settings.slot), Party(Role.DRIVER)
+        prove(connection, settings.token, run_id=settings.run_id, me=me, peer=driver)
+    except BaseException:
+        connection.close()
+        raise
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sys.platform == "linux":
+        # A machine that is gone closes nothing; heartbeats that nobody takes are noticed.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREACHABLE)
+    return connection
+
+
+def close_in_forks(end: socket.socket | Connection) -> None:
+    """Let no process that a program or its functions fork hold ``end`` open: it is to end here."""
+    _own.add(end)
+
+
+def _close_all() -> None:
+    for end in list(_own):
+        end.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
