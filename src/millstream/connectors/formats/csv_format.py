@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from millstream.connectors.formats.exact_decimals import wide
 from millstream.connectors.formats.file_format import MalformedPolicy, SchemaFormat
 from millstream.connectors.formats.line_format import BYTE_ORDER_MARK, LineFormat, head_of_file
 from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
@@ -280,9 +281,10 @@ class CsvFormat(SchemaFormat, LineFormat):
         """What reads a block whose columns have these names into those of the schema."""
         schema = columns_of(self.produced_type)
         separators = self._separators(schema)
+        decimals = [column.name for column in schema if wide(column.type) != column.type]
+        texts = {*separators, *decimals}
         reading = [
-            column.with_type(pa.string()) if column.name in separators else column
-            for column in schema
+            column.with_type(pa.string()) if column.name in texts else column for column in schema
         ]
         convert = self._convert_options(pa.schema(reading))
 
@@ -298,6 +300,8 @@ class CsvFormat(SchemaFormat, LineFormat):
             )
             for name, separator in separators.items():
                 table = self._split_column(table, schema, name, separator)
+            for name in decimals:
+                table = self._decimal_column(table, schema.field(name))
             return table
 
         return read
@@ -330,12 +334,23 @@ class CsvFormat(SchemaFormat, LineFormat):
         column = pa.chunked_array(chunks, pa.list_(kind.value_type)).cast(kind)
         return table.set_column(index, schema.field(name), column)
 
+    def _decimal_column(self, table: pa.Table, field: pa.Field) -> pa.Table:
+        """Make a column of texts one of decimals."""
+        index, nulls = table.schema.get_field_index(field.name), self.options.null_values
+        texts = table.column(index)
+        if nulls is None or not self.options.null_strings:
+            # Else the parser has done so.
+            known = pacsv.ConvertOptions().null_values if nulls is None else nulls
+            is_null = pc.is_in(texts, pa.array(known, pa.string()))
+            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
+        return table.set_column(index, field, texts.cast(wide(field.type)).cast(field.type))
+
     def _elements(self, texts: pa.Array, kind: pa.DataType) -> pa.Array:
         nulls = set(self.options.null_values or ()) if self.options.null_strings else set()
         if not pa.types.is_string(kind):
             nulls.add("")
         is_null = pc.is_in(texts, pa.array(sorted(nulls), pa.string()))
-        return pc.if_else(is_null, pa.scalar(None, pa.string()), texts).cast(kind)
+        return pc.if_else(is_null, pa.scalar(None, pa.string()), texts).cast(wide(kind)).cast(kind)
 
     def _without_comments(self, block: bytes, instead: bytes = b"") -> bytes:
         """A block with ``instead`` in the place of each byte of a comment; lines stay lines.

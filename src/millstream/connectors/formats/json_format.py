@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.json as pj
 
 from millstream.connectors.formats.file_format import MalformedPolicy, SchemaFormat
+from millstream.connectors.formats.json_columns import JsonColumns, read_json
 from millstream.connectors.formats.line_format import LineFormat, head_of_file
-from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
+from millstream.connectors.formats.schema import row_type_of, type_of_schema
 from millstream.errors import SourceError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class JsonLinesFormat(SchemaFormat, LineFormat):
         if not complete:
             head = head[: head.rfind(b"\n") + 1] or head
         try:
-            schema = _read(head, None).schema
+            schema = read_json(head, None).schema
         except (ValueError, pa.ArrowException):
             # Some line is malformed: the ones that are not still tell the schema.
             schema = _schema_of_good_lines(head)
@@ -64,31 +64,14 @@ class JsonLinesFormat(SchemaFormat, LineFormat):
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
         """Parse a block of lines into the columns of the schema."""
         del path, header
-        schema = columns_of(self.produced_type)
-
-        def parse(block: bytes) -> pa.Table:
-            return _read(block, schema)
-
-        return parse
-
-
-def _read(block: bytes, schema: pa.Schema | None) -> pa.Table:
-    if not block.strip():
-        return pa.Table.from_pylist([], schema=schema or pa.schema([]))
-    block.decode()  # pyarrow lets invalid UTF-8 through into string columns
-    behaviour = "infer" if schema is None else "ignore"
-    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour)
-    # One block: a record must not straddle two.
-    reading = pj.ReadOptions(use_threads=False, block_size=len(block) + 16)
-    table = pj.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
-    return table if schema is None else table.select(schema.names)
+        return JsonColumns(self.produced_type, texts=False).read
 
 
 def _schema_of_good_lines(head: bytes) -> pa.Schema:
     schemas = []
     for line in head.splitlines(keepends=True)[:10_000]:
         try:
-            schemas.append(_read(line, None).schema)
+            schemas.append(read_json(line, None).schema)
         except (ValueError, pa.ArrowException):
             continue
     try:

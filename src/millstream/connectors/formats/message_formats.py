@@ -11,17 +11,15 @@ Read next: ``contracts/serialization.py``, ``connectors/formats/csv_messages.py`
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
-import pyarrow.json as pj
 
 from millstream.connectors.files.file_writers import named_values
 from millstream.connectors.formats.avro_types import arrow_schema_of_avro, parsed_avro_schema
-from millstream.connectors.formats.json_columns import readable_schema, typed_columns
+from millstream.connectors.formats.json_columns import JsonColumns
 from millstream.connectors.formats.json_schema import type_of_json_schema
 from millstream.connectors.formats.json_text import json_lines, json_text
 from millstream.connectors.formats.schema import SchemaLike, columns_of, type_of_schema
@@ -110,8 +108,7 @@ class JsonRowDeserializationSchema(RowDeserialization):
     ) -> None:
         super().__init__(type_info, ignore_parse_errors=ignore_parse_errors)
         self._fail_on_missing_field = fail_on_missing_field
-        self._numbers = readable_schema(self._type, numbers=True)
-        self._texts = readable_schema(self._type, numbers=False)
+        self._json = JsonColumns(self._type, texts=True)
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
@@ -167,7 +164,6 @@ class JsonRowDeserializationSchema(RowDeserialization):
             )
 
     def _read(self, block: bytes, breaks: int) -> pa.Table:
-        block.decode()  # pyarrow lets invalid UTF-8 through into string columns
         if block.count(b"\n") != breaks:
             # Line breaks within a message can only be blanks of JSON, but where are they?
             if breaks:
@@ -176,17 +172,7 @@ class JsonRowDeserializationSchema(RowDeserialization):
             block = block.replace(b"\n", b" ")
         if self._fail_on_missing_field:
             self._require_fields(block)
-        if self._numbers != self._texts:
-            with contextlib.suppress(pa.ArrowInvalid):  # decimals may be texts of any length
-                return self._read_columns(block, self._numbers)
-        return self._read_columns(block, self._texts)
-
-    def _read_columns(self, block: bytes, columns: pa.Schema) -> pa.Table:
-        options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
-        # One block: a record must not straddle two.
-        reading = pj.ReadOptions(use_threads=False, block_size=len(block) + 16)
-        table = pj.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
-        return typed_columns(table.select(columns.names), self._columns)
+        return self._json.read(block)
 
     def _require_fields(self, block: bytes) -> None:
         for line in block.splitlines():
