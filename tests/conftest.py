@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from millstream.testing.mini_cluster import MiniCluster
+
 # So that ``tests.databases`` and others are found whatever starts pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -65,6 +67,8 @@ _DIRECTORY: Final = pytest.StashKey[Path]()
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the directory of this run; the processes started by it inherit the choice."""
     _configure_hypothesis(config)
+    if os.environ.get("MILLSTREAM_TEST_PIPELINED"):
+        MiniCluster.pipelined = True
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As shells start what runs in the background; programs of tests are to be interrupted.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,7 +17,7 @@ import random
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import cloudpickle
 
@@ -36,6 +36,7 @@ from millstream.execution.job import Job
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.run import Run
 from millstream.execution.split_log import SplitLog
+from millstream.testing.pipelined_tasks import PipelinedTasks
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class _ScriptedPlanner(SourcePlanner):
 class MiniCluster:
     """Runs one job on one checkpoint directory.
 
+    With ``pipelined`` its tasks are those of the pipelined engine, and each epoch ends with a barrier
+    (``testing/pipelined_tasks.py``).
+
     Args:
         graph: the job, as for Spark; it is pickled and unpickled as there.
         directory: the checkpoint directory; a new temporary one if None.
@@ -71,6 +75,9 @@ class MiniCluster:
         tick_interval: milliseconds of ``clock`` after which an epoch runs though no data came;
             None: never.
     """
+
+    #: Which tasks run, those that end with each epoch or those that go on.
+    pipelined: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -115,9 +122,15 @@ class MiniCluster:
         self._run = Run(job, make_planner=make_planner)
         self.coordinator = self._run.coordinator
         self._run.open()
-        self._host = TaskHost(cloudpickle.dumps(graph), graph.files)
+        pickled = cloudpickle.dumps(graph)
+        self._host = TaskHost(pickled, graph.files)
         frames = run_directory().path / f"frames-{self._run.run_id}"
         self._tasks = EpochTasks(graph, frames, self._run_stage)
+        self._pipelined_tasks: PipelinedTasks | None = None
+        if self.pipelined:
+            slots = max(stage.parallelism for stage in graph.stages)
+            count = len(self._run.tasks())
+            self._pipelined_tasks = PipelinedTasks(pickled, graph.files, slots, count, seed)
         self.loop = EpochLoop(self._run, self._run_tasks)
 
     @property
@@ -145,6 +158,8 @@ class MiniCluster:
         return self.loop.run_next()
 
     def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:
+        if self._pipelined_tasks is not None:
+            return self._pipelined_tasks.run(plan)
         return self._tasks.run(plan)
 
     def _run_stage(self, requests: Sequence[TaskRequest]) -> list[TaskOutput]:
@@ -172,4 +187,6 @@ class MiniCluster:
 
     def close_instances(self) -> None:
         """Close the user functions."""
+        if self._pipelined_tasks is not None:
+            self._pipelined_tasks.close()
         self._host.close()

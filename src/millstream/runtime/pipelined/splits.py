@@ -66,6 +66,8 @@ class _OpenSplit:
         self.active = 0
         self.due: int | None = None
         self.held = False
+        #: Whether there was nothing more to read when it was looked at last.
+        self.drained = False
         #: Position and watermark that the driver was told.
         self.told: SplitProgress | None = None
 
@@ -151,6 +153,7 @@ class SplitTurns:
         for channel, end in ends.items():
             if channel in self._splits:
                 self._splits[channel].cursor.extend(end, final=channel in last)
+                self._splits[channel].drained = False
 
     def hold(self, channels: frozenset[int]) -> None:
         """Let these splits wait, and no others."""
@@ -197,6 +200,7 @@ class SplitTurns:
         worked = False
         while (began := self._seconds()) < deadline:
             found = self._poll(split)
+            split.drained = found is None
             if found is None:
                 break
             worked = True
@@ -290,7 +294,9 @@ class SplitTurns:
 
     def _look_for_idleness(self, split: _OpenSplit, now: int) -> None:
         timeout = split.idle_timeout
-        if timeout is None or split.assignment.idle or now - split.active < timeout:
+        if timeout is None or split.assignment.idle or not split.drained:
+            return
+        if now - split.active < timeout:
             return
         split.assignment.idle = True
         self._enter(split)

@@ -1,0 +1,212 @@
+"""The tasks of a pipelined run in the process of a test: each plan is read, then a barrier follows.
+
+What it is: for ``MiniCluster`` what ``engines/local/epoch_tasks.py`` is for the epoch engine: it runs
+the tasks of a plan and returns what they acknowledge.  Tasks live from plan to plan, take their
+snapshots at barriers, and get their turns in a seeded order.
+
+What it is not: an engine: reading stops where the plan says, time where the test says, and frames
+between slots go through a list.
+
+Read next: ``runtime/pipelined/main_loop.py``, ``testing/mini_cluster.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+import cloudpickle
+
+from millstream.contracts.split_cursor import RangeCursor
+from millstream.runtime.job_files import bring_files, working_directory
+from millstream.runtime.pipelined.main_loop import MainLoop
+from millstream.runtime.pipelined.messages import (
+    Acknowledged,
+    Assigned,
+    Grown,
+    Progress,
+    SourceEnded,
+    TakeCheckpoint,
+)
+from millstream.runtime.pipelined.transport import Transport
+from millstream.runtime.pipelined.uploader import finished
+from millstream.types.pickling import loads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from millstream.checkpoint.model import TaskAck
+    from millstream.graph.job_files import JobFiles
+    from millstream.graph.model import JobGraph
+    from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
+    from millstream.runtime.pipelined.task import PendingAck
+    from millstream.runtime.pipelined.transport import Received
+    from millstream.runtime.plan import EpochPlan, SplitAssignment
+
+__all__ = ["PipelinedTasks"]
+
+#: Seconds that pass from one look at the clock to the next.
+_LOOK: Final = 0.0005
+#: Turns after which a checkpoint hangs: there is nothing to wait for.
+_MOST_TURNS: Final = 1_000_000
+
+
+class _ListTransport(Transport):
+    """Frames to slots of the same process."""
+
+    def __init__(self, slot: int, frames: list[deque[Received]]) -> None:
+        self._slot = slot
+        self._frames = frames
+
+    def send(self, slot: int, header: bytes, payload: bytes | memoryview | pa.Buffer) -> None:
+        self._frames[slot].append((self._slot, header, memoryview(bytes(payload))))
+
+    def poll(self, timeout: float) -> list[Received]:
+        del timeout
+        came = list(self._frames[self._slot])
+        self._frames[self._slot].clear()
+        return came
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+    def queued(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class PipelinedTasks:
+    """Runs the tasks of plans, which live from one plan to the next.
+
+    Args:
+        graph: the job, pickled.
+        files: of the job.
+        slots: how many: the widest parallelism.
+        tasks: how many acknowledge.
+        seed: of the order of turns.
+    """
+
+    def __init__(self, graph: bytes, files: JobFiles, slots: int, tasks: int, seed: int) -> None:
+        self._pickled = graph
+        self._files = files
+        self._slots = slots
+        self._tasks = tasks
+        self._random = random.Random(seed)  # noqa: S311 - a seeded test
+        self._loops: list[MainLoop] = []
+        self._messages: list[list[DriverMessage]] = [[] for _ in range(slots)]
+        self._ticks = itertools.count()
+        self._now = 0
+        #: (source, split) -> channel, unique in the run, and where it is to be read up to.
+        self._channels: dict[tuple[str, str], int] = {}
+        self._wanted: dict[int, int] = {}
+        self._read: dict[int, int] = {}
+        self._acks: list[TaskAck] = []
+
+    def run(self, plan: EpochPlan) -> list[TaskAck]:
+        """Read what a plan says, then take a checkpoint; returns what tasks acknowledge."""
+        self._now = plan.processing_time
+        self._acks = []
+        ends = [each for each in plan.assignments if each.is_end_of_input]
+        splits = [each for each in plan.assignments if not each.is_end_of_input]
+        with working_directory(self._files):
+            if self._loops:
+                self._go_on(splits)
+            else:
+                self._begin(plan, splits)
+            self._turn_until(self._has_read, "its splits to be read")
+            for uid in dict.fromkeys(each.source_uid for each in ends):
+                self._tell(SourceEnded(uid))
+            self._tell(TakeCheckpoint(plan.epoch, plan.final))
+            self._turn_until(lambda: len(self._acks) == self._tasks, "acknowledgements")
+        return self._acks
+
+    def _begin(self, plan: EpochPlan, splits: list[SplitAssignment]) -> None:
+        bring_files(self._files)
+        plan.assignments = splits
+        self._note(splits)
+        pickled = cloudpickle.dumps(plan)
+        frames: list[deque[Received]] = [deque() for _ in range(self._slots)]
+        self._loops = [
+            MainLoop(
+                slot,
+                self._graph,
+                lambda: cast("EpochPlan", cloudpickle.loads(pickled)),
+                _ListTransport(slot, frames),
+                self._hear,
+                partial(self._finish, slot),
+                lambda: self._now,
+                lambda: next(self._ticks) * _LOOK,
+            )
+            for slot in range(self._slots)
+        ]
+        for loop in self._loops:
+            loop.restore()
+
+    def _graph(self) -> JobGraph:
+        graph = cast("JobGraph", cloudpickle.loads(self._pickled))
+        for node in graph.nodes.values():
+            if node.source is not None:
+                # The plan says how far is read: a cursor that finds records itself would go on.
+                node.source.open_cursor = partial(RangeCursor, node.source)  # type: ignore[method-assign]
+        return graph
+
+    def _note(self, splits: list[SplitAssignment]) -> None:
+        for assignment in splits:
+            name = assignment.source_uid, assignment.split.id
+            assignment.channel = self._channels.setdefault(name, len(self._channels))
+            self._wanted[assignment.channel] = assignment.stop
+
+    def _go_on(self, splits: list[SplitAssignment]) -> None:
+        known = set(self._channels)
+        self._wanted.clear()
+        self._note(splits)
+        new = [each for each in splits if (each.source_uid, each.split.id) not in known]
+        for slot in range(self._slots):
+            mine = tuple(each for each in new if each.subtask == slot)
+            if mine:
+                self._messages[slot].append(Assigned(mine))
+        old = [each for each in splits if each not in new]
+        final = frozenset(each.channel for each in old if each.finished)
+        self._tell(Grown({each.channel: each.stop for each in old}, final))
+
+    def _tell(self, message: DriverMessage) -> None:
+        for messages in self._messages:
+            messages.append(message)
+
+    def _hear(self, message: SlotMessage) -> None:
+        if isinstance(message, Acknowledged):
+            self._acks.append(cast("TaskAck", loads(message.ack)))
+        elif isinstance(message, Progress):
+            self._read.update(
+                {channel: split.position for channel, split in message.splits.items()}
+            )
+
+    def _finish(self, slot: int, pending: PendingAck) -> None:
+        self._hear(finished(slot, pending))
+
+    def _has_read(self) -> bool:
+        return all(self._read.get(channel) == stop for channel, stop in self._wanted.items())
+
+    def _turn_until(self, condition: Callable[[], bool], what: str) -> None:
+        order = list(range(self._slots))
+        for _ in range(_MOST_TURNS):
+            if condition():
+                return
+            self._random.shuffle(order)
+            for slot in order:
+                messages, self._messages[slot] = self._messages[slot], []
+                self._loops[slot].turn(messages, 0.0)
+        message = f"nothing goes on, waiting for {what}"
+        raise AssertionError(message)
+
+    def close(self) -> None:
+        """Close the user functions."""
+        while self._loops:
+            self._loops.pop().close()
