@@ -62,8 +62,8 @@ class _ScriptedPlanner(SourcePlanner):
 class MiniCluster:
     """Runs one job on one checkpoint directory.
 
-    With ``pipelined`` its tasks are those of the pipelined engine, and each epoch ends with a barrier
-    (``testing/pipelined_tasks.py``).
+    With ``pipelined`` its tasks are those of the pipelined engine, and each epoch ends with a
+    barrier (``testing/pipelined_tasks.py``).
 
     Args:
         graph: the job, as for Spark; it is pickled and unpickled as there.

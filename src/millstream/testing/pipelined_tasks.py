@@ -1,8 +1,8 @@
 """The tasks of a pipelined run in the process of a test: each plan is read, then a barrier follows.
 
-What it is: for ``MiniCluster`` what ``engines/local/epoch_tasks.py`` is for the epoch engine: it runs
-the tasks of a plan and returns what they acknowledge.  Tasks live from plan to plan, take their
-snapshots at barriers, and get their turns in a seeded order.
+What it is: for ``MiniCluster`` what ``engines/local/epoch_tasks.py`` is for the epoch engine: it
+runs the tasks of a plan and returns what they acknowledge.  Tasks live from plan to plan, take
+their snapshots at barriers, and get their turns in a seeded order.
 
 What it is not: an engine: reading stops where the plan says, time where the test says, and frames
 between slots go through a list.
@@ -115,6 +115,7 @@ class PipelinedTasks:
         self._acks = []
         ends = [each for each in plan.assignments if each.is_end_of_input]
         splits = [each for each in plan.assignments if not each.is_end_of_input]
+        bring_files(self._files)
         with working_directory(self._files):
             if self._loops:
                 self._go_on(splits)
@@ -128,7 +129,6 @@ class PipelinedTasks:
         return self._acks
 
     def _begin(self, plan: EpochPlan, splits: list[SplitAssignment]) -> None:
-        bring_files(self._files)
         plan.assignments = splits
         self._note(splits)
         pickled = cloudpickle.dumps(plan)

@@ -130,7 +130,8 @@ class PipelinedTask:
         self._waiting: tuple[int, bool] | None = None
         self._turn = 0
         self._began = seconds()
-        self._timed = [node for node in instance.nodes if node.needs_processing_time]
+        #: Those of splits are told by them.
+        self._timed = [node for node in self._state.nodes if node.needs_processing_time]
 
     def _name(self, epoch: int) -> str:
         place = f"{epoch}-{self.id.stage}-{self.id.subtask}"

@@ -1,0 +1,102 @@
+"""A slot: a process that hosts one subtask of every stage of a pipelined run.
+
+What it is: from the driver's word to the end of the process: connections, tasks, threads.  One
+thread runs all operators (``runtime/pipelined/main_loop.py``); the control connection and the
+uploader have threads of their own.
+
+What it is not: the choice of where it runs (``engines/pipelined/slot_host.py``).
+
+Read next: ``runtime/pipelined/main_loop.py``, ``runtime/pipelined/control.py``.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING, cast
+
+import cloudpickle
+
+from millstream.runtime.job_files import bring_files, working_directory
+from millstream.runtime.pipelined.connect import connect_slots, listen
+from millstream.runtime.pipelined.control import ControlConnection
+from millstream.runtime.pipelined.links import HEADER
+from millstream.runtime.pipelined.main_loop import MainLoop
+from millstream.runtime.pipelined.messages import Failed
+from millstream.runtime.pipelined.transport import TcpTransport
+from millstream.runtime.pipelined.uploader import Uploader
+from millstream.runtime.portable_error import portable_error
+
+if TYPE_CHECKING:
+    from millstream.graph.model import JobGraph
+    from millstream.runtime.pipelined.messages import Begin, SlotSettings
+    from millstream.runtime.pipelined.transport import Transport
+    from millstream.runtime.plan import EpochPlan
+
+__all__ = ["run_slot"]
+
+
+def run_slot(settings: SlotSettings) -> None:
+    """Run a slot until its job is over; returns, or ends the process with its driver.
+
+    Args:
+        settings: of the slot.
+    """
+    listener = listen(settings.host, settings.slots)
+    transport: Transport | None = None
+
+    def wake() -> None:
+        if transport is not None:
+            transport.wake()
+
+    control = ControlConnection(settings, wake)
+    control.register(listener.getsockname()[:2])
+    begin = control.begin()
+    try:
+        bring_files(settings.files)
+        with working_directory(settings.files):
+            connections = connect_slots(
+                settings.slot, listener, begin.addresses, settings.token, settings.run_id
+            )
+            transport = TcpTransport(settings.slot, connections, HEADER.size)
+            _run(settings, control, transport, begin)
+    except Exception as error:  # noqa: BLE001 - the driver's to raise
+        control.send(Failed(settings.slot, portable_error(error)))
+        # The driver fences: until then, nothing is done.
+        while True:
+            time.sleep(1.0)
+    control.close()
+
+
+def _run(
+    settings: SlotSettings, control: ControlConnection, transport: Transport, begin: Begin
+) -> None:
+    failures: list[BaseException] = []
+
+    def fail(error: BaseException) -> None:
+        failures.append(error)
+        transport.wake()
+
+    uploader = Uploader(settings.slot, control.send, fail)
+    # Records are many short-lived objects without cycles: collecting them often only costs.
+    gc.set_threshold(200_000, 20, 100)
+    loop = MainLoop(
+        settings.slot,
+        lambda: cast("JobGraph", cloudpickle.loads(settings.graph)),
+        lambda: cast("EpochPlan", cloudpickle.loads(begin.plan)),
+        transport,
+        control.send,
+        uploader.take,
+    )
+    try:
+        loop.restore()
+        wait = 0.0
+        while not loop.ended:
+            wait = loop.turn(control.messages(), wait)
+            control.alive(loop.times())
+            if failures:
+                raise failures[0]
+        uploader.close()
+    finally:
+        loop.close()
+        transport.close()
