@@ -7,7 +7,7 @@ Read next: ``docs/getting-started.md``; to work on the code, ``docs/contributors
 
 from __future__ import annotations
 
-from millstream import moved_modules, not_offered
+from millstream import moved_modules, not_offered, rocksdb_threads
 
 __all__ = ["__version__"]
 
@@ -15,3 +15,4 @@ __version__ = "0.1.0"
 
 moved_modules.install()
 not_offered.install()
+rocksdb_threads.install()

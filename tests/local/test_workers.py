@@ -327,6 +327,20 @@ def test_a_job_beside_a_database_of_the_program(tmp_path: Path, make: Make) -> N
     mine.close()
 
 
+def test_a_job_of_a_process_forked_from_one_with_a_database(tmp_path: Path) -> None:
+    """It has none of RocksDB's threads, and what counts them all the same."""
+    program = Path(__file__).parent / "forked_program.py"
+    for first in ("rocksdict", "millstream"):
+        started = subprocess.run(
+            [sys.executable, str(program), str(tmp_path / first), first],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert started.stdout == "[('a', 1), ('a', 4), ('b', 2)]\nFalse True\n", started.stderr
+
+
 def test_a_job_ends_though_the_program_has_forked(make: Make) -> None:
     env = make()
     env.from_collection([1, 2, 3], Types.LONG()).map(lambda n: n).print()

@@ -5,8 +5,8 @@ its own (the job, committers, clients of servers), and a fork of those may find 
 It has imported what workers need, so a worker is there in milliseconds, and it kills its workers
 when the driver is gone.
 
-Where the program has a database of RocksDB's in its own process, the nursery is a new interpreter:
-RocksDB counts threads that a fork does not have, and waits for them for ever.
+Where the program has a database of RocksDB's in its own process, or was forked from one that had,
+the nursery is a new interpreter (``rocksdb_threads.py``).
 
 What it is not: part of what workers say to the driver (``engines/local/worker.py``).
 
@@ -29,10 +29,10 @@ import traceback
 import warnings
 import weakref
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from millstream.errors import WorkerLostError
+from millstream.rocksdb_threads import has_rocksdb_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         sys.stdout.flush()
         sys.stderr.flush()
-        if _has_rocksdb_threads():
+        if has_rocksdb_threads():
             self._process = _new_interpreter(there, serve, orphans_die=orphans_die)
             self._pid = self._process.pid
             there.close()
@@ -194,17 +194,6 @@ def _answer_until_it_ends(
                 workers.discard(pid)
             number = ended[pid]
         control.sendall(_MESSAGE.pack(operation, number))
-
-
-def _has_rocksdb_threads() -> bool:
-    """Whether a database of RocksDB's has been opened in this process."""
-    if sys.platform != "linux":
-        return "rocksdict" in sys.modules
-    for name in Path("/proc/self/task").glob("*/comm"):
-        with contextlib.suppress(OSError):  # the thread has just ended
-            if name.read_text().startswith("rocksdb"):
-                return True
-    return False
 
 
 def _new_interpreter(
