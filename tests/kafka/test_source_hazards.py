@@ -184,7 +184,7 @@ def test_a_long_aborted_transaction_is_fetched_once(
 
 
 def test_much_that_is_dropped_is_progress() -> None:
-    shared = reader._Shared()
+    shared = reader.OpenConsumer()
     shared.count('{"rx_bytes": 1000}')
     began = time.monotonic()
     for received in (8_000, 15_000):  # answers without records

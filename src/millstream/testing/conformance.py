@@ -14,13 +14,13 @@ Read next: ``testing/sink_conformance.py``, ``contracts/source.py``.
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 import sys
 import threading
 import time
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from millstream.testing.sink_conformance import ConformanceError, check_sink, require
@@ -158,8 +158,8 @@ def check_cursors(
         seed: of the random choices.
         rounds: how often each split is read, by cursors that are closed and opened on the way.
         most: units of offset to read at most per split.
-        slowest: seconds that a poll may take: of those that find something, half of them; of
-            those that find nothing, the fastest.
+        slowest: seconds that a poll may take: of those that find something, a quarter of them;
+            of those that find nothing, the fastest.  (Machines stand still now and then.)
 
     Raises:
         ConformanceError: a contract of ``SplitCursor`` is broken.
@@ -169,8 +169,8 @@ def check_cursors(
     try:
         numbers = random.Random(seed)  # noqa: S311
         for split in source.discover(frozenset()):
-            # The first time libraries start threads that they keep.
-            _CursorCheck(source, split, numbers, most, slowest).run()
+            # The first time libraries are imported, and start threads that they keep.
+            _CursorCheck(source, split, numbers, most, math.inf).run()
             before = _held()
             for _ in range(rounds):
                 _CursorCheck(source, split, numbers, most, slowest).run()
@@ -287,7 +287,7 @@ class _CursorCheck:
         )
 
     def _check_times(self) -> None:
-        usual = median(self._times) if self._times else 0
+        usual = sorted(self._times)[len(self._times) // 4] if self._times else 0
         least = min(self._empty, default=0)
         require(
             max(usual, least) <= self._slowest,

@@ -12,7 +12,8 @@ remembered, so that the ranges that follow are not fetched once more each.
 
 What it is not: what decides where to read; that is ``source.py`` in the driver.
 
-Read next: ``connectors/kafka/deserialization.py``.
+Read next: ``connectors/kafka/cursor.py`` for tasks that live on,
+``connectors/kafka/deserialization.py``.
 """
 
 from __future__ import annotations
@@ -34,11 +35,21 @@ from millstream.connectors.kafka.client_log import ClientLog
 from millstream.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from millstream.connectors.kafka.client import KafkaTopicPartition
 
-__all__ = ["check_properties", "close_consumers", "read_range"]
+__all__ = [
+    "PATIENCE",
+    "OpenConsumer",
+    "check_properties",
+    "close_consumers",
+    "is_end",
+    "judge",
+    "open_consumer",
+    "read_range",
+    "stuck",
+]
 
 #: librdkafka's names.
 _EARLIEST: Final = frozenset({"earliest", "smallest", "beginning"})
@@ -65,8 +76,8 @@ class _Gap:
 
 
 @dataclass(slots=True)
-class _Shared:
-    """A consumer and what is known about what it reads."""
+class OpenConsumer:
+    """A consumer, and what is known about what it reads."""
 
     client: Any = None
     log: ClientLog = field(default_factory=lambda: ClientLog(""))
@@ -87,7 +98,7 @@ class _Shared:
 
 
 #: (process id, configuration) -> consumer.
-_consumers: dict[tuple[int, str], _Shared] = {}
+_consumers: dict[tuple[int, str], OpenConsumer] = {}
 
 
 def read_range(
@@ -119,7 +130,7 @@ def read_range(
 
 
 def _messages(
-    shared: _Shared, partition: KafkaTopicPartition, start: int, stop: int
+    shared: OpenConsumer, partition: KafkaTopicPartition, start: int, stop: int
 ) -> Generator[list[Any], None, int]:
     """Yields messages; returns up to where there are no others."""
     position, progress = start, time.monotonic()
@@ -134,17 +145,31 @@ def _messages(
         if taken:
             yield taken
         if failed is not None and position < stop:
-            trouble = _judge(shared.client, failed, partition, position)
+            trouble = judge(shared.client, failed, partition, position, shared.client.assign)
         now = time.monotonic()
         progress = now if position > before else max(progress, shared.busy)
         if now - progress > PATIENCE:
-            text = (
-                f"cannot read {partition} from offset {position} to {stop}:"
-                f" {shared.log.trouble or trouble}, for {PATIENCE:.0f} s. Check that the brokers"
-                " run and that the workers reach them."
-            )
-            raise SourceError(text)
+            raise stuck(shared, partition, position, stop, trouble)
     return end
+
+
+def stuck(
+    consumer: OpenConsumer, partition: KafkaTopicPartition, position: int, stop: int, trouble: str
+) -> SourceError:
+    """The error for a partition of which nothing arrived for ``PATIENCE`` seconds.
+
+    Args:
+        consumer: that reads it.
+        partition: that is read.
+        position: how far.
+        stop: up to where there are records.
+        trouble: what is known of the cause.
+    """
+    return SourceError(
+        f"cannot read {partition} from offset {position} to {stop}:"
+        f" {consumer.log.trouble or trouble}, for {PATIENCE:.0f} s. Check that the brokers"
+        " run and that the workers reach them."
+    )
 
 
 def _sorted_out(messages: list[Any], position: int, stop: int) -> tuple[list[Any], int, Any]:
@@ -163,7 +188,7 @@ def _sorted_out(messages: list[Any], position: int, stop: int) -> tuple[list[Any
             position = message.offset() + 1
             if message.offset() < stop:
                 taken.append(message)
-        elif _is_end(error):
+        elif is_end(error):
             position = max(position, message.offset())
         else:
             failed = error
@@ -175,23 +200,39 @@ def _first_behind(messages: list[Any], stop: int) -> int:
     return min(
         int(message.offset())
         for message in messages
-        if message.offset() >= stop and (message.error() is None or _is_end(message.error()))
+        if message.offset() >= stop and (message.error() is None or is_end(message.error()))
     )
 
 
-def _is_end(error: Any) -> bool:
+def is_end(error: Any) -> bool:
+    """Whether this "error" says that the consumer is at the end of a partition."""
     from confluent_kafka import KafkaError
 
     return bool(error.code() == KafkaError._PARTITION_EOF)  # noqa: SLF001 - its public name
 
 
-def _judge(
+def judge(
     consumer: Any,
     error: Any,
     partition: KafkaTopicPartition,
     position: int,
+    again: Callable[[list[Any]], object],
 ) -> str:
-    """Go on after an error that may pass (its text); raise SourceError after one that does not."""
+    """Go on after an error that may pass.
+
+    Args:
+        consumer: confluent's.
+        error: what it says.
+        partition: of which it is said.
+        position: up to where it was read.
+        again: has the consumer read a list of places anew.
+
+    Returns:
+        What the error says.
+
+    Raises:
+        SourceError: it does not pass.
+    """
     from confluent_kafka import KafkaError, TopicPartition
 
     code = error.code()
@@ -200,7 +241,7 @@ def _judge(
         here = TopicPartition(partition.topic, partition.partition, position)
         low, high = consumer.get_watermark_offsets(here, timeout=TIMEOUT)
         if low <= position < high:
-            consumer.assign([here])
+            again([here])
             return str(error.str())
         message = (
             f"offset {position} of {partition} does not exist, the topic has {low} to {high}: the"
@@ -219,24 +260,37 @@ def _judge(
     return str(error.str())
 
 
-def _consumer(properties: Mapping[str, str]) -> _Shared:
+def _consumer(properties: Mapping[str, str]) -> OpenConsumer:
+    key = os.getpid(), json.dumps(dict(properties), sort_keys=True)
+    if key not in _consumers:
+        _consumers[key] = open_consumer(properties)
+    return _consumers[key]
+
+
+def open_consumer(
+    properties: Mapping[str, str], defaults: Mapping[str, str] | None = None
+) -> OpenConsumer:
+    """A consumer of its own, which reads nothing yet.
+
+    Args:
+        properties: the user's.
+        defaults: for those that the user does not set.
+
+    Raises:
+        ConfigurationError: the properties are not accepted.
+    """
     from confluent_kafka import Consumer, KafkaException
 
-    key = os.getpid(), json.dumps(dict(properties), sort_keys=True)
-    shared = _consumers.get(key)
-    if shared is not None:
-        return shared
-    shared = _Shared()
-    configuration = _configuration(properties)
-    shared.log = configuration["logger"]
-    callbacks = {"stats_cb": shared.count, "error_cb": shared.log.on_error}
+    opened = OpenConsumer()
+    configuration = _configuration(dict(defaults or {}) | dict(properties))
+    opened.log = configuration["logger"]
+    callbacks = {"stats_cb": opened.count, "error_cb": opened.log.on_error}
     try:
-        shared.client = Consumer(configuration | callbacks | {"statistics.interval.ms": 1000})
+        opened.client = Consumer(configuration | callbacks | {"statistics.interval.ms": 1000})
     except (KafkaException, ValueError, TypeError) as error:
         message = f"the properties of the Kafka source are not accepted: {error}"
         raise ConfigurationError(message) from error
-    _consumers[key] = shared
-    return shared
+    return opened
 
 
 def check_properties(properties: Mapping[str, str], who: str) -> None:

@@ -7,7 +7,8 @@ to a consumer group is for monitoring only.
 
 What it is not: a member of a consumer group: no rebalancing, no automatic commits.
 
-Read next: ``connectors/kafka/reader.py``, ``connectors/kafka/offsets.py``.
+Read next: ``connectors/kafka/reader.py``, ``connectors/kafka/cursor.py``,
+``connectors/kafka/offsets.py``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from millstream.connectors.kafka.client import (
     KafkaTopicPartition,
     client_configuration,
 )
+from millstream.connectors.kafka.cursor import KafkaCursor, PartitionsConsumer
 from millstream.connectors.kafka.deserialization import (
     KafkaRecordDeserializationSchema,
     decode,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from millstream.contracts.serialization import DeserializationSchema
-    from millstream.contracts.source import KnownSplits
+    from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["KafkaSource", "KafkaSourceBuilder"]
@@ -52,6 +54,7 @@ class KafkaSource(Source):
     """Reads topics of Kafka; made by ``KafkaSource.builder()``."""
 
     initial_limit = 200_000
+    cursors_follow = True
 
     def __init__(
         self,
@@ -81,6 +84,8 @@ class KafkaSource(Source):
         """What belongs to one process and run."""
         self._cluster_client: KafkaCluster | None = None
         self._committer: Any = None
+        #: Of the cursors in this process.
+        self._partitions: PartitionsConsumer | None = None
         #: Monotonic seconds.
         self._discovered = float("-inf")
         self._asked = float("-inf")
@@ -91,7 +96,7 @@ class KafkaSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         own: dict[str, Any] = {"_cluster_client": None, "_committer": None, "_ends": {}}
-        return self.__dict__ | own | {"_topic_ids": {}}
+        return self.__dict__ | own | {"_topic_ids": {}, "_partitions": None}
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
@@ -296,6 +301,19 @@ class KafkaSource(Source):
             batch = decode(self._deserializer, messages, self._malformed)
             if batch.timestamps or batch.dead_letters:
                 yield batch
+
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        """Read the partition with the consumer that all cursors of the source share here."""
+        if self._partitions is None:
+            self._partitions = PartitionsConsumer(self.properties)
+        stop = split.properties.get("stop")
+        return KafkaCursor(
+            self._partitions,
+            _partition_of(split),
+            position,
+            None if stop is None else int(str(stop)),
+            lambda messages: decode(self._deserializer, messages, self._malformed),
+        )
 
     def committed(self, offsets: dict[str, int]) -> None:
         """Commit the offsets to the consumer group, if there is one; nobody waits for it."""

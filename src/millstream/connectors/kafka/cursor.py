@@ -1,0 +1,276 @@
+"""Reading partitions on and on, in a task that lives on.
+
+What it is: one consumer per source and process with all partitions that are read there, kept open;
+and a cursor per partition, which hands out what the consumer has received of it.  Partitions are
+assigned by Millstream's driver, so there are no consumer groups and no rebalancing.
+
+Positions are exact at all times: behind the record that was handed out last, or behind the marker
+of a transaction if the consumer says that the partition ends there.
+
+What it is not: reading of ranges (``connectors/kafka/reader.py``).
+
+Read next: ``contracts/split_cursor.py``, ``connectors/kafka/source.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.connectors.kafka.reader import (
+    PATIENCE,
+    OpenConsumer,
+    is_end,
+    judge,
+    open_consumer,
+    stuck,
+)
+from millstream.contracts.split_cursor import SplitCursor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from millstream.connectors.kafka.client import KafkaTopicPartition
+    from millstream.contracts.source import SourceBatch
+
+__all__ = ["KafkaCursor", "PartitionsConsumer"]
+
+#: Messages of a partition whose cursor waits, while those of others are polled, after which the
+#: consumer fetches no more of it.
+_MOST_WAITING: Final = 50_000
+#: Messages that are taken from the consumer at a time, at least.
+_AT_A_TIME: Final = 1_000
+#: librdkafka fetches nothing for a second when it has enough messages; a fast task has then read
+#: them long since.
+_DEFAULTS: Final = {"fetch.queue.backoff.ms": "5"}
+#: Seconds between two polls after which a cursor counts as having waited for others.
+_LONG: Final = 1.0
+
+
+class _Received:
+    """What has arrived of a partition and was not handed out."""
+
+    def __init__(self) -> None:
+        self._runs: deque[list[Any]] = deque()
+        self.count = 0
+        #: Offset at which the consumer was at the end of the partition, when it was last.
+        self.end = 0
+        self.error: Any = None
+        self.paused = False
+
+    def add(self, messages: list[Any]) -> None:
+        """Take what the consumer gives, events among them."""
+        events = [message for message in messages if message.error() is not None]
+        if events:
+            messages = [message for message in messages if message.error() is None]
+            for event in events:
+                if is_end(event.error()):
+                    self.end = max(self.end, event.offset())
+                else:
+                    self.error = event.error()
+        if messages:
+            self._runs.append(messages)
+            self.count += len(messages)
+
+    def take(self, most: int) -> list[Any]:
+        """The next messages, at most ``most``."""
+        taken: list[Any] = []
+        while self._runs and len(taken) < most:
+            run = self._runs.popleft()
+            room = most - len(taken)
+            if len(run) > room:
+                self._runs.appendleft(run[room:])
+                run = run[:room]
+            taken = taken + run if taken else run
+        self.count -= len(taken)
+        return taken
+
+
+class PartitionsConsumer:
+    """One consumer for all partitions of a source that are read in this process.
+
+    It is open as long as there are any.
+
+    Args:
+        properties: the user's.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self._opened: OpenConsumer | None = None
+        #: (topic, partition) -> what has arrived.
+        self._received: dict[tuple[str, int], _Received] = {}
+
+    @property
+    def opened(self) -> OpenConsumer:
+        """The consumer."""
+        if self._opened is None:
+            self._opened = open_consumer(self._properties, _DEFAULTS)
+        return self._opened
+
+    def add(self, partition: KafkaTopicPartition, position: int) -> _Received:
+        """Read a partition, too, from a position on."""
+        self.opened.client.incremental_assign([_place(partition, position)])
+        received = self._received[partition.topic, partition.partition] = _Received()
+        return received
+
+    def read_again(self, places: list[Any]) -> None:
+        """Read partitions anew from the offsets of ``places``; nothing of them is waiting."""
+        self.opened.client.incremental_unassign(places)
+        self.opened.client.incremental_assign(places)
+
+    def remove(self, partition: KafkaTopicPartition) -> None:
+        """Do not read a partition any more; behind the last the consumer is closed."""
+        if self._received.pop((partition.topic, partition.partition), None) is None:
+            return
+        if self._received:
+            self.opened.client.incremental_unassign([_place(partition)])
+        elif self._opened is not None:
+            opened, self._opened = self._opened, None
+            opened.client.close()
+
+    def fetch(self, most: int) -> None:
+        """Sort out what the consumer has received, without waiting."""
+        messages = self.opened.client.consume(max(most, _AT_A_TIME), timeout=0)
+        for place, run in groupby(messages, key=_place_of):
+            received = self._received.get(place)
+            if received is not None:
+                received.add(list(run))
+                self._pause_if_full(place, received)
+                continue
+            for message in run:
+                if message.error() is not None:  # of all: the brokers cannot be reached, say
+                    for each in self._received.values():
+                        each.error = message.error()
+
+    def _pause_if_full(self, place: tuple[str, int], received: _Received) -> None:
+        if received.count >= _MOST_WAITING and not received.paused:
+            received.paused = True
+            self.opened.client.pause([_topic_partition(*place)])
+
+    def resume(self, partition: KafkaTopicPartition, received: _Received) -> None:
+        """Go on with a partition whose cursor was behind."""
+        received.paused = False
+        self.opened.client.resume([_place(partition)])
+
+
+class KafkaCursor(SplitCursor):
+    """Reads one partition.
+
+    Args:
+        consumer: shared by the cursors of the source in this process.
+        partition: to be read.
+        position: where to begin.
+        stop: where to end; None: never.
+        decode: makes a batch of messages.
+    """
+
+    def __init__(
+        self,
+        consumer: PartitionsConsumer,
+        partition: KafkaTopicPartition,
+        position: int,
+        stop: int | None,
+        decode: Callable[[list[Any]], SourceBatch],
+    ) -> None:
+        self.position = position
+        self._consumer = consumer
+        self._partition = partition
+        self._stop = stop
+        self._decode = decode
+        #: Up to where the driver says that there are records.
+        self._end = position
+        self._received = consumer.add(partition, position)
+        #: Monotonic seconds.
+        self._polled = self._progress = time.monotonic()
+        self._trouble = "no record arrives"
+
+    @property
+    def settled(self) -> bool:
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        return self._stop is not None and self.position >= self._stop
+
+    def extend(self, end: int, *, final: bool) -> None:
+        """Take what the driver says; the consumer finds it out by itself, and earlier."""
+        del final
+        self._end = end
+
+    def poll(self, most: int) -> SourceBatch | None:
+        while not self.is_over:
+            received = self._received
+            if not received.count:
+                self._consumer.fetch(most)
+            messages = received.take(most)
+            if received.paused and not received.count:
+                self._consumer.resume(self._partition, received)
+            before = self.position
+            batch = self._advance(messages)
+            if self.position == before:
+                self._look_for_trouble()
+                return None
+            self._polled = self._progress = time.monotonic()
+            if batch is not None:
+                return batch
+        return None
+
+    def _advance(self, messages: list[Any]) -> SourceBatch | None:
+        """Move behind what has arrived; a batch, unless there is no record in it."""
+        batch = None
+        if messages:
+            behind, stop = messages[-1].offset() + 1, self._stop
+            if stop is not None and behind > stop:
+                messages = [message for message in messages if message.offset() < stop]
+            if messages:
+                batch = self._decode(messages)
+            self.position = behind
+        if not self._received.count:
+            self.position = max(self.position, self._received.end)
+        if self._stop is not None:
+            self.position = min(self.position, self._stop)
+        if batch is None or not (len(batch) or batch.dead_letters):
+            return None
+        batch.position = self.position
+        return batch
+
+    def _look_for_trouble(self) -> None:
+        """Nothing has arrived.
+
+        Raises:
+            SourceError: it cannot, or there were records for a long time.
+        """
+        error, self._received.error = self._received.error, None
+        opened, now = self._consumer.opened, time.monotonic()
+        if error is not None:
+            self._trouble = judge(
+                opened.client, error, self._partition, self.position, self._consumer.read_again
+            )
+        if now - self._polled > _LONG or self.position >= self._end:
+            self._progress = now
+        self._polled = now
+        self._progress = max(self._progress, opened.busy)
+        if now - self._progress > PATIENCE:
+            raise stuck(opened, self._partition, self.position, self._end, self._trouble)
+
+    def close(self) -> None:
+        self._consumer.remove(self._partition)
+
+
+def _place(partition: KafkaTopicPartition, position: int | None = None) -> Any:
+    return _topic_partition(partition.topic, partition.partition, position)
+
+
+def _topic_partition(topic: str, number: int, position: int | None = None) -> Any:
+    from confluent_kafka import TopicPartition
+
+    if position is None:
+        return TopicPartition(topic, number)
+    return TopicPartition(topic, number, position)
+
+
+def _place_of(message: Any) -> tuple[str, int]:
+    return message.topic(), message.partition()
