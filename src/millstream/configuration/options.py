@@ -403,17 +403,20 @@ BUFFER_TIMEOUT: Final = ConfigOption(
     "execution.buffer-timeout.interval",
     parse_duration,
     100,
-    "accepted; records leave a task batch by batch",
+    "how long records may be gathered before they go to the next task, with millstream.execution: "
+    "pipelined, where it is 5 ms if it is not set; 0: they go at once",
     aliases=("execution.buffer-timeout",),
     minimum=0,
     without_effect="records leave a task batch by batch",
+    pipelined=True,
 )
 BUFFER_TIMEOUT_ENABLED: Final = ConfigOption(
     "execution.buffer-timeout.enabled",
     parse_boolean,
     True,  # noqa: FBT003 - the default of an option
-    "accepted, as execution.buffer-timeout.interval",
+    "whether records that are gathered go to the next task by time at all; else when they are many",
     without_effect="records leave a task batch by batch",
+    pipelined=True,
 )
 PYTHON_EXECUTABLE: Final = ConfigOption(
     "python.executable", parse_string, "", "Python of the workers; that of the driver by default"

@@ -1,6 +1,6 @@
 """The engines by name, each imported only when a job is to run on it.
 
-What it is: what ``execution.target`` may be.
+What it is: what ``execution.target`` and ``millstream.execution`` may be.
 What it is not: an import of any engine.
 
 Read next: ``execution/engine.py``, ``engines/spark/engine.py``.
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ENGINES", "submit"]
 
-#: Target -> the module whose ``submit`` starts jobs there.
+#: Target and execution -> the module whose ``submit`` starts jobs there.
 ENGINES: Final = {
-    "spark": "millstream.engines.spark.engine",
-    "local": "millstream.engines.local.engine",
+    ("spark", "epochs"): "millstream.engines.spark.engine",
+    ("local", "epochs"): "millstream.engines.local.engine",
+    ("spark", "pipelined"): "millstream.engines.spark.pipelined",
+    ("local", "pipelined"): "millstream.engines.pipelined.engine",
 }
 
 
@@ -31,12 +33,13 @@ class _Engine(Protocol):
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
-    """Check a job and start it on the engine that its ``execution.target`` names.
+    """Check a job and start it on the engine that its options name.
 
     Args:
         job_graph: the job.
         spark_dataframes: the DataFrames of ``env.from_spark``, by their ``spark_index``.
     """
-    name = ENGINES[job_graph.configuration.get(options.TARGET)]
-    engine = cast("_Engine", importlib.import_module(name))
+    configuration = job_graph.configuration
+    choice = (configuration.get(options.TARGET), configuration.get(options.EXECUTION))
+    engine = cast("_Engine", importlib.import_module(ENGINES[choice]))
     return engine.submit(job_graph, spark_dataframes=spark_dataframes)

@@ -76,7 +76,7 @@ _LOOK: Final = 0.01
 _CLOSING: Final = 30.0
 _CANCELLING: Final = 5.0
 #: Seconds that the processes of slots may take to be gone when their connections are closed.
-_GONE: Final = 3.0
+_GONE: Final = 1.0
 
 
 class RunLoop:

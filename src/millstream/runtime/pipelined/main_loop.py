@@ -15,6 +15,7 @@ Read next: ``runtime/pipelined/slot.py``, ``runtime/pipelined/task.py``.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from typing import TYPE_CHECKING, Final, cast
 
@@ -45,6 +46,7 @@ from millstream.runtime.stage import StageInstance
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.links import Link
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
@@ -63,6 +65,8 @@ _TICK: Final = 0.005
 #: Seconds between two reports of how far splits are, and of times.
 _REPORT: Final = 0.02
 _TIMES: Final = 1.0
+#: Seconds after which records that were gathered are sent, if the program does not say.
+_FLUSH: Final = 0.005
 #: Bytes on one link that its consumer has not processed.
 _CREDIT: Final = 2 << 20
 
@@ -128,7 +132,7 @@ class MainLoop:
         self._seconds = seconds
         shape = graph()
         #: Seconds after which records that were gathered are sent.
-        self._flush_after = shape.configuration.get(options.BUFFER_TIMEOUT) / 1000
+        self._flush_after = _flush_after(shape.configuration)
         self._in: dict[Link, InLink] = {}
         self._out: dict[Link, OutLink] = {}
         for link in links_of(shape):
@@ -291,3 +295,12 @@ def _tell(splits: SplitTurns, message: DriverMessage) -> None:
         splits.hold(message.channels)
     elif isinstance(message, SourceEnded):
         splits.end_source(message.source_uid)
+
+
+def _flush_after(configuration: Configuration) -> float:
+    """Seconds after which gathered records are sent; infinite: only when they are many."""
+    if not configuration.get(options.BUFFER_TIMEOUT_ENABLED):
+        return math.inf
+    if not configuration.contains(options.BUFFER_TIMEOUT):
+        return _FLUSH
+    return configuration.get(options.BUFFER_TIMEOUT) / 1000

@@ -1,0 +1,111 @@
+"""The pipelined engine: runs a job in slots that live as long as the run.
+
+What it is: what is the same wherever slots live: one run after the other on a host of slots; and
+how a job is started on slots of this machine.
+
+What it is not: a run (``engines/pipelined/run_loop.py``), nor the life of the job, which is
+``execution/driver.py``, as on every engine.
+
+Read next: ``engines/pipelined/run_loop.py``, ``engines/pipelined/slot_host.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.configuration import options
+from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.run_loop import RunLoop
+from millstream.errors import ProgramError
+from millstream.execution.driver import check_job, start_job
+from millstream.execution.engine import Engine
+
+if TYPE_CHECKING:
+    import threading
+
+    from millstream.engines.pipelined.slot_host import SlotHost
+    from millstream.execution.driver import JobDriver
+    from millstream.execution.run import Run
+    from millstream.graph.model import JobGraph
+
+__all__ = ["PipelinedEngine", "check_pipelined", "slots_of", "submit"]
+
+_LOG: Final = logging.getLogger("millstream")
+
+
+def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
+    """Check a job and start it in slots that are processes of this machine.
+
+    Args:
+        job_graph: the job.
+        spark_dataframes: of ``env.from_spark``, which needs Spark.
+
+    Returns:
+        A handle; the job runs in a thread of this process, its tasks in others.
+
+    Raises:
+        ProgramError: the program reads a Spark DataFrame.
+        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
+        UnpicklableFunctionError:
+            the job cannot run as it is; nothing was written.
+    """
+    del spark_dataframes
+    check_pipelined(job_graph)
+    if job_graph.configuration.get(options.PYTHON_EXECUTABLE):
+        _LOG.warning("%s has no effect with execution.target: local", options.PYTHON_EXECUTABLE.key)
+    check_job(job_graph)
+    return start_job(job_graph, PipelinedEngine(slots_of(job_graph), LocalSlots()))
+
+
+def slots_of(graph: JobGraph) -> int:
+    """How many slots a job has: one for each subtask of its widest stage."""
+    return max(stage.parallelism for stage in graph.stages)
+
+
+def check_pipelined(graph: JobGraph) -> None:
+    """Check what this engine asks of a program beside what all do.
+
+    Raises:
+        ProgramError: the program reads a Spark DataFrame, which comes epoch by epoch.
+    """
+    for node in graph.nodes.values():
+        if node.spark_index is not None:
+            message = (
+                f"source {node.name!r} ({node.location}) is a Spark DataFrame, which only epochs"
+                " can read: run the program with millstream.execution: epochs and execution.target:"
+                " spark"
+            )
+            raise ProgramError(message)
+
+
+class PipelinedEngine(Engine):
+    """Runs a job on the slots of a host.
+
+    Args:
+        slots: how many the job has.
+        host: where they live; closed with the engine.
+    """
+
+    tasks_go_on = True
+
+    def __init__(self, slots: int, host: SlotHost) -> None:
+        self._slots = slots
+        self._host = host
+
+    def require(self) -> None:
+        """Make sure that there is room for all slots."""
+        super().require()
+        self._host.require(self._slots)
+
+    def execute(self, run: Run, cancelled: threading.Event) -> bool:
+        """Run until all is read and committed, or the job is cancelled."""
+        return RunLoop(run, self._slots, self._host).run(cancelled)
+
+    def original_error(self, error: BaseException) -> BaseException:
+        """What a task raised, where the host tells of it in its own way."""
+        return self._host.original_error(error)
+
+    def close(self) -> None:
+        """Let the host go."""
+        self._host.close()

@@ -1,0 +1,159 @@
+"""Slots in processes of this machine.
+
+What it is: the slot host of ``execution.target: local``: each slot is a process forked by the
+nursery.
+
+What it is not: the local engine of epochs, whose processes run task after task
+(``engines/local/pool.py``).
+
+Read next: ``engines/local/nursery.py``, ``runtime/pipelined/slot.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import pickle
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from millstream.engines.local.nursery import Nursery
+from millstream.engines.local.pool import how_it_ended
+from millstream.engines.pipelined.slot_host import SlotHost
+from millstream.errors import EngineError, WorkerLostError
+from millstream.runtime.pipelined.control import FENCED, close_in_forks
+from millstream.runtime.pipelined.slot import run_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+
+    from millstream.runtime.pipelined.messages import SlotSettings
+
+__all__ = ["LocalSlots", "serve_slot"]
+
+_LOG: Final = logging.getLogger("millstream")
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    slot: int
+    pid: int
+    #: Ends with the process.
+    connection: Connection
+    #: It was killed here.
+    killed: bool = False
+    gone: bool = False
+
+
+class LocalSlots(SlotHost):
+    """Runs slots in processes of this machine.
+
+    To be made before the driver has threads of its own.
+
+    Args:
+        serve: what the process of a slot does; a function of a module.
+    """
+
+    def __init__(self, serve: Callable[[Connection], None] | None = None) -> None:
+        self._nursery = Nursery(serve or serve_slot)
+        self._processes: list[_Process] = []
+        self._lost: BaseException | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of the slots that are not known to be gone, in order."""
+        return [process.pid for process in self._processes if not process.gone]
+
+    def start(self, settings: Sequence[SlotSettings]) -> None:
+        """Fork a process for each slot."""
+        self._processes, self._lost = [], None
+        try:
+            for each in settings:
+                process = _Process(each.slot, *self._nursery.fork())
+                self._processes.append(process)
+                # It may be large, but a new process reads it before anything else.
+                process.connection.send_bytes(pickle.dumps(each))
+        except OSError as error:
+            message = f"no process for a slot can be started: {error}"
+            raise EngineError(message) from error
+
+    def lost(self) -> BaseException | None:
+        """How a process has ended; one that was killed before all others."""
+        for process in self._processes:
+            if not process.gone and _has_ended(process.connection):
+                self._bury(process)
+        return self._lost
+
+    def stop(self, patience: float) -> None:
+        """Wait for the processes, and kill those that stay."""
+        deadline = time.monotonic() + patience
+        for process in self._processes:
+            if process.gone:
+                continue
+            if not _has_ended(process.connection, max(0.0, deadline - time.monotonic())):
+                _LOG.debug("slot %d stays: killing process %d", process.slot, process.pid)
+                process.killed = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+            self._bury(process)
+
+    def close(self) -> None:
+        """Let the nursery end, which kills what is left."""
+        self._nursery.close()
+
+    def _bury(self, process: _Process) -> None:
+        """Wait for a process that has ended, or is about to."""
+        code = self._nursery.wait(process.pid)
+        process.gone = True
+        process.connection.close()
+        # Of itself: it has told why, or its driver has let go of it.
+        if not process.killed and code not in {0, FENCED, None}:
+            message = (
+                f"slot {process.slot} (worker process {process.pid} of this machine)"
+                f" {how_it_ended(code)}"
+            )
+            self._lost = self._lost or WorkerLostError(message)
+
+
+def serve_slot(connection: Connection) -> None:
+    """What the process of a slot does.
+
+    Args:
+        connection: to the driver's host of slots; the settings come through it.
+    """
+    # Interrupts are for the driver; who wants the slot to end at once closes its connections.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if "numpy.random" in sys.modules:
+        # Else all slots would draw the same numbers; Python's own does this by itself.
+        sys.modules["numpy.random"].seed()
+    # What functions print must not wait in a buffer: a slot may end at any moment.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
+    # Records are many short-lived objects without cycles: collecting them often only costs.
+    gc.set_threshold(200_000, 20, 100)
+    close_in_forks(connection)
+    try:
+        settings = connection.recv_bytes()
+    except (EOFError, OSError):
+        return  # the driver was gone before it began
+    run_slot(cast("SlotSettings", pickle.loads(settings)))
+
+
+def _has_ended(connection: Connection, wait: float = 0.0) -> bool:
+    """Whether the other end is closed; nothing is ever said through it."""
+    try:
+        return connection.poll(wait)
+    except OSError:
+        return True
+
+
+def _named(process: _Process) -> tuple[int, int]:
+    return process.slot, process.pid

@@ -1,0 +1,262 @@
+"""Slots that are killed, stopped or cut off, and drivers that die or are taken over.
+
+The job is the same each time: numbers through a keyed count into an exactly-once file sink.  After
+every failure each number is there once, with the right count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pipelined.processes import lives, stopped
+
+from millstream.common import Encoder, Types
+from millstream.datastream import (
+    JobClient,
+    JobStatus,
+    KeyedProcessFunction,
+    MapFunction,
+    RestartStrategies,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
+from millstream.datastream.connectors import FileSink
+from millstream.datastream.state import ValueStateDescriptor
+from millstream.errors import FencedError, WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Make = Callable[..., StreamExecutionEnvironment]
+    Eventually = Callable[[Callable[[], bool], str], None]
+
+NUMBERS = 4000
+KEYS = 7
+PROGRAM = Path(__file__).parent / "pipelined_program.py"
+
+
+class Paced(MapFunction):
+    """Holds the numbers back a little; notes which process has begun to read, and when."""
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.notes.mkdir(exist_ok=True)
+        self.first = True
+        self.subtask = runtime_context.get_index_of_this_subtask()
+
+    def map(self, value: Any) -> Any:
+        if self.first:
+            self.first = False
+            name = f"{self.subtask}-{os.getpid()}"
+            (self.notes / f".{name}").write_text(repr(time.monotonic()))
+            (self.notes / f".{name}").rename(self.notes / name)
+        time.sleep(0.0004)
+        return value
+
+
+class Count(KeyedProcessFunction):
+    """(number, the how-manieth of its key)."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        del ctx
+        count = (self.seen.value() or 0) + 1
+        self.seen.update(count)
+        yield f"{value},{count}"
+
+
+def job(make: Make, directory: Path, **settings: str) -> StreamExecutionEnvironment:
+    """The job, restarted after failures, which keeps its checkpoints in ``directory``."""
+    settings = {key.replace("_", "-"): value for key, value in settings.items()}
+    env = make(2, {"execution.checkpointing.dir": str(directory / "checkpoints"), **settings})
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 1))
+    numbers = env.from_sequence(0, NUMBERS - 1).uid("numbers")
+    paced = numbers.map(Paced(directory / "notes"), Types.LONG()).uid("paced")
+    counted = paced.key_by(lambda n: n % KEYS).process(Count(), Types.STRING()).uid("count")
+    sink = FileSink.for_row_format(str(directory / "out"), Encoder.simple_string_encoder())
+    counted.sink_to(sink.build()).uid("files")
+    return env
+
+
+def check(directory: Path) -> None:
+    """Each number once, with counts without gaps."""
+    files = [each for each in (directory / "out").iterdir() if not each.name.startswith(".")]
+    lines = [line for each in files for line in each.read_text().splitlines()]
+    pairs = [tuple(map(int, line.split(","))) for line in lines]
+    assert sorted(number for number, _ in pairs) == list(range(NUMBERS))
+    for key in range(KEYS):
+        counts = sorted(count for number, count in pairs if number % KEYS == key)
+        assert counts == list(range(1, len(counts) + 1))
+
+
+def seen(directory: Path) -> dict[int, list[tuple[int, float]]]:
+    """Subtask -> (process, when it had its first record)."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for each in (directory / "notes").glob("[0-9]*"):
+        subtask, pid = map(int, each.name.split("-"))
+        found.setdefault(subtask, []).append((pid, float(each.read_text())))
+    return found
+
+
+def at_work(directory: Path, eventually: Eventually) -> dict[int, int]:
+    """Subtask -> the process that reads for it, when something is committed."""
+    out = directory / "out"
+    eventually(lambda: out.exists() and any(out.glob("part-*")), "output to be visible")
+    return {subtask: each[-1][0] for subtask, each in seen(directory).items()}
+
+
+def finish(client: JobClient, directory: Path, pids: dict[int, int]) -> None:
+    client.get_job_execution_result().result()
+    assert client.get_job_status().result() is JobStatus.FINISHED
+    check(directory)
+    assert not any(lives(pid) for pid in pids.values())
+    processes = {pid for each in seen(directory).values() for pid, _ in each}
+    assert len(processes) >= 4, "there was another run"
+    assert not any(lives(pid) for pid in processes)
+
+
+def test_a_slot_that_is_killed(
+    make: Make, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = job(make, tmp_path).execute_async("killed")
+    pids = at_work(tmp_path, eventually)
+    killed = time.monotonic()
+    os.kill(pids[1], signal.SIGKILL)
+    finish(client, tmp_path, pids)
+    assert (
+        f"slot 1 (worker process {pids[1]} of this machine) was killed with SIGKILL" in caplog.text
+    )
+    first = min(at for each in seen(tmp_path).values() for _, at in each if at > killed)
+    assert first - killed < 10, "a limit for a machine with much else to do; it takes 0.2 s"
+
+
+def test_a_slot_that_is_stopped(
+    make: Make, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = job(make, tmp_path, **{"heartbeat.timeout": "1000"}).execute_async("stopped")
+    pids = at_work(tmp_path, eventually)
+    with stopped(pids[0]):
+        finish(client, tmp_path, pids)
+    assert f"slot 0 (process {pids[0]} on " in caplog.text
+    assert "gave no sign of life for" in caplog.text
+
+
+def test_all_slots_are_killed_twice(make: Make, tmp_path: Path, eventually: Eventually) -> None:
+    client = job(make, tmp_path).execute_async("killed")
+    pids = at_work(tmp_path, eventually)
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: all(len(each) == 2 for each in seen(tmp_path).values()), "another run")
+    again = {max(each, key=lambda pair: pair[1])[0] for each in seen(tmp_path).values()}
+    for pid in again:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    finish(client, tmp_path, pids)
+
+
+def test_without_a_restart_the_error_names_the_slot(
+    make: Make, tmp_path: Path, eventually: Eventually
+) -> None:
+    env = job(make, tmp_path)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    client = env.execute_async("killed")
+    pids = at_work(tmp_path, eventually)
+    os.kill(pids[0], signal.SIGKILL)
+    with pytest.raises(WorkerLostError, match=f"slot 0 .worker process {pids[0]} .*SIGKILL"):
+        client.get_job_execution_result().result()
+    assert not any(lives(pid) for pid in pids.values())
+
+
+def test_a_newer_driver_takes_over(make: Make, tmp_path: Path, eventually: Eventually) -> None:
+    older = job(make, tmp_path).execute_async("numbers")
+    pids = at_work(tmp_path, eventually)
+    newer = job(make, tmp_path).execute_async("numbers")
+    with pytest.raises(FencedError):
+        older.get_job_execution_result().result()
+    assert not any(lives(pid) for pid in pids.values())
+    finish(newer, tmp_path, pids)
+
+
+def test_slots_die_with_their_driver(tmp_path: Path, eventually: Eventually) -> None:
+    program = subprocess.Popen([sys.executable, str(PROGRAM), "numbers", str(tmp_path)])
+    pids = at_work(tmp_path, eventually)
+    assert len(pids) == 2
+    started = time.monotonic()
+    program.kill()
+    program.wait()
+    eventually(lambda: not any(lives(pid) for pid in pids.values()), "the slots to be gone")
+    assert time.monotonic() - started < 10
+    again = subprocess.run(
+        [sys.executable, str(PROGRAM), "numbers", str(tmp_path)], timeout=60, check=True
+    )
+    assert again.returncode == 0
+    check(tmp_path)
+
+
+def test_cancelling_closes_functions_and_leaves_no_process(
+    make: Make, tmp_path: Path, eventually: Eventually
+) -> None:
+    class Closing(Paced):
+        def close(self) -> None:
+            (self.notes / f"closed-{self.subtask}").touch()
+
+    env = make(2)
+    env.from_sequence(0, 10**12).map(Closing(tmp_path / "notes"), Types.LONG()).print()
+    client = env.execute_async("endless")
+    eventually(lambda: (tmp_path / "notes").exists() and len(seen(tmp_path)) == 2, "both slots")
+    pids = {pid for each in seen(tmp_path).values() for pid, _ in each}
+    client.cancel().result()
+    assert client.get_job_status().result() is JobStatus.CANCELED
+    assert len(list((tmp_path / "notes").glob("closed-*"))) == 2
+    assert not any(lives(pid) for pid in pids)
+
+
+def test_a_commit_that_takes_long_does_not_stop_the_records(
+    make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millstream.checkpoint.coordinator import Coordinator
+
+    going_on = threading.Event()
+    numbers: list[int] = []
+    complete = Coordinator.complete_epoch
+
+    def slowly(self: Coordinator, metadata: Any, acks: Any, expected: Any) -> Any:
+        numbers.append(metadata.epoch)
+        if len(numbers) == 1:
+            assert going_on.wait(60)
+        return complete(self, metadata, acks, expected)
+
+    monkeypatch.setattr(Coordinator, "complete_epoch", slowly)
+    env = make(1, {"execution.checkpointing.max-concurrent-checkpoints": "3"})
+    notes = tmp_path / "read"
+    notes.touch()
+
+    def note(n: Any) -> Any:
+        time.sleep(0.002)
+        with notes.open("a") as file:
+            file.write(".")
+        return n
+
+    env.from_sequence(0, 499).map(note, Types.LONG()).print()
+    client = env.execute_async("slow commit")
+    eventually(lambda: len(numbers) == 1, "the first commit")
+    before = notes.stat().st_size
+    eventually(lambda: notes.stat().st_size >= before + 100, "records behind it")
+    going_on.set()
+    client.get_job_execution_result().result()
+    assert numbers == sorted(numbers)
+    assert Counter(numbers).most_common(1)[0][1] == 1
