@@ -6,6 +6,7 @@ import json
 import socket
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
@@ -18,7 +19,7 @@ from millstream.connectors.kafka.transactions import (
     PreparedTransaction,
     TransactionControl,
 )
-from millstream.contracts.batch import Batch
+from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -358,6 +359,26 @@ def test_columns_become_messages_without_records() -> None:
     columns = Batch(ROW, arrow=ROW.to_arrow(rows))
     assert serializer.messages(columns) == serializer.messages(Batch(ROW, values=rows))
     assert columns._values is None
+
+
+def test_messages_by_columns_are_those_one_by_one() -> None:
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic_selector(lambda text: text[:1])
+        .set_value_serialization_schema(lambda text: text.encode() if len(text) > 1 else None)
+        .set_header_provider(lambda text: [("text", text.encode())])
+        .build()
+    )
+    times = np.array([MIN_TIMESTAMP, 7, 0, 9])
+    made = serializer.messages(
+        Batch(Types.STRING(), values=["a1", "b", "a22", "a"], timestamps=times)
+    )
+    assert list(made["b"]) == [{"value": None, "timestamp": 7, "headers": [("text", b"b")]}]
+    assert list(made["a"][1:]) == [
+        {"value": b"a22", "headers": [("text", b"a22")]},
+        {"value": None, "timestamp": 9, "headers": [("text", b"a")]},
+    ]
+    assert (made["a"].size, made["b"].size, len(made["a"])) == (5, 0, 3)
 
 
 def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

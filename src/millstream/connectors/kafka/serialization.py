@@ -11,7 +11,9 @@ Read next: ``connectors/kafka/sink.py``.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from millstream.contracts.serialization import SerializationSchema
 from millstream.errors import ConfigurationError, PermanentSinkError
@@ -19,7 +21,7 @@ from millstream.types.composite_types import RowTypeInfo
 from millstream.types.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from millstream.contracts.batch import Batch
 
@@ -27,12 +29,60 @@ __all__ = [
     "KafkaRecordSerializationSchema",
     "KafkaRecordSerializationSchemaBuilder",
     "KafkaTopicSelector",
+    "Messages",
 ]
 
 _SHOWN: Final = 200
 
 #: What makes bytes of a record: a schema, or a function.
 SchemaLike: TypeAlias = "SerializationSchema | Callable[[Any], bytes | None]"
+
+
+@dataclass(slots=True)
+class Messages(Sequence[dict[str, Any]]):
+    """Messages to one topic, by columns; each by itself is keyword arguments of ``produce``."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    #: Milliseconds; 0: the time at which it is sent.
+    timestamps: Sequence[int] | None = None
+    headers: Sequence[list[tuple[str, bytes]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Messages: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | Messages:
+        if isinstance(index, slice):
+            return Messages(*(None if each is None else each[index] for each in self._columns))  # type: ignore[arg-type]
+        message: dict[str, Any] = {"value": self.values[index]}
+        if self.keys is not None:
+            message["key"] = self.keys[index]
+        if self.timestamps is not None and self.timestamps[index] > 0:
+            message["timestamp"] = self.timestamps[index]
+        if self.headers is not None:
+            message["headers"] = self.headers[index]
+        return message
+
+    def at(self, places: Sequence[int]) -> Messages:
+        """Those at these places."""
+        return Messages(
+            *(None if each is None else [each[at] for at in places] for each in self._columns)  # type: ignore[arg-type]
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return sum(map(len, filter(None, self.values)))
+
+    @property
+    def _columns(self) -> tuple[Sequence[Any] | None, ...]:
+        return self.values, self.keys, self.timestamps, self.headers
 
 
 class KafkaTopicSelector:
@@ -65,37 +115,29 @@ class KafkaRecordSerializationSchema:
         """Start building."""
         return KafkaRecordSerializationSchemaBuilder()
 
-    def messages(self, batch: Batch) -> dict[str, list[dict[str, Any]]]:
-        """Topic -> messages, as keyword arguments of confluent's ``produce``.
+    def messages(self, batch: Batch) -> dict[str, Messages]:
+        """Topic -> messages.
 
         Raises:
             SinkError: a record does not fit; names it.
         """
         # Only if a function wants them: columns become bytes without a record being made.
         records = functools.cache(lambda: _records(batch))
-        fields: dict[str, Sequence[Any]] = {
-            "value": self._serialized(self._value, batch, records, "value")
-        }
+        made = Messages(self._serialized(self._value, batch, records, "value"))
         if self._key is not None:
-            fields["key"] = self._serialized(self._key, batch, records, "key")
+            made.keys = self._serialized(self._key, batch, records, "key")
         if self._headers is not None:
             provide = self._headers
-            fields["headers"] = self._each(lambda v: list(provide(v)), records(), "headers")
+            made.headers = self._each(lambda v: list(provide(v)), records(), "headers")
         times = batch.timestamp_list
-        have_time = [at for at, time in enumerate(times) if time > 0]
-        if len(have_time) == len(batch):
-            fields["timestamp"] = times
-        made = _messages(fields)
-        if len(have_time) < len(batch):
-            for at in have_time:
-                made[at]["timestamp"] = times[at]
+        if any(time > 0 for time in times):
+            made.timestamps = [max(time, 0) for time in times] if min(times) < 0 else times
         if self._selector is None:
             return {str(self.topic): made}
-        by_topic: dict[str, list[dict[str, Any]]] = {}
-        topics = self._each(self._selector, records(), "topic")
-        for message, topic in zip(made, topics, strict=True):
-            by_topic.setdefault(topic, []).append(message)
-        return by_topic
+        places: dict[str, list[int]] = {}
+        for at, topic in enumerate(self._each(self._selector, records(), "topic")):
+            places.setdefault(topic, []).append(at)
+        return {topic: made.at(each) for topic, each in places.items()}
 
     def _serialized(
         self,
@@ -142,20 +184,6 @@ def _records(batch: Batch) -> Sequence[object]:
     if all(isinstance(each, Row) and each.get_field_names() is not None for each in examples):
         return batch.values
     return batch.type_info.from_arrow(batch.arrow)
-
-
-def _messages(fields: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """One dict per record; those of the usual sinks without a loop over the fields of each."""
-    columns = list(fields.values())
-    names = tuple(fields)
-    if names == ("value", "key", "timestamp"):
-        return [
-            {"value": value, "key": key, "timestamp": timestamp}
-            for value, key, timestamp in zip(*columns, strict=True)
-        ]
-    if names == ("value", "key"):
-        return [{"value": value, "key": key} for value, key in zip(*columns, strict=True)]
-    return [dict(zip(names, record, strict=True)) for record in zip(*columns, strict=True)]
 
 
 class KafkaRecordSerializationSchemaBuilder:
