@@ -62,6 +62,8 @@ _WORK: Final = 0.005
 _IDLE: Final = 0.002
 #: Seconds between two looks at what is due by time.
 _TICK: Final = 0.005
+#: Seconds that a task may write, at each of these, of what the next snapshot would have to.
+_WRITE: Final = 0.001
 #: Seconds between two reports of how far splits are, and of times.
 _REPORT: Final = 0.02
 _TIMES: Final = 1.0
@@ -250,6 +252,9 @@ class MainLoop:
             clock = self._clock()
             for task in self.tasks:
                 task.tick(clock)
+            # Whether there is work or not: what is not written by now is in the next pause.
+            for task in self.tasks:
+                task.write_some(now + _WRITE)
         if now >= self._next_report:
             self._next_report = now + _REPORT
             self._report()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import cloudpickle
 
@@ -61,11 +61,18 @@ def run_slot(settings: SlotSettings) -> None:
             transport = TcpTransport(settings.slot, connections, HEADER.size)
             _run(settings, control, transport, begin)
     except Exception as error:  # noqa: BLE001 - the driver's to raise
-        control.send(Failed(settings.slot, portable_error(error)))
-        # The driver fences: until then, nothing is done.
-        while True:
-            time.sleep(1.0)
+        _fail(settings, control, error)
     control.close()
+
+
+def _fail(settings: SlotSettings, control: ControlConnection, error: Exception) -> NoReturn:
+    """Tell the driver, which fences; until then nothing is done, and no function is closed.
+
+    What tasks had begun is the next run's to drop.
+    """
+    control.send(Failed(settings.slot, portable_error(error)))
+    while True:
+        time.sleep(1.0)
 
 
 def _run(
@@ -88,15 +95,13 @@ def _run(
         control.send,
         uploader.take,
     )
-    try:
-        loop.restore()
-        wait = 0.0
-        while not loop.ended:
-            wait = loop.turn(control.messages(), wait)
-            control.alive(loop.times())
-            if failures:
-                raise failures[0]
-        uploader.close()
-    finally:
-        loop.close()
-        transport.close()
+    loop.restore()
+    wait = 0.0
+    while not loop.ended:
+        wait = loop.turn(control.messages(), wait)
+        control.alive(loop.times())
+        if failures:
+            raise failures[0]
+    uploader.close()
+    loop.close()
+    transport.close()

@@ -124,7 +124,9 @@ class SplitTurns:
             for each in self._plan.assignments
             if each.subtask == self._instance.subtask and each.source_uid in self._chains
         ]
-        for assignment in mine:
+        # Those of other subtasks have told valves what they wait for, and count no more.
+        self._plan.assignments = mine
+        for assignment in list(mine):
             self._take(assignment, announced=True)
 
     def assign(self, assignments: Iterable[SplitAssignment]) -> None:
@@ -267,7 +269,9 @@ class SplitTurns:
         assignment, chain = split.assignment, split.chain
         self.reader.due.clear()
         states = self.reader.leave(chain, assignment)
-        split.due = min(self.reader.due, default=None)
+        operators = (self._instance.operators[node.id] for node in chain.per_channel)
+        due = (when for each in operators if (when := each.due()) is not None)
+        split.due = min((*self.reader.due, *due), default=None)
         for writer in chain.writers:
             writer.flush()
         assignment.start = assignment.stop = split.cursor.position
@@ -282,15 +286,20 @@ class SplitTurns:
         self._plan.processing_time = now
         current = self._current
         if current is not None:
-            for node in reversed(current.chain.per_channel):
-                self._instance.operators[node.id].process_processing_time(now)
+            self._move_clock(current, now)
         for split in list(self._splits.values()):
             if split.held:
                 split.active = now
             elif split.due is not None and split.due <= now and split is not current:
+                # To be entered tells its operators only what time it is.
                 self._enter(split)
+                self._move_clock(split, now)
                 self._leave()
             self._look_for_idleness(split, now)
+
+    def _move_clock(self, split: _OpenSplit, now: int) -> None:
+        for node in reversed(split.chain.per_channel):
+            self._instance.operators[node.id].process_processing_time(now)
 
     def _look_for_idleness(self, split: _OpenSplit, now: int) -> None:
         timeout = split.idle_timeout

@@ -130,8 +130,13 @@ class PipelinedTask:
         self._waiting: tuple[int, bool] | None = None
         self._turn = 0
         self._began = seconds()
-        #: Those of splits are told by them.
-        self._timed = [node for node in self._state.nodes if node.needs_processing_time]
+        #: Those that look at the clock, consumers first; those of splits are told by them.
+        self._timed = [
+            instance.operators[node.id]
+            for node in reversed(self._state.nodes)
+            if node.needs_processing_time
+        ]
+        self._operators = [instance.operators[node.id] for node in self._state.nodes]
 
     def _name(self, epoch: int) -> str:
         place = f"{epoch}-{self.id.stage}-{self.id.subtask}"
@@ -328,16 +333,27 @@ class PipelinedTask:
     def tick(self, now: int) -> None:
         """Move the clock to ``now``, in milliseconds: what is due fires."""
         self._plan.processing_time = now
-        for node in reversed(self._timed):
-            self._instance.operators[node.id].process_processing_time(now)
+        for operator in self._timed:
+            operator.process_processing_time(now)
         if self.splits is not None:
             self.splits.tick(now)
 
     def flush(self) -> None:
-        """Send what writers have gathered."""
+        """Send what writers have gathered, and what operators hold back."""
+        for operator in self._operators:
+            operator.flush()
         for writer in self._instance.writers:
             if writer.holds_records:
                 writer.flush()
+
+    def write_some(self, deadline: float) -> bool:
+        """Write some of what the next snapshot would have to; whether there is more.
+
+        Args:
+            deadline: of the clock for short times.
+        """
+        left = [operator.write_some(deadline) for operator in self._operators]
+        return any(left)
 
     def close(self) -> None:
         """Close the user functions and stores."""
