@@ -23,6 +23,7 @@ import os
 import resource
 import socket
 import uuid
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -125,9 +126,9 @@ class PipelinedTask:
         self._first_barrier = 0.0
         #: Edge -> producers that have said that the source behind them is over.
         self._ended: dict[int, set[int]] = {}
-        #: A checkpoint that waits until all positions are exact: its number, and whether it is
+        #: Checkpoints that wait until all positions are exact: their numbers, and whether each is
         #: the last.
-        self._waiting: tuple[int, bool] | None = None
+        self._waiting: deque[tuple[int, bool]] = deque()
         self._turn = 0
         self._began = seconds()
         #: Those that look at the clock, consumers first; those of splits are told by them.
@@ -180,7 +181,7 @@ class PipelinedTask:
                 return True
         if self.splits is None or not self.has_credit:
             return worked
-        if self._waiting is not None:
+        if self._waiting:
             return self._settle(deadline) or worked
         return self.splits.read(deadline) or worked
 
@@ -230,8 +231,8 @@ class PipelinedTask:
 
     def trigger(self, epoch: int, *, final: bool) -> None:
         """Take a checkpoint behind all that was read: for tasks without links into them."""
-        if self.splits is not None and not self.splits.settled:
-            self._waiting = (epoch, final)
+        if self._waiting or (self.splits is not None and not self.splits.settled):
+            self._waiting.append((epoch, final))
             return
         self._first_barrier = self._seconds()
         self._checkpoint(epoch, final=final)
@@ -242,12 +243,13 @@ class PipelinedTask:
         return not self._inputs
 
     def _settle(self, deadline: float) -> bool:
-        if self.splits is None or self._waiting is None:
+        if self.splits is None:
             return False
         self.splits.settle(deadline)
         if self.splits.settled:
-            (epoch, final), self._waiting = self._waiting, None
-            self.trigger(epoch, final=final)
+            waiting, self._waiting = self._waiting, deque()
+            for epoch, final in waiting:
+                self.trigger(epoch, final=final)
         return True
 
     def _take_barrier(self, link: InLink, frame: Frame) -> None:

@@ -1,0 +1,422 @@
+"""Random programs, said twice: as a program of Millstream's, and as a plain computation.
+
+What it is: graphs of sources with several splits, maps, filters, unions, keyed operators with one
+and two inputs, and all kinds of exchanges, at random parallelisms; streams are used several times,
+so that records meet again behind ways of different length.  A record knows its way, and keyed
+operators remember every record that they have met: two computations agree exactly if each record
+has passed each operator equally often.
+
+What it is not: a test of the operators' own meaning; none of these depends on order or time.
+
+Read next: ``tests/pipelined/simulation.py``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.common import Types
+from millstream.connectors.basic.collect import CollectSink
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split, SplitCursor
+from millstream.datastream import (
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    StreamExecutionEnvironment,
+)
+from millstream.datastream.state import MapStateDescriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from millstream.contracts.source import KnownSplits
+    from millstream.datastream import DataStream
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = [
+    "WORLDS",
+    "Computed",
+    "Graph",
+    "Operation",
+    "SourceSpec",
+    "computed",
+    "program",
+    "random_graph",
+    "rescaled",
+    "split_id",
+    "uid_of",
+]
+
+KEYS: Final = 13
+_TYPE: Final = Types.TUPLE([Types.LONG(), Types.LONG()])
+_EXCHANGES: Final = ("rebalance", "rescale", "shuffle", "broadcast", "custom", "global", "forward")
+
+#: Number, and the way that it has come, as one number.
+Record = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source: how many records each of its splits has, and how it gives them."""
+
+    splits: tuple[int, ...]
+    parallelism: int
+    #: Its splits grow; else they are complete from the beginning.
+    grows: bool
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator; its number is that of the stream it makes."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    parallelism: int
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program.  Streams are numbered: those of the sources, then those of the operations."""
+
+    seed: int
+    sources: tuple[SourceSpec, ...]
+    operations: tuple[Operation, ...]
+    #: Streams whose records are kept.
+    sinks: tuple[int, ...]
+    #: Records are columns; else pickled.
+    is_typed: bool
+
+    @property
+    def slots(self) -> int:
+        """The widest parallelism."""
+        widths = [each.parallelism for each in self.sources]
+        return max(widths + [each.parallelism for each in self.operations])
+
+    @property
+    def keyed(self) -> list[int]:
+        """The operations with keyed state."""
+        first = len(self.sources)
+        kinds = [each.kind for each in self.operations]
+        return [first + i for i, kind in enumerate(kinds) if kind in ("keyed", "connected")]
+
+
+def random_graph(seed: int) -> Graph:
+    """The graph of a seed."""
+    chance = random.Random(seed)
+    most = chance.choice([2, 2, 3, 4])
+
+    def parallelism() -> int:
+        return chance.randint(1, most)
+
+    sources = tuple(
+        SourceSpec(
+            tuple(chance.choice([0, 5, 40, 120]) for _ in range(chance.randint(1, 4))),
+            parallelism(),
+            chance.random() < 0.6,
+        )
+        for _ in range(chance.randint(1, 3))
+    )
+    operations: list[Operation] = []
+    for _ in range(chance.randint(3, 7)):
+        streams = len(sources) + len(operations)
+        kind = chance.choice(["map", "filter", "union", "keyed", "keyed", "connected", *_EXCHANGES])
+        inputs = chance.sample(range(streams), min(streams, _inputs(kind, chance)))
+        if kind in ("union", "connected") and len(inputs) < 2:
+            kind = "keyed"
+        width = parallelism()
+        if kind == "forward":
+            width = _parallelism_of(inputs[0], sources, operations)
+        operations.append(Operation(kind, tuple(inputs), width))
+    streams = len(sources) + len(operations)
+    read = {stream for each in operations for stream in each.inputs}
+    sinks = tuple(s for s in range(streams) if s not in read or chance.random() < 0.2)
+    return Graph(seed, sources, tuple(operations), sinks, chance.random() < 0.5)
+
+
+def rescaled(graph: Graph, chance: random.Random) -> Graph:
+    """The same program at other parallelisms, but where what it computes depends on them."""
+    most = chance.choice([2, 3, 4])
+    sources = tuple(replace(s, parallelism=chance.randint(1, most)) for s in graph.sources)
+    operations: list[Operation] = []
+    for each in graph.operations:
+        width = chance.randint(1, most)
+        if each.kind == "forward":
+            width = _parallelism_of(each.inputs[0], sources, operations)
+        elif each.kind == "broadcast":
+            width = each.parallelism
+        operations.append(replace(each, parallelism=width))
+    return replace(graph, sources=sources, operations=tuple(operations))
+
+
+def _inputs(kind: str, chance: random.Random) -> int:
+    return {"union": chance.randint(2, 3), "connected": 2}.get(kind, 1)
+
+
+def _parallelism_of(
+    stream: int, sources: tuple[SourceSpec, ...], operations: list[Operation]
+) -> int:
+    if stream < len(sources):
+        return sources[stream].parallelism
+    return operations[stream - len(sources)].parallelism
+
+
+# -- what records become, in both computations ------------------------------------------------
+
+
+def record_of(source: int, split: int, offset: int) -> Record:
+    """The record at an offset of a split."""
+    return (source * 100 + split) * 10_000 + offset, source
+
+
+def passed(record: Record, number: int) -> Record:
+    """A record that has passed an operation."""
+    return record[0], (record[1] * 31 + number + 1) % 1_000_003
+
+
+def is_kept(record: Record) -> bool:
+    """What filters keep."""
+    return (record[0] + record[1]) % 3 != 0
+
+
+def key_of(record: Record) -> int:
+    """What keyed operators key by."""
+    return (record[0] * 7 + record[1]) % KEYS
+
+
+# -- the plain computation ---------------------------------------------------------------------
+
+
+@dataclass
+class Computed:
+    """What the records up to some positions become."""
+
+    #: Stream -> its records.
+    streams: list[Counter[Record]]
+    #: Keyed operation -> (key, input, record) -> how often it was met.
+    states: dict[int, Counter[tuple[int, str]]]
+
+
+def computed(graph: Graph, positions: Mapping[str, int]) -> Computed:
+    """Compute a program on what its splits have up to some positions.
+
+    Args:
+        graph: the program.
+        positions: split -> how far it is read; those that are left out are not begun.
+    """
+    streams: list[Counter[Record]] = []
+    states: dict[int, Counter[tuple[int, str]]] = {}
+    for number, source in enumerate(graph.sources):
+        streams.append(
+            Counter(
+                record_of(number, split, offset)
+                for split in range(len(source.splits))
+                for offset in range(positions.get(split_id(number, split), 0))
+            )
+        )
+    for number, operation in enumerate(graph.operations, len(graph.sources)):
+        made: Counter[Record] = Counter()
+        for place, stream in enumerate(operation.inputs):
+            for record, count in streams[stream].items():
+                if operation.kind in ("keyed", "connected"):
+                    state = states.setdefault(number, Counter())
+                    state[key_of(record), memory_of(place, record)] += count
+                if operation.kind != "filter" or is_kept(record):
+                    times = operation.parallelism if operation.kind == "broadcast" else 1
+                    made[passed(record, number)] += count * times
+        streams.append(made)
+    return Computed(streams, states)
+
+
+def split_id(source: int, split: int) -> str:
+    """The name of a split."""
+    return f"{source}-{split}"
+
+
+def memory_of(place: int, record: Record) -> str:
+    """Under which name keyed state has a record that came by an input."""
+    return f"{place}:{record[0]}:{record[1]}"
+
+
+# -- the program -------------------------------------------------------------------------------
+
+
+def uid_of(number: int) -> str:
+    """Of a source or an operation."""
+    return f"node-{number}"
+
+
+def program(env: StreamExecutionEnvironment, graph: Graph, world: str, directory: Path) -> None:
+    """Build the program.
+
+    Args:
+        env: where.
+        graph: what.
+        world: the name of what the sources have (``WORLDS``).
+        directory: where each sink has a directory of its own, named by the number of its stream.
+    """
+    streams: list[DataStream] = []
+    for number, spec in enumerate(graph.sources):
+        source = GraphSource(number, spec, world, graph)
+        stream = env.from_source(source, None, f"source {number}")
+        streams.append(stream.uid(uid_of(number)).set_parallelism(spec.parallelism))
+    made_type = _TYPE if graph.is_typed else None
+    for number, operation in enumerate(graph.operations, len(graph.sources)):
+        inputs = [streams[each] for each in operation.inputs]
+        made = _operation(number, operation.kind, inputs, made_type)
+        made.uid(uid_of(number)).name(f"{operation.kind} {number}")
+        streams.append(made.set_parallelism(operation.parallelism))
+    for number in graph.sinks:
+        sink = CollectSink(directory / str(number), fsync=False)
+        streams[number].sink_to(sink).uid(f"sink-{number}")
+
+
+def _operation(
+    number: int, kind: str, inputs: list[DataStream], made_type: TypeInformation | None
+) -> DataStream:
+    stream = inputs[0]
+    if kind == "keyed":
+        keyed = stream.key_by(key_of, Types.LONG())
+        return keyed.process(Remember(number), made_type)
+    if kind == "connected":
+        one, other = (each.key_by(key_of, Types.LONG()) for each in inputs)
+        return one.connect(other).process(RememberBoth(number), made_type)
+    if kind == "union":
+        stream = stream.union(*inputs[1:])
+    elif kind == "filter":
+        stream = stream.filter(is_kept)
+    elif kind == "custom":
+        stream = stream.partition_custom(_partition, key_of)
+    elif kind == "global":
+        stream = stream.global_()
+    elif kind in _EXCHANGES:
+        stream = getattr(stream, kind)()
+    return stream.map(lambda record: passed(tuple(record), number), made_type)
+
+
+def _partition(key: Any, partitions: int) -> int:
+    return int(key) % partitions
+
+
+class _Memory:
+    """How often each record was met, by key."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._seen: Any = None
+
+    def open(self, context: Any) -> None:
+        seen = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
+        self._seen = context.get_map_state(seen)
+
+    def _meet(self, place: int, value: Iterable[int]) -> Iterator[Record]:
+        number, way = value
+        name = memory_of(place, (number, way))
+        self._seen.put(name, (self._seen.get(name) or 0) + 1)
+        yield passed((number, way), self._number)
+
+
+class Remember(_Memory, KeyedProcessFunction):
+    """Remembers what it meets."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Record]:
+        yield from self._meet(0, value)
+
+
+class RememberBoth(_Memory, KeyedCoProcessFunction):
+    """Remembers what it meets on either input."""
+
+    def process_element1(self, value: Any, ctx: Any) -> Iterator[Record]:
+        yield from self._meet(0, value)
+
+    def process_element2(self, value: Any, ctx: Any) -> Iterator[Record]:
+        yield from self._meet(1, value)
+
+
+# -- the sources -------------------------------------------------------------------------------
+
+#: Name -> split -> how far it has grown; all copies of a source see the same.
+WORLDS: dict[str, dict[str, int]] = {}
+
+
+class GraphSource(Source):
+    """The records of a ``SourceSpec``, as far as its world has them."""
+
+    def __init__(self, number: int, spec: SourceSpec, world: str, graph: Graph) -> None:
+        self.number = number
+        self.spec = spec
+        self.world = world
+        self.seed = graph.seed
+        self.is_typed = graph.is_typed
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.BOUNDED
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return _TYPE if self.is_typed else Types.PICKLED_BYTE_ARRAY()
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        names = [split_id(self.number, split) for split in range(len(self.spec.splits))]
+        return [Split(name) for name in names if name not in known]
+
+    def end_offset(self, split: Split) -> int:
+        return WORLDS[self.world][split.id]
+
+    def is_final(self, split: Split) -> bool:
+        return not self.spec.grows or self.end_offset(split) == self._size(split)
+
+    def _size(self, split: Split) -> int:
+        return self.spec.splits[int(split.id.split("-")[1])]
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        number = int(split.id.split("-")[1])
+        values = [record_of(self.number, number, offset) for offset in range(start, stop)]
+        if self.is_typed:
+            yield SourceBatch(arrow=_TYPE.to_arrow(values))
+        else:
+            yield SourceBatch(values=list(values))
+
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        return MoodyCursor(self, split, position)
+
+
+class MoodyCursor(SplitCursor):
+    """Gives a few records at a time, sometimes none, and does not always know where it stands."""
+
+    def __init__(self, source: GraphSource, split: Split, position: int) -> None:
+        self.position = position
+        self._source = source
+        self._split = split
+        self._given = position
+        self._end = position
+        self._final = False
+        self._chance = random.Random(f"{source.seed} {split.id} {position}")
+
+    @property
+    def settled(self) -> bool:
+        return self.position == self._given
+
+    @property
+    def is_over(self) -> bool:
+        return self._final and self.position >= self._end
+
+    def extend(self, end: int, *, final: bool) -> None:
+        self._end, self._final = end, final
+
+    def poll(self, most: int) -> SourceBatch | None:
+        if self._given >= self._end or self._chance.random() < 0.3:
+            return None
+        stop = min(self._end, self._given + min(most, self._chance.randint(1, 6)))
+        (batch,) = self._source.read(self._split, self._given, stop)
+        was_settled = self.settled
+        self._given = stop
+        if not was_settled or stop == self._end or self._chance.random() < 0.6:
+            self.position = stop
+        return batch
+
+    def close(self) -> None:
+        pass

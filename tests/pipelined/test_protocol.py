@@ -1,0 +1,91 @@
+"""Every checkpoint of every random job is a consistent cut, and every output exactly once.
+
+Printed with a failure: the seed, which gives the same job, steps and kills again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.pipelined.random_graphs import random_graph
+from tests.pipelined.simulation import InconsistentCutError, Simulation
+
+from millstream.runtime.pipelined.links import BARRIER
+from millstream.runtime.pipelined.task import PipelinedTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from millstream.runtime.pipelined.links import Frame, InLink
+
+#: Those with an odd number stay at their parallelism and engine.
+SEEDS = range(16)
+
+
+def simulate(seed: int, directory: Path) -> Simulation:
+    directory.mkdir(exist_ok=True)
+    simulation = Simulation(random_graph(seed), seed, directory, changes=seed % 2 == 0)
+    simulation.run()
+    return simulation
+
+
+def simulate_all(seeds: Iterable[int], directory: Path) -> list[Simulation]:
+    return [simulate(seed, directory / str(seed)) for seed in seeds]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_checkpoint_is_a_consistent_cut(tmp_path: Path, seed: int) -> None:
+    print("seed", seed)
+    assert simulate(seed, tmp_path).compared
+
+
+def test_the_simulation_does_what_it_is_for(tmp_path: Path) -> None:
+    """Or it would show little: there are kills, checkpoints between them, and both engines."""
+    done = simulate_all(range(100, 106), tmp_path)
+    assert sum(each.runs - 1 for each in done) >= 6
+    assert sum(len(each.compared) for each in done) >= 20
+    assert any(each.epochs for each in done)
+    assert any(any(positions.values()) for each in done for _, positions in each.compared)
+
+
+def test_a_seed_gives_the_same_again(tmp_path: Path) -> None:
+    one, other = (simulate(4, tmp_path / name) for name in ("one", "other"))
+    assert one.compared == other.compared
+    assert one.clock.now == other.clock.now
+
+
+def test_without_alignment_checkpoints_are_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_barrier = PipelinedTask._take_barrier
+
+    def go_on(self: PipelinedTask, link: InLink, frame: Frame) -> None:
+        take_barrier(self, link, frame)
+        link.blocked = False
+
+    monkeypatch.setattr(PipelinedTask, "_take_barrier", go_on)
+    with pytest.raises(InconsistentCutError, match="too many"):
+        simulate_all(SEEDS, tmp_path)
+
+
+def test_a_barrier_that_overtakes_records_makes_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_ready = PipelinedTask._next_ready
+
+    def barriers_first(self: PipelinedTask) -> InLink | None:
+        for link in self._inputs:
+            kinds = [] if link.blocked else [frame.kind for frame in link.frames]
+            if BARRIER in kinds:
+                position = kinds.index(BARRIER)
+                barrier = link.frames[position]
+                del link.frames[position]
+                link.frames.appendleft(barrier)
+                return link
+        return next_ready(self)
+
+    monkeypatch.setattr(PipelinedTask, "_next_ready", barriers_first)
+    with pytest.raises(InconsistentCutError, match="missing"):
+        simulate_all(SEEDS, tmp_path)
