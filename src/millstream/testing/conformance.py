@@ -14,6 +14,7 @@ Read next: ``testing/sink_conformance.py``, ``contracts/source.py``.
 
 from __future__ import annotations
 
+import gc
 import math
 import pickle
 import random
@@ -190,6 +191,7 @@ def _held() -> tuple[int, int]:
 def _require_released(before: tuple[int, int], split: Split, patience: float = 10.0) -> None:
     deadline = time.monotonic() + patience
     while True:
+        gc.collect()
         now = _held()
         if all(a <= b for a, b in zip(now, before, strict=True)):
             return
