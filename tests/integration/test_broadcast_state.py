@@ -27,12 +27,15 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.errors import MillstreamError, ProgramError, StateError
+from millstream.graph.reading_order import sources_before
 from millstream.testing import OperatorHarness, StreamHarness
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from millstream.graph.model import JobGraph
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 SEEN = MapStateDescriptor("seen", Types.LONG(), Types.LONG())
@@ -256,11 +259,92 @@ def test_what_a_program_may_not_do() -> None:
         rules.broadcast(expiring)
 
 
-def test_batch_mode_is_refused(tmp_path: Path) -> None:
-    env = environment(1)
-    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+def in_batch_mode(
+    directory: Path, parallelism: int, function: Any, limit: int = 7, seed: int = 0
+) -> MiniCluster:
+    """Rules are summed up by key first, which gives one per key at the end of their stream."""
+    env = environment(parallelism).set_runtime_mode(RuntimeExecutionMode.BATCH)
     records, rules = inputs(env)
-    collect(records.connect(rules.broadcast(RULES, SEEN)).process(Pricing()), tmp_path)
+    if isinstance(function, KeyedBroadcastProcessFunction):
+        records = records.key_by(lambda record: record[0], key_type=Types.STRING())
+    sums = rules.key_by(lambda rule: rule[0]).reduce(lambda a, b: (a[0], a[1] + b[1], b[2]))
+    broadcast = sums.uid("sums").broadcast(RULES, SEEN)
+    out = records.connect(broadcast).process(function).uid("process")
+    collect(out, directory)
     graph = env.get_job_graph("broadcast state")
-    with pytest.raises(ProgramError, match="not there yet in BATCH mode"):
-        MiniCluster(graph, tmp_path / "checkpoint").run()
+    return MiniCluster(graph, directory / "checkpoint", limits=repeat(limit), seed=seed)
+
+
+def sums_of_rules() -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for key, amount, _ in RULED:
+        sums[key] += amount
+    return sums
+
+
+@pytest.mark.parametrize("kind", ["plain", "keyed"])
+def test_in_batch_mode_the_broadcast_stream_is_read_first(tmp_path: Path, kind: str) -> None:
+    function = Pricing() if kind == "plain" else Counting()
+    for seed, parallelism in enumerate((2, 3, 1, 2, 3)):
+        in_batch_mode(tmp_path, parallelism, function, seed=seed).run(max_epochs=2)
+    in_batch_mode(tmp_path, 2, function).run()
+    sums = sums_of_rules()
+    if kind == "plain":
+        records = sorted(row[1:3] for row in collected(tmp_path) if row[0] == "record")
+        assert records == [(n, sums[key]) for key, n, _ in RECORDS]
+    else:
+        assert sorted(collected(tmp_path)) == [(key, 30, sums[key], 10_000) for key in "abc"]
+
+
+def test_broadcast_streams_of_broadcast_streams_in_batch_mode(tmp_path: Path) -> None:
+    """All that comes before is read first, however the operators are numbered."""
+
+    class Chained(Pricing):
+        def process_element(
+            self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext
+        ) -> Iterator[Any]:
+            yield value[0], ctx.get_broadcast_state(RULES).get(value[0]), value[2]
+
+        def process_broadcast_element(
+            self, value: Any, ctx: BroadcastProcessFunction.Context
+        ) -> Any:
+            ctx.get_broadcast_state(RULES).put(value[0], value[1])
+
+    env = environment(2).set_runtime_mode(RuntimeExecutionMode.BATCH)
+    names = ("last", "middle", "first")
+    values = (RECORDS, [(key, 0, 0) for key in "abc"], RULED)
+    last, middle, first = (
+        env.from_source(SplitsSource([each]), event_time(0), name).uid(name)
+        for name, each in zip(names, values, strict=True)
+    )
+    priced = middle.connect(first.broadcast(RULES)).process(Chained()).uid("one")
+    collect(last.connect(priced.broadcast(RULES)).process(Chained()).uid("two"), tmp_path)
+    graph = env.get_job_graph("broadcast state")
+    assert sources_before(graph) == {
+        "first": set(),
+        "middle": {"first"},
+        "last": {"first", "middle"},
+    }
+    MiniCluster(graph, tmp_path / "checkpoint", limits=repeat(7)).run()
+    found = Counter((key, rule) for key, rule, _ in collected(tmp_path))
+    assert found == {(key, 10_000): 30 for key in "abc"}
+
+
+def test_what_cannot_be_read_in_order(tmp_path: Path) -> None:
+    def graph(settings: dict[str, str] | None = None, *, both: bool = False) -> JobGraph:
+        env = environment(1, **(settings or {})).set_runtime_mode(RuntimeExecutionMode.BATCH)
+        records, rules = inputs(env)
+        broadcast = (records if both else rules).broadcast(RULES, SEEN)
+        collect(records.connect(broadcast).process(Pricing()), tmp_path)
+        return env.get_job_graph("broadcast state")
+
+    with pytest.raises(ProgramError, match=r"source 'Source: records' .* feeds both of its inputs"):
+        graph(both=True)
+    with pytest.raises(ProgramError, match=r"cannot be run with millstream\.execution: pipelined"):
+        graph({"millstream.execution": "pipelined"})
+    of_spark = graph()
+    next(node for node in of_spark.nodes.values() if node.uid == "ruled").source = None
+    with pytest.raises(ProgramError, match="Spark reads its sources in no order"):
+        sources_before(of_spark)
+    of_spark.batch_mode = False
+    assert sources_before(of_spark) == {"records": set(), "ruled": set()}

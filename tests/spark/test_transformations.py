@@ -27,6 +27,7 @@ from millstream.datastream import (
     AggregateFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
@@ -460,3 +461,54 @@ def test_oracle_time_and_state(make: Make, parallelism: int, typed: bool, backen
             (key, start, start + 4 * SECOND, len(v), sum(v), min(v), max(v), sum(v) / len(v))
             for (key, start), v in four.items()
         )
+
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
+
+
+class Ruled(KeyedBroadcastProcessFunction):
+    """Counts the records of a key; the rule that it has then goes with each, and at the end."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        descriptor = ValueStateDescriptor("count", Types.LONG())
+        self.count = runtime_context.get_state(descriptor)
+
+    def process_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterator[Any]:
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(1)
+        yield "record", ctx.get_current_key(), ctx.get_broadcast_state(RULES).get(value[1])
+
+    def process_broadcast_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> None:
+        ctx.get_broadcast_state(RULES).put(value[1], value[2])
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
+    ) -> Iterator[Any]:
+        key = ctx.get_current_key()
+        yield "end", key, self.count.value(), ctx.get_broadcast_state(RULES).get(key)
+
+
+@pytest.mark.parametrize("mode", [RuntimeExecutionMode.STREAMING, RuntimeExecutionMode.BATCH])
+def test_oracle_broadcast_state(make: Make, mode: RuntimeExecutionMode) -> None:
+    env = make(2).set_runtime_mode(mode)
+    records, rules = (
+        env.from_collection([Row(*record) for record in RECORDS], ROW) for _ in range(2)
+    )
+    # The last rule of a key is the largest of its values.
+    largest = rules.key_by(ByKey()).reduce(Larger()).broadcast(RULES)
+    out = records.key_by(ByKey()).connect(largest).process(Ruled())
+    with out.execute_and_collect() as results:  # type: ignore[union-attr]
+        found = list(cast("Iterator[Any]", results))
+    values = {key: [v for _, k, v in RECORDS if k == key] for key in "abe"}
+    assert sum(map(len, values.values())) == len(RECORDS)
+    assert sorted(each[1:] for each in found if each[0] == "end") == [
+        (key, len(values[key]), max(values[key])) for key in "abe"
+    ]
+    seen = Counter(each[1:] for each in found if each[0] == "record")
+    assert Counter(key for key, _ in seen.elements()) == {k: len(v) for k, v in values.items()}
+    if mode == RuntimeExecutionMode.BATCH:
+        assert seen == {(key, max(some)): len(some) for key, some in values.items()}

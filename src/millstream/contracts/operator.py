@@ -35,6 +35,7 @@ __all__ = [
     "OperatorSnapshot",
     "Output",
     "RestoreContext",
+    "first_input",
     "is_per_channel",
     "refusal_of",
     "sections_of",
@@ -258,7 +259,8 @@ class OperatorFactory(Protocol):
     says what they keep without making one; see ``sections_of``.  If they can convert what another
     operator kept, it has ``refusal`` and ``tell_restored`` as well; see the functions of these
     names.  One whose instances make event
-    time has ``per_channel = True``; see ``is_per_channel``.
+    time has ``per_channel = True``; see ``is_per_channel``.  One of several inputs may have
+    ``first_input``; see the function of this name.
     """
 
     @property
@@ -276,6 +278,15 @@ def is_per_channel(factory: OperatorFactory | None) -> bool:
     watermark, and may be read by another subtask from epoch to epoch.
     """
     return bool(getattr(factory, "per_channel", False))
+
+
+def first_input(factory: OperatorFactory | None) -> int | None:
+    """The input that is read to its end before the others begin, in BATCH mode; None: none is.
+
+    The runtime orders the sources; operators do nothing for it.
+    """
+    number: int | None = getattr(factory, "first_input", None)
+    return number
 
 
 def sections_of(factory: OperatorFactory | None) -> list[StateSection]:

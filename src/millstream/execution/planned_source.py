@@ -20,6 +20,7 @@ from millstream.contracts.source import Boundedness
 from millstream.errors import CheckpointError
 from millstream.execution.offsets import Position
 from millstream.execution.split_log import SplitTable
+from millstream.graph.reading_order import sources_before
 from millstream.graph.validation import connector_label
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class PlannedSource:
     idleness: int | None = None
     #: With which other sources it keeps step; None: with none.
     alignment: WatermarkAlignment | None = None
+    #: Uids of the sources that are read to their end before it.
+    after: frozenset[str] = frozenset()
     table: SplitTable = field(default_factory=SplitTable)
     #: ``time.monotonic`` from which on to look for splits.
     next_discovery: float = -math.inf
@@ -65,6 +68,7 @@ class PlannedSource:
 def plan_sources(graph: JobGraph) -> list[PlannedSource]:
     """The sources of a job, as the driver sees them."""
     planned = []
+    before = sources_before(graph)
     for node in graph.nodes.values():
         if node.kind == "source":
             strategy = node.watermark_strategy
@@ -78,6 +82,7 @@ def plan_sources(graph: JobGraph) -> list[PlannedSource]:
                     connector_label(node),
                     idleness,
                     alignment,
+                    before[node.uid],
                 )
             )
     return planned

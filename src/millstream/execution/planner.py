@@ -128,7 +128,11 @@ class SourcePlanner:
         for planned in self._sources:
             position = Position.of(start, planned.uid)
             with error_context(planned.label):
-                changed |= self._advance(planned, position, now)
+                self._find(planned, position)
+                if self._waits(planned, start):
+                    self._hold(planned, position)
+                else:
+                    changed |= self._advance(planned, position, now)
                 over = over and self._is_over(planned, position)
             untold |= position.untold
             position.untold = False  # this epoch tells it
@@ -194,15 +198,41 @@ class SourcePlanner:
         split = planned.table.splits[number]
         return self._aligner.holds(planned.alignment.group, planned.uid, split.id)
 
+    def _waits(self, planned: PlannedSource, start: Offset) -> bool:
+        """Whether a source that is to be read to its end before this one is not, or not told so."""
+        for before in self._sources if planned.after else ():
+            if before.uid in planned.after:
+                position = Position.of(start, before.uid)
+                begun = before.uid in cast("dict[str, object]", start["sources"])
+                if not begun or position.untold or not self._is_over(before, position):
+                    return True
+        return False
+
+    def _hold(self, planned: PlannedSource, position: Position) -> None:
+        """Begin a split and read nothing of it: its channel keeps what it feeds from ending."""
+        source = planned.source
+        if source is None:
+            return
+        for number in self._in_turn(planned, position):
+            split = planned.table.splits[number]
+            at = position.at.get(number, source.start_offset(split))
+            if at < source.end_offset(split) or not source.is_final(split):
+                position.at[number] = at
+                return
+
+    def _find(self, planned: PlannedSource, position: Position) -> None:
+        """Look for splits of one source."""
+        if planned.source is not None:
+            self._splits.discover(planned, planned.source)
+            position.known = planned.table.count
+
     def _advance(self, planned: PlannedSource, position: Position, now: int) -> bool:
         """Move one source's position forward; True if an epoch is worth running for it."""
         source = planned.source
         if source is None:
             return False
-        self._splits.discover(planned, source)
         sizer = self._sizer(planned, source)
         splits = planned.table.splits
-        position.known = planned.table.count
         moved, backlog, read = False, False, 0
         began = set(position.at)
         unfinished = self._in_turn(planned, position)

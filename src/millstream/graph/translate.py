@@ -27,6 +27,7 @@ from millstream.contracts.source import Boundedness
 from millstream.errors import ProgramError
 from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
 from millstream.graph.pickling import check_picklable
+from millstream.graph.reading_order import sources_before
 from millstream.graph.stages import cut_stages
 from millstream.graph.transformation import (
     OneInputTransformation,
@@ -121,7 +122,7 @@ def translate(
             source = nodes[number_of[route.origin.id]]
             edges.append(_edge(len(edges) + 1, source, target, each, route))
     _note_side_types(nodes, edges)
-    return JobGraph(
+    graph = JobGraph(
         job_name=job_name,
         nodes=nodes,
         edges=edges,
@@ -129,6 +130,8 @@ def translate(
         configuration=configuration,
         batch_mode=batch_mode,
     )
+    sources_before(graph)  # which may refuse it
+    return graph
 
 
 def _reachable(roots: Iterable[Transformation]) -> list[Transformation]:

@@ -3,8 +3,10 @@
 What it is: input 0 is the stream, whose records read the states; input 1 is broadcast to all
 subtasks, and its records write them.  The states are operator state that every subtask has whole.
 
-What it is not: a promise about the order between the inputs.  As in Flink, a record may come before
-a broadcast one that was written earlier; who cannot have that keeps such records in keyed state.
+What it is not: a promise about the order between the inputs in STREAMING mode.  As in Flink, a
+record may come before a broadcast one that was written earlier; who cannot have that keeps such
+records in keyed state.  In BATCH mode the broadcast stream is read to its end first
+(``graph/reading_order.py``).
 
 Read next: ``contracts/operator_state.py``.
 """
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator, OperatorContext, RestoreContext
+    from millstream.contracts.operator import Operator, RestoreContext
     from millstream.contracts.operator_state import OperatorBroadcastState
     from millstream.contracts.state_sections import StateSection
     from millstream.functions.descriptors import MapStateDescriptor
@@ -107,15 +109,6 @@ class _States:
         self._descriptors = descriptors
         self._writable: dict[str, _Writable] = {}
         self._read_only: dict[str, _ReadOnly] = {}
-
-    def setup(self, context: OperatorContext) -> None:
-        if context.batch_mode:
-            message = (
-                f"operator {context.name!r} ({context.location}): broadcast state is not there yet"
-                " in BATCH mode, where Flink reads the broadcast stream to its end first; use"
-                " STREAMING mode, which bounded sources end as well"
-            )
-            raise ProgramError(message)
 
     def restore(self, restored: RestoreContext) -> None:
         states = restored.operator_states
@@ -225,10 +218,6 @@ class BroadcastProcessOperator(ProcessOperator):
             _Context(self._clock, self._states),
         )
 
-    def open(self) -> None:
-        self._states.setup(self.context)
-        super().open()
-
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
         self._states.restore(restored)
@@ -252,7 +241,6 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
 
     def open(self) -> None:
         """Make the contexts, then open the function."""
-        self._states.setup(self.context)
         super().open()
         self._context = _KeyedContext(self._service, self._states, self.keyed_state)
         self._broadcast_context = _Context(self._service, self._states)
@@ -290,6 +278,7 @@ class BroadcastProcessFactory:
     function: Any
     descriptors: Sequence[MapStateDescriptor]
     keyed: ClassVar[bool] = False
+    first_input: ClassVar[int] = 1
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
@@ -304,6 +293,7 @@ class KeyedBroadcastProcessFactory:
     key_selector: Any
     descriptors: Sequence[MapStateDescriptor]
     keyed: ClassVar[bool] = True
+    first_input: ClassVar[int] = 1
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
