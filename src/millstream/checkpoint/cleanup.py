@@ -86,8 +86,9 @@ class Cleaner:
         #: Unnamed at the last sweep.
         self._suspects: set[str] = set()
         self._epochs_since_sweep = 0
-        #: The last checkpoint that was begun, and which it was at the last sweep.
-        self._begun = -1
+        #: The last checkpoint that was begun, set by whatever thread begins it; the last that is
+        #: published; and the later of them at the last sweep.
+        self._begun = self._published = -1
         self._begun_at_sweep = -1
         #: Whether the last ``published`` looked for files that nothing names.
         self.has_swept = False
@@ -104,7 +105,7 @@ class Cleaner:
         """
         for version, manifest in kept:
             self._add(version, state_names(manifest))
-            self._begun = manifest.epoch
+            self._published = manifest.epoch
         # What is too old goes when the next one is published: till then the newest says that it is
         # a checkpoint.
         self._log.keep(version for version, _ in self._kept)
@@ -125,7 +126,7 @@ class Cleaner:
         """Count a new manifest in, and delete what is not needed any more."""
         self._add(version, state_names(manifest))
         self._retire()
-        self._begun = max(self._begun, manifest.epoch)
+        self._published = manifest.epoch
         self._epochs_since_sweep += 1
         due = self._epochs_since_sweep >= self._sweep_interval
         self.has_swept = due and manifest.epoch > self._begun_at_sweep
@@ -156,7 +157,8 @@ class Cleaner:
         self._storage.delete(sorted(unnamed & self._suspects))
         self._suspects = unnamed - self._suspects
         self._epochs_since_sweep = 0
-        self._begun_at_sweep = self._begun
+        # Behind the listing, and with those that begin meanwhile: what they upload may be in it.
+        self._begun_at_sweep = max(self._begun, self._published)
 
     def _list(self) -> Iterable[str]:
         for directory in _SWEPT:

@@ -11,13 +11,15 @@ Read next: ``checkpoint/coordinator.py``, ``checkpoint/unconfirmed.py``.
 
 from __future__ import annotations
 
+import threading
+
 from millstream.errors import CheckpointError
 
 __all__ = ["CheckpointsInFlight"]
 
 
 class CheckpointsInFlight:
-    """Numbers of checkpoints under way.
+    """Numbers of checkpoints under way.  For several threads.
 
     Invariant: those between the last published one and ``newest`` are under way or have failed.
     """
@@ -29,6 +31,7 @@ class CheckpointsInFlight:
         #: How many have failed since one was published.
         self.failures = 0
         self._open: list[int] = []
+        self._lock = threading.Lock()
 
     def begin(self, epoch: int, published: int) -> None:
         """Note that a checkpoint begins.
@@ -40,12 +43,13 @@ class CheckpointsInFlight:
         Raises:
             CheckpointError: it is not the one after the last that was begun.
         """
-        expected = max(self.newest, published) + 1
-        if epoch != expected:
-            message = f"checkpoint {epoch} is to begin, but the next one is {expected}"
-            raise CheckpointError(message)
-        self.newest = epoch
-        self._open.append(epoch)
+        with self._lock:
+            expected = max(self.newest, published) + 1
+            if epoch != expected:
+                message = f"checkpoint {epoch} is to begin, but the next one is {expected}"
+                raise CheckpointError(message)
+            self.newest = epoch
+            self._open.append(epoch)
 
     def require_oldest(self, epoch: int) -> None:
         """Check that a checkpoint can be published.
@@ -53,6 +57,10 @@ class CheckpointsInFlight:
         Raises:
             CheckpointError: an older one is under way, or this one is not.
         """
+        with self._lock:
+            self._require_oldest(epoch)
+
+    def _require_oldest(self, epoch: int) -> None:
         if not self._open or self._open[0] != epoch:
             under_way = ", ".join(map(str, self._open)) or "none"
             message = f"checkpoint {epoch} is to be published; under way, in order: {under_way}"
@@ -60,9 +68,10 @@ class CheckpointsInFlight:
 
     def publish(self, epoch: int) -> None:
         """Note that the oldest one is published."""
-        self.require_oldest(epoch)
-        del self._open[0]
-        self.failures = 0
+        with self._lock:
+            self._require_oldest(epoch)
+            del self._open[0]
+            self.failures = 0
 
     def fail(self, epoch: int) -> int:
         """Note that one will not be published; returns how many have failed in a row.
@@ -70,9 +79,10 @@ class CheckpointsInFlight:
         Raises:
             CheckpointError: it is not under way.
         """
-        if epoch not in self._open:
-            message = f"checkpoint {epoch} is given up, but it is not under way"
-            raise CheckpointError(message)
-        self._open.remove(epoch)
-        self.failures += 1
-        return self.failures
+        with self._lock:
+            if epoch not in self._open:
+                message = f"checkpoint {epoch} is given up, but it is not under way"
+                raise CheckpointError(message)
+            self._open.remove(epoch)
+            self.failures += 1
+            return self.failures

@@ -26,6 +26,7 @@ from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import (
     Acknowledged,
     Assigned,
+    Completed,
     Grown,
     Progress,
     SourceEnded,
@@ -118,6 +119,7 @@ class PipelinedTasks:
         bring_files(self._files)
         with working_directory(self._files):
             if self._loops:
+                self._tell(Completed(plan.epoch - 1))
                 self._go_on(splits)
             else:
                 self._begin(plan, splits)

@@ -32,6 +32,7 @@ from millstream.runtime.pipelined.links import (
 )
 from millstream.runtime.pipelined.messages import (
     Assigned,
+    Completed,
     End,
     Grown,
     Held,
@@ -277,6 +278,9 @@ class MainLoop:
             for task in self.tasks:
                 if task.is_root:
                     task.trigger(message.epoch, final=message.final)
+        elif isinstance(message, Completed):
+            for task in self.tasks:
+                task.confirm(message.epoch)
         elif isinstance(message, End):
             self.ended = True
         else:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.checkpoint.model import TaskAck
+from millstream.checkpoint.unconfirmed import Unconfirmed
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
@@ -66,6 +67,8 @@ class PendingAck:
     snapshots: list[tuple[OperatorAck, PendingSnapshot]]
     states: list[PendingStates]
     storage: CheckpointStorage
+    #: Adds what the task owes of checkpoints that are not known to be published.
+    carrying: Callable[[TaskAck], TaskAck]
     #: Seconds from the first barrier to the last; in which nothing was processed.
     aligning: float = 0.0
     pause: float = 0.0
@@ -76,7 +79,7 @@ class PendingAck:
             states.finish(self.storage)
         for ack, snapshot in self.snapshots:
             ack.state = snapshot.finish()
-        return self.ack
+        return self.carrying(self.ack)
 
 
 class PipelinedTask:
@@ -115,6 +118,7 @@ class PipelinedTask:
         self._seconds = seconds
         self._attempt = self._name(plan.epoch)
         self._state = TaskState(instance, plan, self._attempt)
+        self._unconfirmed = Unconfirmed()
         self._frames = FrameReader(instance)
         self.splits: SplitTurns | None = None
         if instance.level == 0:
@@ -328,7 +332,7 @@ class PipelinedTask:
             next_due=min((each for each in due if each is not None), default=None),
         )
         states, state.pending = state.pending, []
-        return PendingAck(whole, waiting, states, self._plan.storage)
+        return PendingAck(whole, waiting, states, self._plan.storage, self._unconfirmed.carrying)
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -339,6 +343,10 @@ class PipelinedTask:
             operator.process_processing_time(now)
         if self.splits is not None:
             self.splits.tick(now)
+
+    def confirm(self, epoch: int) -> None:
+        """Take that checkpoint ``epoch`` is published and committed, and those before it are."""
+        self._unconfirmed.confirm(epoch)
 
     def flush(self) -> None:
         """Send what writers have gathered, and what operators hold back."""
