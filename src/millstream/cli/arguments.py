@@ -24,7 +24,6 @@ _SHARED: Final = {
     "-p": True,
     "--checkpoint-dir": True,
     "--target": True,
-    "--pipelined": False,
     "--master": True,
     "--config": True,
     "-D": True,

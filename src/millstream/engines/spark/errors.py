@@ -15,7 +15,8 @@ from millstream import errors
 __all__ = ["in_a_line", "original_error"]
 
 _RAISED: Final = re.compile(
-    r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)(?=\n\n|\n\tat |\nTraceback |\Z)",
+    r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)"
+    r"(?=\n\n|\n\tat |\nTraceback |\n ?SQLSTATE: |\Z)",
     re.MULTILINE | re.DOTALL,
 )
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
 from millstream.engines.spark.local_session import start_session
+from millstream.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +54,16 @@ def get_session(configuration: Configuration) -> SparkSession:
 
     Raises:
         ConfigurationError: there is no Java.
-        EngineError: Spark's JVM does not start.
+        EngineError: Spark's JVM does not start, or is one that only Spark Connect leads to.
     """
+    if is_remote():
+        message = (
+            "this program uses Spark Connect, whose sessions are in another process: Spark cannot"
+            " call the program for offsets and epochs from there, nor tell it of its task slots and"
+            " jobs. Use a session of its own: without SPARK_REMOTE, spark.remote and"
+            " spark.api.mode: connect, by spark-submit or with millstream.spark.master"
+        )
+        raise EngineError(message)
     return SparkSession.getActiveSession() or start_session(configuration)
 
 

@@ -33,6 +33,7 @@ _IMPORTED_BEFORE: Final = (
     "pandas",
     "pyspark.sql.pandas.serializers",
     "millstream.engines.spark.stage_function",
+    "millstream.engines.spark.slot_function",
     "millstream.state.backends.rocksdb",
     "millstream.datastream",
     "millstream.connectors.files.source",

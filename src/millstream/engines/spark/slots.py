@@ -1,0 +1,289 @@
+"""The slot host on Spark: the slots of a run are the tasks of one barrier stage.
+
+What it is: the Spark job of a run, in a thread: its start, why it does not start, how it ended, and
+that its processes are gone.  Spark places the tasks and ends them.  It never runs a failed barrier
+stage again: the driver begins a new run from the last checkpoint, as it must.
+
+What it is not: the run (``engines/pipelined/engine.py``), nor a slot.
+
+Facts of Spark's that decide here:
+
+- It says that a job is over while Python workers of it still run (``engines/spark/presence.py``).
+- A task that was cancelled is interrupted after up to 4 s: ``MonitorThread`` looks every 2 s and
+  waits 2 s more (``spark.python.task.killTimeout``).  So slots end by their control connections,
+  and only those that are stuck wait for that.
+- A cancelled group cancels the jobs that it has, unless those to come are cancelled as well.
+- A worker that says nothing for ``idleTimeoutSeconds`` may be killed, and a slot says nothing: a
+  session of the run's own has that switched off, whatever the user's has.
+- A stage with fewer task slots than tasks is looked at again every 15 s; after the loss of an
+  executor that would be a long time, so the job begins when there are enough.
+- Speculation leaves barrier stages alone; so does ``spark.task.maxFailures``.
+
+Read next: ``engines/spark/slot_function.py``, ``engines/spark/task_slots.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+
+from millstream.engines.pipelined.slot_host import SlotHost
+from millstream.engines.spark.errors import in_a_line, original_error
+from millstream.engines.spark.presence import Presence
+from millstream.engines.spark.slot_function import SlotFunction
+from millstream.engines.spark.task_slots import TaskSlots
+from millstream.errors import MillstreamError, WorkerLostError
+from millstream.runtime.pipelined.slot import run_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from millstream.engines.spark.java_process import JavaProcess
+    from millstream.runtime.pipelined.messages import SlotSettings
+
+__all__ = ["SparkSlotHost"]
+
+_LOG: Final = logging.getLogger("millstream")
+_LOOPBACK: Final = "127.0.0.1"
+#: Seconds after which is said why slots do not come, and between two looks for executors.
+_SAID_AFTER: Final = 5.0
+_POLL: Final = 0.1
+#: Seconds that Spark may take to kill a worker that does not end by itself.
+_KILL: Final = 15.0
+#: Seconds by which this host is ahead of the engine, which gives up a run for missing slots as well
+#: and knows less about it.
+_AHEAD: Final = 0.5
+#: What Spark says when an executor has ended, and the tasks on it.
+_EXECUTOR_LOST: Final = "ExecutorLostFailure"
+_OPTIONS: Final = {
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "false",
+}
+
+
+class SparkSlotHost(SlotHost):
+    """Starts slots as the tasks of a barrier stage.
+
+    Args:
+        session: the session.
+        java: its JVM.
+        job_name: for Spark's own interface.
+        timeout: seconds that the slots of a run may take to start.
+        run: what a slot does.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        java: JavaProcess,
+        job_name: str,
+        *,
+        timeout: float,
+        run: Callable[[SlotSettings], None] = run_slot,
+    ) -> None:
+        self._session = session
+        self._java = java
+        self._job_name = job_name
+        self._timeout = timeout
+        self._run = run
+        self._task_slots = TaskSlots(session)
+        self._job: _BarrierJob | None = None
+
+    @property
+    def driver_host(self) -> str:
+        """This machine's address for executors: the loopback interface where they are on it."""
+        if self._task_slots.on_this_machine:
+            return _LOOPBACK
+        host = self._session.sparkContext.getConf().get("spark.driver.host", _LOOPBACK)
+        return str(host)
+
+    def require(self, slots: int) -> None:
+        """Refuse what Spark would wait for without end and without a word."""
+        self._java.require()
+        self._task_slots.require(slots)
+
+    def start(self, settings: Sequence[SlotSettings]) -> None:
+        """Start the job in a thread."""
+        presence = Presence(self.driver_host, list(settings))
+        function = SlotFunction(list(settings), presence.address, self._run)
+        self._job = _BarrierJob(
+            self._session, self._task_slots, presence, function, settings, self._job_name
+        )
+        self._job.start(self._timeout)
+
+    def lost(self) -> BaseException | None:
+        """What Spark says of the job that has ended; that slots do not come; that one has gone."""
+        job = self._job
+        if job is None:
+            return None
+        if job.error is not None:
+            # That nothing can run any more is what says most.
+            return self._java.lost() or job.error
+        if job.first_gone is not None:
+            return WorkerLostError(
+                f"the Python worker that was slot {job.first_gone} was killed or has crashed; the"
+                " log of its executor may say why"
+            )
+        return None
+
+    def stop(self, patience: float) -> None:
+        """Wait for the processes of the slots, and have Spark kill those that stay."""
+        if self._job is not None:
+            self._job.stop(patience)
+
+    def original_error(self, error: BaseException) -> BaseException:
+        """What a task raised, out of Spark's text."""
+        return original_error(error)
+
+
+class _BarrierJob:
+    """The Spark job of one run.
+
+    Args:
+        session: the session.
+        task_slots: of the session.
+        presence: knows the slots' processes; closed at the end.
+        function: of the tasks.
+        settings: of the slots.
+        job_name: for Spark's own interface.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        task_slots: TaskSlots,
+        presence: Presence,
+        function: SlotFunction,
+        settings: Sequence[SlotSettings],
+        job_name: str,
+    ) -> None:
+        slots = len(settings)
+        self._session = session
+        self._context = session.sparkContext
+        self._task_slots = task_slots
+        self._function = function
+        self._slots = slots
+        self._group = f"millstream-{settings[0].run_id}"
+        self._description = f"Millstream job {job_name!r}: {slots} slots"
+        self._stopping = threading.Event()
+        self._over = threading.Event()
+        self._presence = presence
+        #: The slots that had gone when the run was stopped.
+        self._gone_before: list[int] | None = None
+        #: Why the run cannot go on, once that is known.
+        self.error: BaseException | None = None
+
+    @property
+    def first_gone(self) -> int | None:
+        """The first slot whose process ended before the run was stopped."""
+        gone = self._presence.left if self._gone_before is None else self._gone_before
+        return gone[0] if gone else None
+
+    def start(self, timeout: float) -> None:
+        """Begin, in threads.
+
+        Args:
+            timeout: seconds that the slots may take to come.
+        """
+        threading.Thread(target=self._main, name="millstream-slots", daemon=True).start()
+        watch = threading.Thread(target=self._watch, args=(timeout,), daemon=True)
+        watch.start()
+
+    def stop(self, patience: float) -> None:
+        """Wait until the job is over and its processes are gone.
+
+        Cases:
+
+        1. All slots have come, and were told to end or were fenced -> their processes end by
+           themselves, and with these the job.
+        2. Some have not come (Spark waits for cores, say) -> the job is cancelled at once; a worker
+           that starts nevertheless is refused, and its task fails.
+        3. One does not end in time (it was stopped, or is in the midst of a system call) -> the job
+           is cancelled, and Spark kills the workers of its tasks.
+        4. Its machine gives no answer -> the connection counts as ended after some seconds.
+
+        What can never happen: this returns while a process runs that is known to.
+        """
+        if self._stopping.is_set():
+            return
+        self._gone_before = self._presence.left
+        self._stopping.set()
+        self._presence.refuse()
+        deadline = time.monotonic() + patience
+        if self._presence.came < self._slots:
+            self._cancel()
+        if not self._presence.wait_until_gone(patience):
+            _LOG.warning("slots %s do not end by themselves", self._presence.here())
+            self._cancel()
+            deadline = time.monotonic() + _KILL
+            self._presence.wait_until_gone(_KILL)
+        if not self._over.wait(max(_POLL, deadline - time.monotonic())):
+            self._cancel()
+            self._over.wait(_KILL)
+        here = self._presence.here()
+        self._presence.close()
+        if here:
+            message = f"Spark has not ended the processes of slots {here} in {_KILL:g} s"
+            raise WorkerLostError(message)
+
+    def _cancel(self) -> None:
+        """Have Spark give up the job, also if it is only about to begin."""
+        # If the JVM is gone so is the job.
+        with contextlib.suppress(Py4JError, OSError):
+            context: Any = self._context._jsc.sc()  # noqa: SLF001 - PySpark cancels only what runs
+            context.cancelJobGroupAndFutureJobs(self._group)
+
+    def _main(self) -> None:
+        try:
+            while self._task_slots.total() < self._slots:
+                if self._stopping.wait(_POLL):
+                    return
+            self._context.setJobGroup(self._group, self._description)
+            session = self._session.newSession()
+            for key, value in _OPTIONS.items():
+                session.conf.set(key, value)
+            rows = session.range(0, self._slots, 1, self._slots)
+            rows.mapInArrow(self._function, "nothing int", barrier=True).collect()
+        except BaseException as error:  # noqa: BLE001 - told to who asks for it
+            # Of fenced slots Spark says that they have crashed.
+            if self.error is None and (not self._stopping.is_set() or _EXECUTOR_LOST in str(error)):
+                self.error = _told(error)
+        finally:
+            self._over.set()
+
+    def _watch(self, timeout: float) -> None:
+        """Say why slots do not come; after ``timeout`` seconds the run is given up for that."""
+        limit = max(timeout / 2, timeout - _AHEAD)
+        said = min(_SAID_AFTER, limit)
+        try:
+            if self._waits(said):
+                _LOG.warning("%s", self._missing(said))
+            if self._waits(limit - said) and self.error is None:
+                self.error = WorkerLostError(self._missing(timeout))
+        except (Py4JError, OSError):
+            _LOG.debug("Spark's JVM gives no answer", exc_info=True)  # the job tells of it
+
+    def _waits(self, seconds: float) -> bool:
+        """Whether slots are missing after some seconds, and nothing else is known of the job."""
+        came = self._presence.wait_for_all(seconds)
+        return not (came or self._over.is_set() or self._stopping.is_set())
+
+    def _missing(self, seconds: float) -> str:
+        came = self._presence.came
+        why = self._task_slots.shortage(self._slots, self._group)
+        return f"after {seconds:g} s {came} of {self._slots} slots have started: {why}"
+
+
+def _told(error: BaseException) -> BaseException:
+    """What a task raised; of Spark's hundreds of lines about anything else, the first."""
+    cause = original_error(error)
+    if isinstance(cause, MillstreamError):
+        return cause
+    return WorkerLostError(f"the Spark job of the slots has ended: {in_a_line(error)}")

@@ -1,0 +1,180 @@
+"""The task slots of a Spark session: how many there are, can be, and who has them.
+
+What it is: what Spark would let a pipelined run wait for without a word, put into words.  All slots
+of a run are tasks of one barrier stage, which Spark starts together or not at all: it looks again
+every 15 s for 10 minutes if it has too few slots, and for ever if others are at work on them.
+
+What it is not: what runs there (``engines/spark/slots.py``).
+
+Read next: ``engines/spark/slots.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["TaskSlots"]
+
+_LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*")
+#: Characters of a job's description, and jobs, that a message has room for.
+_DESCRIPTION: Final = 60
+_MOST_JOBS: Final = 5
+_EPOCHS: Final = "millstream.execution: epochs"
+
+
+class TaskSlots:
+    """What room a session has for tasks.
+
+    Args:
+        session: the session.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._context = session.sparkContext
+        self._master = str(self._context.master)
+        #: An option of the session's, or what is given for it.
+        self._option: Callable[[str, str], str] = self._context.getConf().get
+        self._task_cpus = int(self._option("spark.task.cpus", "1"))
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether executors are on the machine of the driver, as the master says."""
+        return self._master.startswith("local")
+
+    def require(self, slots: int) -> None:
+        """Refuse what Spark will never start.
+
+        Args:
+            slots: how many are wanted, side by side.
+
+        Raises:
+            EngineError: Spark allocates dynamically, or can never have so many.
+        """
+        dynamic = self._option("spark.dynamicAllocation.enabled", "false").lower() == "true"
+        if dynamic and not self._in_one_process:
+            message = (
+                "Spark runs no barrier stage, which a pipelined job is, with dynamic allocation:"
+                " set spark.dynamicAllocation.enabled to false and spark.executor.instances to what"
+                f" the job needs, or run it with {_EPOCHS}"
+            )
+            raise EngineError(message)
+        most, why = self._most()
+        if most is not None and most < slots:
+            message = (
+                f"the job needs {slots} task slots side by side, as many as its widest stage has"
+                f" subtasks, and Spark can have {most} ({why}). {self._remedy(slots)}, or run it"
+                f" with {_EPOCHS}"
+            )
+            raise EngineError(message)
+
+    def total(self) -> int:
+        """How many there are now, on executors that have registered, taken or not."""
+        context: Any = self._context._jsc.sc()  # noqa: SLF001 - PySpark has no way of its own
+        profile = context.resourceProfileManager().defaultResourceProfile()
+        return int(context.maxNumConcurrentTasks(profile))
+
+    def shortage(self, slots: int, own: str) -> str:
+        """Why so many slots do not come, as far as Spark tells, and what to do.
+
+        Args:
+            slots: how many are wanted.
+            own: the job group of those who want them.
+        """
+        total = self.total()
+        has = f"Spark has {total} task slots ({self._executors()})"
+        if total < slots:
+            return (
+                f"{has}, and the job needs {slots}. Executors may still be starting, or the cluster"
+                f" may have no cores left. {self._remedy(slots)}"
+            )
+        others = self._jobs_but(own)
+        if not others:
+            return (
+                f"{has}, and no other job of this session runs on them; the log of Spark's driver"
+                " says why it does not start the tasks of a barrier stage"
+            )
+        return (
+            f"{has}, on which the session runs other jobs: {others}. Wait for their end, stop them,"
+            f" or give the session {slots * self._task_cpus} cores more"
+        )
+
+    @property
+    def _in_one_process(self) -> bool:
+        return self._master == "local" or self._master.startswith("local[")
+
+    def _most(self) -> tuple[int | None, str]:
+        """How many there will ever be, if that is known, and why."""
+        cpus = self._task_cpus
+        each = "" if cpus == 1 else f", spark.task.cpus {cpus}"
+        if self._in_one_process:
+            return self.total(), f"master {self._master}{each}"
+        cluster = _LOCAL_CLUSTER.fullmatch(self._master)
+        if cluster is not None:
+            executors, cores = map(int, cluster.groups())
+            return executors * (cores // cpus), f"master {self._master}{each}"
+        limit = self._option("spark.cores.max", "")
+        if limit and self._master.startswith("spark:"):
+            return int(limit) // cpus, f"spark.cores.max {limit}{each}"
+        instances = self._option("spark.executor.instances", "")
+        cores_each = self._option("spark.executor.cores", "")
+        if instances and cores_each:
+            words = f"spark.executor.instances {instances}, spark.executor.cores {cores_each}{each}"
+            return int(instances) * (int(cores_each) // cpus), words
+        return None, ""
+
+    def _remedy(self, slots: int) -> str:
+        cores = slots * self._task_cpus
+        if self._in_one_process:
+            return f"Lower its parallelism, or give Spark {cores} cores: master local[{cores}]"
+        if self._master.startswith("local-cluster"):
+            return f"Lower its parallelism, or give the cluster {cores} cores"
+        if self._master.startswith("spark:"):
+            return (
+                f"Lower its parallelism, or give the session {cores} cores: look at spark.cores.max"
+                " and at the workers and applications of the master"
+            )
+        return (
+            f"Lower its parallelism, or give the session {cores} cores: spark.executor.instances"
+            " times spark.executor.cores"
+        )
+
+    def _executors(self) -> str:
+        """Where the cores are."""
+        store: Any = self._context._jsc.sc().statusStore()  # noqa: SLF001
+        active_only = True
+        found = [each for each in _items(store.executorList(active_only)) if each.maxTasks()]
+        if not found:
+            return "no executor has registered"
+        return ", ".join(
+            f"executor {each.id()} at {each.hostPort()} with {each.totalCores()} cores"
+            for each in found
+        )
+
+    def _jobs_but(self, own: str) -> str:
+        """The jobs of the session that run, but for those of one group."""
+        store: Any = self._context._jsc.sc().statusStore()  # noqa: SLF001
+        lines = []
+        for job in _items(store.jobsList(None)):
+            group = job.jobGroup().get() if job.jobGroup().isDefined() else ""
+            # How many tasks each has at work the store knows up to a second later.
+            if str(job.status()) != "RUNNING" or group == own:
+                continue
+            described = job.description().get() if job.description().isDefined() else job.name()
+            words = " ".join(str(described).split())[:_DESCRIPTION]
+            of = f" of group {group!r}" if group else ""
+            lines.append(f"job {job.jobId()}{of} ({words})")
+        more = len(lines) - _MOST_JOBS
+        return ", ".join(lines[:_MOST_JOBS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _items(sequence: Any) -> list[Any]:
+    """What a Scala sequence holds."""
+    return [sequence.apply(index) for index in range(sequence.size())]

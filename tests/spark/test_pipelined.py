@@ -1,0 +1,198 @@
+"""Whole jobs in slots on Spark: the same results as in epochs, and what failures do.
+
+Tests of jobs that other engines pass as well run here with a few samples of each kind; all of them
+run on slots of this machine (``tests/pipelined/test_jobs_of_spark.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.spark.test_failures import (
+    job,
+    test_an_error_in_open_names_the_operator,
+    test_killed_worker,
+)
+from tests.spark.test_sources_and_sinks import (
+    test_continuous_monitoring_and_job_client,
+    test_generator_at_a_rate_and_processing_time_timers,
+)
+from tests.support.environments import environments
+
+from millstream.common import Row, Types, WatermarkStrategy
+from millstream.datastream import KeyedProcessFunction
+from millstream.datastream.connectors import (
+    DataGeneratorSource,
+    DiscardingSink,
+    FileSink,
+    FileSource,
+    RateLimiterStrategy,
+)
+from millstream.datastream.state import ValueStateDescriptor
+from millstream.engines.spark import slots
+from millstream.errors import EngineError, ProgramError, WorkerLostError
+from millstream.execution.job_client import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from millstream.common import JobClient
+    from millstream.datastream import RuntimeContext, StreamExecutionEnvironment
+
+    Make = Callable[..., StreamExecutionEnvironment]
+    Eventually = Callable[[Callable[[], bool], str], None]
+
+__all__ = [
+    "job",
+    "test_an_error_in_open_names_the_operator",
+    "test_continuous_monitoring_and_job_client",
+    "test_generator_at_a_rate_and_processing_time_timers",
+    "test_killed_worker",
+]
+
+pytestmark = pytest.mark.spark
+
+WORDS = Path(__file__).parents[2] / "examples" / "words.py"
+SALES = 6000
+SALE = Types.ROW_NAMED(["shop", "cents"], [Types.STRING(), Types.LONG()])
+COUNTED = Types.ROW_NAMED(["shop", "n"], [Types.STRING(), Types.LONG()])
+SLOTS = {"millstream.execution": "pipelined", "execution.checkpointing.interval": "100"}
+
+
+@pytest.fixture
+def make(spark: SparkSession, tmp_path: Path) -> Make:
+    """Make an environment of a parallelism, with settings."""
+    return environments(tmp_path, SLOTS)
+
+
+def write_sales(directory: Path) -> None:
+    directory.mkdir()
+    for part in range(3):
+        sales = [
+            {"shop": f"shop-{i * i % 11}", "cents": i * 7 % 1000} for i in range(part, SALES, 3)
+        ]
+        pq.write_table(pa.Table.from_pylist(sales), directory / f"{part}.parquet")
+
+
+class SoFar(KeyedProcessFunction):
+    """How many sales a shop has had so far."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield Row(value.shop, count)
+
+
+def count_up(env: StreamExecutionEnvironment, read: Path, written: Path) -> list[dict[str, Any]]:
+    """The sales of each shop, numbered, exactly-once; what a reader sees, sorted."""
+    source = FileSource.parquet(str(read), schema=SALE)
+    sales = env.from_source(source, WatermarkStrategy.no_watermarks(), "sales")
+    counted = sales.key_by(lambda sale: sale.shop).process(SoFar(), COUNTED)
+    counted.sink_to(FileSink.json_lines(str(written)))
+    env.execute("sales")
+    rows = [
+        json.loads(line)
+        for path in written.glob("[!._]*")
+        for line in path.read_text().splitlines()
+    ]
+    return sorted(rows, key=lambda row: (row["shop"], row["n"]))
+
+
+def test_agree_with_epochs(make: Make, tmp_path: Path) -> None:
+    write_sales(tmp_path / "sales")
+    found = {
+        execution: count_up(
+            make(2, {"millstream.execution": execution}), tmp_path / "sales", tmp_path / execution
+        )
+        for execution in ("epochs", "pipelined")
+    }
+    assert len(found["epochs"]) == SALES
+    assert found["pipelined"] == found["epochs"]
+
+
+def test_the_example(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    from millstream.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    options = [f"-D{key}={value}" for key, value in {**SLOTS, "millstream.progress": "off"}.items()]
+    assert main(["run", *options, str(WORDS)]) == 0
+    assert (
+        capsys.readouterr().out == "('be', 1) ('be', 2) ('not', 1) ('or', 1) ('to', 1) ('to', 2)\n"
+    )
+
+
+def test_a_killed_slot_without_restart(make: Make, job: Any, tmp_path: Path) -> None:
+    """The error says which slot it was; a second start finishes the job."""
+    settings = {"execution.checkpointing.dir": str(tmp_path / "checkpoints")}
+    killing = job.KillWorker(33, tmp_path / "flag")
+    env = make(2, settings)
+    job.add_job(env, tmp_path / "output", second=killing)
+    with pytest.raises(WorkerLostError, match=r"slot [01] .*(ended|crashed)"):
+        env.execute("counting")
+    env = make(2, settings)
+    job.add_job(env, tmp_path / "output", second=killing)
+    env.execute("counting")
+    assert job.problem(tmp_path / "output") is None
+
+
+def test_more_subtasks_than_cores_are_refused_at_once(make: Make) -> None:
+    env = make(3)
+    env.from_sequence(1, 9).key_by(lambda number: number % 3).reduce(max).print()
+    with pytest.raises(
+        EngineError, match=r"needs 3 task slots .* can have 2 \(master local\[2\]\)"
+    ):
+        env.execute_async("too wide")
+
+
+def test_dataframes_need_epochs(make: Make, spark: SparkSession) -> None:
+    env = make(1)
+    rows = spark.readStream.format("rate").load()
+    env.from_spark(rows).print()
+    with pytest.raises(ProgramError, match=r"millstream.execution: epochs"):
+        env.execute_async("rows of Spark")
+
+
+def test_a_job_that_waits_for_cores_says_for_which_and_can_be_cancelled(
+    make: Make,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slots, "_SAID_AFTER", 0.3)
+
+    def start(name: str) -> JobClient:
+        env = make(2)
+        source = DataGeneratorSource(
+            lambda number: number,
+            2**60,
+            rate_limiter_strategy=RateLimiterStrategy.per_second(1000),
+            type_info=Types.LONG(),
+        )
+        numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+        numbers.key_by(lambda number: number % 7).reduce(max).sink_to(DiscardingSink())
+        return env.execute_async(name)
+
+    first = start("first")
+    eventually(lambda: bool(first.get_accumulators().result()), "a checkpoint of the first job")
+    second = start("second")
+    said = "(Millstream job 'first': 2 slots)"
+    eventually(lambda: said in caplog.text, "a word about the cores")
+    assert "0 of 2 slots have started: Spark has 2 task slots" in caplog.text
+    for client in (second, first):
+        client.cancel().result()
+        assert client.get_job_status().result() is JobStatus.CANCELED

@@ -1,0 +1,292 @@
+"""The slot host on Spark: slots start side by side, end with the run, and what keeps them is said.
+
+The slots of these tests do as they are told by files in a directory, whose name stands where a
+run has its graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.engines.spark.java_process import JavaProcess
+from millstream.engines.spark.slot_function import host_of
+from millstream.engines.spark.slots import SparkSlotHost
+from millstream.errors import EngineError, SourceError, WorkerLostError
+from millstream.graph.job_files import JobFiles
+from millstream.runtime.pipelined.messages import SlotSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    Eventually = Callable[[Callable[[], bool], str], None]
+
+pytestmark = pytest.mark.spark
+
+#: Seconds that only a slot that is lost waits.
+LONGEST = 120.0
+
+
+def tell(settings: SlotSettings) -> Path:
+    """Leave a note of this process; returns the directory of the test."""
+    directory = Path(settings.graph.decode())
+    note = {"slot": settings.slot, "host": settings.host, "pid": os.getpid()}
+    new = directory / f"new-{settings.slot}"
+    new.write_text(json.dumps(note))
+    new.rename(directory / f"slot-{settings.slot}")
+    return directory
+
+
+def until_told(settings: SlotSettings) -> None:
+    """A slot that ends by itself once there is a file ``end``."""
+    directory = tell(settings)
+    limit = time.monotonic() + LONGEST
+    while not (directory / "end").exists() and time.monotonic() < limit:
+        time.sleep(0.01)
+
+
+def until_fenced(settings: SlotSettings) -> None:
+    """A slot that ends as slots do when the driver closes their connection."""
+    with socket.create_connection(settings.driver) as control:
+        tell(settings)
+        control.recv(1)
+        os._exit(113)
+
+
+def fails(settings: SlotSettings) -> None:
+    tell(settings)
+    message = f"slot {settings.slot} has nothing to read"
+    raise SourceError(message)
+
+
+class Run:
+    """The slots of one run, and what they have noted."""
+
+    def __init__(self, host: SparkSlotHost, directory: Path, slots: int) -> None:
+        self.host = host
+        self.directory = directory
+        self.driver = socket.create_server((host.driver_host, 0))
+        self.settings = [
+            SlotSettings(
+                slot=slot,
+                slots=slots,
+                run_id=f"run-{directory.name}",
+                token=b"t" * 32,
+                driver=self.driver.getsockname(),
+                host="",
+                graph=str(directory).encode(),
+                files=JobFiles(),
+            )
+            for slot in range(slots)
+        ]
+
+    def notes(self) -> list[dict[str, Any]]:
+        found = sorted(self.directory.glob("slot-*"))
+        return [json.loads(path.read_text()) for path in found]
+
+    def pids(self) -> list[int]:
+        return [note["pid"] for note in self.notes()]
+
+    def all_there(self) -> bool:
+        return len(self.notes()) == len(self.settings)
+
+    def start(self, eventually: Eventually) -> Run:
+        self.host.start(self.settings)
+        eventually(lambda: self.all_there() or self.host.lost() is not None, "all slots")
+        return self
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process does anything: one that ends closes its connections before all else."""
+    with contextlib.suppress(OSError):
+        # Flags of a process in the kernel; this one says that it is ending.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] != "Z" and not int(fields[6]) & 0x4
+    return False
+
+
+@pytest.fixture
+def begin(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Make the slots of a run, not started."""
+    made: list[Run] = []
+
+    def make(run: Callable[[SlotSettings], None], slots: int = 2, timeout: float = LONGEST) -> Run:
+        host = SparkSlotHost(spark, JavaProcess(spark), "job", timeout=timeout, run=run)
+        directory = tmp_path / f"{len(made)}-{secrets.token_hex(4)}"
+        directory.mkdir()
+        made.append(Run(host, directory, slots))
+        return made[-1]
+
+    yield make
+    for run in made:
+        (run.directory / "end").touch()
+        run.driver.close()
+        for pid in run.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        run.host.stop(0.1)
+        run.host.close()
+
+
+def test_slots_are_side_by_side_and_end_by_themselves(
+    begin: Callable[..., Run], eventually: Eventually
+) -> None:
+    run = begin(until_told).start(eventually)
+    notes = run.notes()
+    assert [note["slot"] for note in notes] == [0, 1]
+    assert {note["host"] for note in notes} == {"127.0.0.1"}
+    assert len(set(run.pids())) == 2
+    assert run.host.lost() is None
+    (run.directory / "end").touch()
+    run.host.stop(LONGEST)
+    assert not any(is_running(pid) for pid in run.pids())
+    again = begin(until_told).start(eventually)
+    assert not set(again.pids()) & set(run.pids()), "a process is a slot once"
+
+
+def test_fenced_slots_are_gone_when_the_host_has_stopped(
+    begin: Callable[..., Run], eventually: Eventually
+) -> None:
+    run = begin(until_fenced)
+    run.host.start(run.settings)
+    controls = [run.driver.accept()[0] for _ in run.settings]
+    eventually(run.all_there, "all slots")
+    for control in controls:
+        control.close()
+    began = time.monotonic()
+    run.host.stop(LONGEST)
+    assert time.monotonic() - began < LONGEST / 4, "it did not wait for Spark"
+    assert not any(is_running(pid) for pid in run.pids())
+
+
+def test_a_slot_that_does_not_end_is_killed(
+    begin: Callable[..., Run], eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = begin(until_told).start(eventually)
+    for pid in run.pids():
+        os.kill(pid, signal.SIGSTOP)
+    run.host.stop(0.1)
+    assert not any(is_running(pid) for pid in run.pids())
+    assert "slots [0, 1] do not end by themselves" in caplog.text
+
+
+def test_a_killed_slot_is_noticed(begin: Callable[..., Run], eventually: Eventually) -> None:
+    run = begin(until_told).start(eventually)
+    os.kill(run.pids()[1], signal.SIGKILL)
+    eventually(lambda: run.host.lost() is not None, "the loss of a slot")
+    assert isinstance(run.host.lost(), WorkerLostError)
+    eventually(lambda: "Spark job" in str(run.host.lost()), "Spark to say more")
+    run.host.stop(5)  # the other one has no control connection: Spark kills it
+    assert not any(is_running(pid) for pid in run.pids())
+
+
+def test_what_a_slot_raises_reaches_the_driver(
+    begin: Callable[..., Run], eventually: Eventually
+) -> None:
+    run = begin(fails).start(eventually)
+    eventually(lambda: isinstance(run.host.lost(), SourceError), "the error")
+    assert str(run.host.lost()) in {f"slot {slot} has nothing to read" for slot in (0, 1)}
+
+
+def test_a_host_that_stops_before_spark_has_begun(begin: Callable[..., Run]) -> None:
+    run = begin(until_told)
+    run.host.start(run.settings)
+    run.host.stop(LONGEST)
+    assert run.host.lost() is None
+    assert not any(is_running(pid) for pid in run.pids())
+
+
+def test_cores_that_another_job_has(
+    spark: SparkSession,
+    begin: Callable[..., Run],
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "millstream")
+    other = begin(until_told, slots=1).start(eventually)
+    run = begin(until_told, timeout=0.2)
+    run.host.start(run.settings)
+    eventually(lambda: run.host.lost() is not None, "the time-out")
+    said = str(run.host.lost())
+    assert "after 0.2 s 0 of 2 slots have started: Spark has 2 task slots (executor driver" in said
+    assert "after 0.1 s 0 of 2 slots have started: Spark" in caplog.text, "while it is waited for"
+    group = f"millstream-run-{other.directory.name}"
+    assert "runs other jobs: job" in said
+    assert f" of group '{group}' (Millstream job 'job': 1 slots). Wait for their end" in said
+    run.host.stop(LONGEST)
+    assert run.notes() == []
+    run = begin(until_told)
+    run.host.start(run.settings)
+    (other.directory / "end").touch()
+    eventually(run.all_there, "the slots, once the cores are free")
+
+
+def test_a_slot_that_is_quiet_for_long_is_not_idle(
+    spark: SparkSession, begin: Callable[..., Run], eventually: Eventually
+) -> None:
+    """However Spark is told to treat Python workers that say nothing."""
+    context: Any = spark.sparkContext._jsc.sc()
+    settings = {
+        "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "1",
+        "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true",
+    }
+    for key, value in settings.items():
+        context.conf().set(key, value)
+    try:
+        run = begin(until_told).start(eventually)
+        since = time.monotonic()
+        eventually(lambda: time.monotonic() - since > 2.5, "more than the time-out")
+        assert run.host.lost() is None
+        assert all(is_running(pid) for pid in run.pids())
+    finally:
+        for key in settings:
+            context.conf().remove(key)
+
+
+def test_more_slots_than_cores(begin: Callable[..., Run]) -> None:
+    with pytest.raises(
+        EngineError, match=r"needs 3 task slots .* can have 2 \(master local\[2\]\)"
+    ):
+        begin(until_told, slots=3).host.require(3)
+    begin(until_told).host.require(2)
+
+
+@pytest.mark.parametrize(
+    ("executor", "driver", "host"),
+    [
+        ("10.1.2.3:4040", "127.0.0.1", "127.0.0.1"),
+        ("10.1.2.3:4040", "localhost", "localhost"),
+        ("10.1.2.3:4040", "10.1.2.9", "10.1.2.3"),
+        ("node-7.cluster:4040", "driver.cluster", "node-7.cluster"),
+        ("[fd00::7]:4040", "fd00::9", "fd00::7"),
+        ("[::1]:4040", "::1", "::1"),
+    ],
+)
+def test_where_a_slot_is_reached(executor: str, driver: str, host: str) -> None:
+    assert host_of(executor, (driver, 1)) == host
+
+
+def test_threads_end_with_the_run(begin: Callable[..., Run], eventually: Eventually) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    run = begin(until_told).start(eventually)
+    (run.directory / "end").touch()
+    run.host.stop(LONGEST)
+
+    def ours() -> set[str]:
+        names = {thread.name for thread in threading.enumerate()}
+        return {name for name in names - before if name.startswith("millstream")}
+
+    eventually(lambda: not ours(), "the end of the host's threads")
