@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.common import Configuration, Row, Types, WatermarkStrategy
 from millstream.datastream import (
     KeyedProcessFunction,
+    MapFunction,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
@@ -31,7 +32,7 @@ from millstream.datastream.state import ValueStateDescriptor
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from millstream.graph.model import JobGraph
 
@@ -60,15 +61,32 @@ def key_of(row: Any) -> bytes:
 
 
 def environment(
-    servers: str, read: str, written: str, checkpoints: str | None = None
+    servers: str,
+    read: str,
+    written: str,
+    checkpoints: str | None = None,
+    *,
+    stop: KafkaOffsetsInitializer | None = None,
+    before: MapFunction | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> StreamExecutionEnvironment:
-    """The job, not executed."""
+    """The job, not executed.
+
+    Args:
+        servers: of the broker.
+        read: the topic of the events.
+        written: the topic of the results.
+        checkpoints: their directory.
+        stop: where the input ends; what is there at the start, by default.
+        before: maps the events.
+        settings: more of them.
+    """
     source = (
         KafkaSource.builder()
         .set_bootstrap_servers(servers)
         .set_topics(read)
         .set_group_id(read)
-        .set_bounded(KafkaOffsetsInitializer.latest())
+        .set_bounded(stop or KafkaOffsetsInitializer.latest())
         .set_value_only_deserializer(
             JsonRowDeserializationSchema.builder().type_info(EVENT).build()
         )
@@ -91,6 +109,8 @@ def environment(
         .build()
     )
     configuration = Configuration()
+    for key, value in (settings or {}).items():
+        configuration.set_string(key, value)
     if checkpoints is not None:
         configuration.set_string("execution.checkpointing.dir", checkpoints)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
@@ -98,6 +118,8 @@ def environment(
     stream = env.from_source(source, WatermarkStrategy.for_monotonous_timestamps(), "kafka").uid(
         "events"
     )
+    if before is not None:
+        stream = stream.map(before, EVENT).uid("before")
     counts = stream.key_by(lambda row: row.key).process(Count(), RESULT).uid("counts")
     counts.sink_to(sink).uid("results")
     return env
