@@ -32,7 +32,8 @@ from millstream.datastream import (
 )
 from millstream.datastream.connectors import FileSink
 from millstream.datastream.state import ValueStateDescriptor
-from millstream.errors import FencedError, WorkerLostError
+from millstream.engines.pipelined import run_loop
+from millstream.errors import FencedError, UserFunctionError, WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,3 +261,64 @@ def test_a_commit_that_takes_long_does_not_stop_the_records(
     client.get_job_execution_result().result()
     assert numbers == sorted(numbers)
     assert Counter(numbers).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("end", ["cancel", "error"])
+def test_functions_are_closed_though_one_is_at_something_for_ever(
+    make: Make, tmp_path: Path, eventually: Eventually, end: str
+) -> None:
+    directory = tmp_path / "processes"
+    directory.mkdir()
+
+    class Forever(MapFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.subtask = runtime_context.get_index_of_this_subtask()
+
+        def map(self, value: object) -> object:
+            if self.subtask and end == "error":
+                while not list(directory.iterdir()):
+                    time.sleep(0.01)
+                message = "refused"
+                raise ValueError(message)
+            (directory / str(os.getpid())).touch()
+            while True:
+                time.sleep(0.01)
+
+        def close(self) -> None:
+            (tmp_path / f"closed-{self.subtask}").touch()
+
+    env = make(2)
+    env.from_sequence(0, 9).map(Forever()).print()
+    client = env.execute_async("forever")
+    if end == "cancel":
+        eventually(lambda: bool(list(directory.iterdir())), "a task at work")
+        client.cancel().result()
+        assert client.get_job_status().result() is JobStatus.CANCELED
+    else:
+        with pytest.raises(UserFunctionError, match="refused"):
+            client.get_job_execution_result().result()
+    assert (tmp_path / "closed-0").exists()
+    assert (tmp_path / "closed-1").exists()
+    assert not any(lives(int(each.name)) for each in directory.iterdir())
+
+
+def test_a_slot_that_does_not_listen_is_killed(
+    make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_loop, "_CANCELLING", 1.0)
+    processes = tmp_path / "processes"
+    processes.mkdir()
+
+    class Deaf(MapFunction):
+        def map(self, value: object) -> object:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            (processes / str(os.getpid())).touch()
+            while True:
+                time.sleep(0.01)
+
+    env = make(1)
+    env.from_collection([1]).map(Deaf()).print()
+    client = env.execute_async("deaf")
+    eventually(lambda: bool(list(processes.iterdir())), "a task at work")
+    client.cancel().result()
+    assert not any(lives(int(each.name)) for each in processes.iterdir())

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 from millstream.engines.local.nursery import Nursery
 from millstream.engines.local.pool import how_it_ended
 from millstream.engines.pipelined.slot_host import SlotHost
-from millstream.errors import EngineError, WorkerLostError
+from millstream.errors import AuthenticationError, EngineError, WorkerLostError
 from millstream.runtime.pipelined.control import FENCED, close_in_forks
 from millstream.runtime.pipelined.slot import run_slot
 
@@ -64,6 +64,8 @@ class LocalSlots(SlotHost):
         self._nursery = Nursery(serve or serve_slot)
         self._processes: list[_Process] = []
         self._lost: BaseException | None = None
+        #: With which the process ended that is lost.
+        self._code = 0
 
     @property
     def pids(self) -> list[int]:
@@ -112,13 +114,14 @@ class LocalSlots(SlotHost):
         code = self._nursery.wait(process.pid)
         process.gone = True
         process.connection.close()
-        # Of itself: it has told why, or its driver has let go of it.
-        if not process.killed and code not in {0, FENCED, None}:
+        if not process.killed and code not in {FENCED, None}:
             message = (
                 f"slot {process.slot} (worker process {process.pid} of this machine)"
                 f" {how_it_ended(code)}"
             )
-            self._lost = self._lost or WorkerLostError(message)
+            # One that was killed says more than one that ended.
+            if self._lost is None or (code < 0 <= self._code):
+                self._lost, self._code = WorkerLostError(message), code
 
 
 def serve_slot(connection: Connection) -> None:
@@ -144,7 +147,11 @@ def serve_slot(connection: Connection) -> None:
         settings = connection.recv_bytes()
     except (EOFError, OSError):
         return  # the driver was gone before it began
-    run_slot(cast("SlotSettings", pickle.loads(settings)))
+    try:
+        run_slot(cast("SlotSettings", pickle.loads(settings)))
+    except (AuthenticationError, EngineError) as error:
+        # The driver has fenced before the slot was there: this process is of no use any more.
+        _LOG.debug("a slot ends: %s", error)
 
 
 def _has_ended(connection: Connection, wait: float = 0.0) -> bool:

@@ -11,10 +11,11 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
    close their functions and end.
 2. The job is cancelled -> slots close their functions and end; what is not published is dropped by
    the next run.  Those that do not listen are killed.
-3. A slot is lost, a task raises, a checkpoint fails or expires, a source cannot be asked -> fence:
-   all connections are closed, by which slots end at once; those that stay are killed.  A commit
-   under way is waited for.  The error that says most is raised.
-4. The driver dies -> its connections end, and so do the slots.
+3. A slot is lost -> fence: all connections are closed, by which slots end at once; those that stay
+   are killed.  A commit under way is waited for.  The error that says most is raised.
+4. A task raises, a checkpoint fails or expires, a source cannot be asked -> as 3, but slots may
+   close their functions first, for a short time.
+5. The driver dies -> its connections end, and so do the slots.
 
 What can never happen: a checkpoint is published after ``run`` has returned, or a slot of a run is
 at work when the next run begins.
@@ -72,9 +73,11 @@ __all__ = ["RunLoop"]
 _LOG: Final = logging.getLogger("millstream")
 #: Seconds between two looks at the sources and the clock; a message is heard at once.
 _LOOK: Final = 0.01
-#: Seconds that slots may take to close their functions: at the end of the input, when cancelled.
+#: Seconds that slots may take to close their functions: at the end of the input, when the job is
+#: cancelled, when the run has failed.
 _CLOSING: Final = 30.0
 _CANCELLING: Final = 5.0
+_GIVING_UP: Final = 2.0
 #: Seconds that the processes of slots may take to be gone when their connections are closed.
 _GONE: Final = 1.0
 
@@ -149,6 +152,10 @@ class RunLoop:
             if cause is error:
                 raise
             raise cause from error
+        except BaseException:
+            # All slots are there, and listen: functions are closed, as far as they let it be.
+            self._let_end(_GIVING_UP)
+            raise
         finally:
             self._clear_away()
         return self._over
@@ -158,6 +165,12 @@ class RunLoop:
     def _begin(self, cancelled: threading.Event) -> bool:
         """Start the slots and let them begin when all are there; False if it was cancelled."""
         run = self._run
+        if run.last is not None:
+            self._sources.committed(run.last.splits)
+        assignments = self._sources.begin()
+        self._readers.update((each.channel, each.subtask) for each in assignments)
+        processing_time = max(self._clock(), cast("int", run.position["time"]))
+        plan = cloudpickle.dumps(run.first_plan(assignments, processing_time))
         graph = cloudpickle.dumps(run.job.graph)
         self._host.start(
             [
@@ -174,12 +187,6 @@ class RunLoop:
                 for slot in range(self._count)
             ]
         )
-        if run.last is not None:
-            self._sources.committed(run.last.splits)
-        assignments = self._sources.begin()
-        self._readers.update((each.channel, each.subtask) for each in assignments)
-        time_ = max(self._clock(), cast("int", run.position["time"]))
-        plan = cloudpickle.dumps(run.first_plan(assignments, time_))
         registered = self._wait_for_slots(cancelled)
         if registered is None:
             return False
@@ -314,9 +321,7 @@ class RunLoop:
         deadline = time.monotonic() + patience
         while not self._server.are_gone:
             if time.monotonic() >= deadline:
-                _LOG.warning(
-                    "slots were killed that did not close their functions within %g s", patience
-                )
+                _LOG.warning("slots were ended that did not end by themselves in %g s", patience)
                 return
             time.sleep(_LOOK)
 

@@ -13,9 +13,11 @@ Read next: ``runtime/pipelined/messages.py``, ``runtime/pipelined/slot.py``.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import select
+import signal
 import socket
 import sys
 import threading
@@ -27,11 +29,12 @@ from typing import TYPE_CHECKING, Final, cast
 from millstream.errors import EngineError
 from millstream.runtime.pipelined.control_frames import MessageReader, packed
 from millstream.runtime.pipelined.handshake import Party, Role, prove
-from millstream.runtime.pipelined.messages import Beat, Begin, Registered
+from millstream.runtime.pipelined.messages import Beat, Begin, End, Registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from multiprocessing.connection import Connection
+    from types import FrameType
 
     from millstream.runtime.pipelined.messages import (
         Address,
@@ -41,12 +44,16 @@ if TYPE_CHECKING:
         SubtaskTimes,
     )
 
-__all__ = ["FENCED", "ControlConnection", "close_in_forks", "end_process"]
+__all__ = ["FENCED", "ControlConnection", "GivenUpError", "close_in_forks", "end_process"]
 
 #: Exit code of a slot whose driver has let go of it, or is gone.
 FENCED: Final = 113
 #: Seconds between two heartbeats.
 _BEAT: Final = 0.3
+#: Seconds after which a main loop that does not hear that it is to end is interrupted, and how.
+_DEAF: Final = 0.5
+_INTERRUPT: Final = signal.SIGUSR1
+_LOOK: Final = 0.01
 #: Seconds that the driver may take to answer.
 _CONNECT: Final = 10.0
 #: Milliseconds after which a driver whose machine gives no answer is gone.
@@ -54,6 +61,10 @@ _UNREACHABLE: Final = 10_000
 _PIECE: Final = 1 << 18
 #: What processes that this one forks must not hold open.
 _own: Final[weakref.WeakSet[socket.socket | Connection]] = weakref.WeakSet()
+
+
+class GivenUpError(BaseException):
+    """The driver wants the slot to end, and its main loop is at something else for too long."""
 
 
 def end_process() -> None:
@@ -70,6 +81,8 @@ class ControlConnection:
       3. Heartbeats say that the process runs, and for how long its main loop has been at one turn.
          A loop that is at work for long does not end the run: it may be in a user's function, and
          its checkpoint expires.  (driver)
+      4. A main loop that does not hear that it is to end is interrupted, if it has said that it can
+         be: GivenUpError in what it is doing.  (here)
 
     Args:
         settings: of the slot.
@@ -97,6 +110,10 @@ class ControlConnection:
         self._turned = time.monotonic()
         self._times: Mapping[tuple[int, int], SubtaskTimes] = {}
         self._closing = False
+        #: ``time.monotonic`` when the driver wanted the slot to end.
+        self._asked_to_end = math.inf
+        #: The thread to interrupt then.
+        self._interruptible: int | None = None
         close_in_forks(self._socket)
         threading.Thread(target=self._run, name="millstream-control", daemon=True).start()
 
@@ -108,8 +125,11 @@ class ControlConnection:
         """
         self.send(Registered(self._slot, address, os.getpid(), socket.gethostname()))
 
-    def begin(self) -> Begin:
+    def begin(self) -> Begin | None:
         """Wait until all slots are there.
+
+        Returns:
+            None: the slot is to end without having begun.
 
         Raises:
             EngineError: the driver has gone (where that does not end the process).
@@ -117,9 +137,22 @@ class ControlConnection:
         message = self._messages.get()
         if isinstance(message, Begin):
             return message
+        if isinstance(message, End):
+            return None
         said = "has gone" if message is None else f"has said {type(message).__name__}"
         text = f"the driver {said} before it told slot {self._slot} to begin"
         raise EngineError(text)
+
+    def let_interrupt(self) -> None:
+        """Have this thread, the main one, interrupted if it does not hear that it is to end."""
+        signal.signal(_INTERRUPT, _give_up)
+        self._interruptible = threading.get_ident()
+
+    def wait_for_end(self) -> None:
+        """Wait until the driver wants the slot to end."""
+        while not any(isinstance(message, End) for message in self.messages()):
+            self.alive()
+            time.sleep(_LOOK)
 
     def messages(self) -> list[DriverMessage]:
         """What the driver has said since it was asked last; never waits."""
@@ -178,6 +211,7 @@ class ControlConnection:
         due = time.monotonic()
         while True:
             now = time.monotonic()
+            self._interrupt_if_deaf(now)
             if now >= due:
                 self.send(Beat(self._slot, dict(self._times), turn=now - self._turned))
                 due = now + _BEAT
@@ -188,9 +222,23 @@ class ControlConnection:
                 return
             found = reader.feed(content)
             for message in found:
+                if isinstance(message, End):
+                    self._asked_to_end = time.monotonic()
                 self._messages.put(cast("DriverMessage", message))
             if found:
                 self._wake()
+
+    def _interrupt_if_deaf(self, now: float) -> None:
+        thread = self._interruptible
+        if thread is not None and now - self._asked_to_end > _DEAF:
+            self._interruptible = None
+            if self._turned < self._asked_to_end:
+                signal.pthread_kill(thread, _INTERRUPT)
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise GivenUpError
 
 
 def _connected(settings: SlotSettings) -> socket.socket:

@@ -11,15 +11,15 @@ Read next: ``runtime/pipelined/main_loop.py``, ``runtime/pipelined/control.py``.
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import time
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, cast
 
 import cloudpickle
 
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.pipelined.connect import connect_slots, listen
-from millstream.runtime.pipelined.control import ControlConnection
+from millstream.runtime.pipelined.control import ControlConnection, GivenUpError
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import Failed
@@ -52,7 +52,11 @@ def run_slot(settings: SlotSettings) -> None:
     control = ControlConnection(settings, wake)
     control.register(listener.getsockname()[:2])
     begin = control.begin()
+    if begin is None:
+        control.close()
+        return
     try:
+        control.let_interrupt()
         bring_files(settings.files)
         with working_directory(settings.files):
             connections = connect_slots(
@@ -60,19 +64,17 @@ def run_slot(settings: SlotSettings) -> None:
             )
             transport = TcpTransport(settings.slot, connections, HEADER.size)
             _run(settings, control, transport, begin)
+    except GivenUpError:
+        pass  # nothing had begun
     except Exception as error:  # noqa: BLE001 - the driver's to raise
         _fail(settings, control, error)
     control.close()
 
 
-def _fail(settings: SlotSettings, control: ControlConnection, error: Exception) -> NoReturn:
-    """Tell the driver, which fences; until then nothing is done, and no function is closed.
-
-    What tasks had begun is the next run's to drop.
-    """
+def _fail(settings: SlotSettings, control: ControlConnection, error: Exception) -> None:
+    """Tell the driver, and do nothing until it has fenced, or wants the slot to end."""
     control.send(Failed(settings.slot, portable_error(error)))
-    while True:
-        time.sleep(1.0)
+    control.wait_for_end()
 
 
 def _run(
@@ -95,13 +97,27 @@ def _run(
         control.send,
         uploader.take,
     )
-    loop.restore()
-    wait = 0.0
-    while not loop.ended:
-        wait = loop.turn(control.messages(), wait)
-        control.alive(loop.times())
-        if failures:
-            raise failures[0]
-    uploader.close()
+    try:
+        loop.restore()
+        wait = 0.0
+        while not loop.ended:
+            wait = loop.turn(control.messages(), wait)
+            control.alive(loop.times())
+            _raise_first(failures)
+        uploader.close()
+    except BaseException as error:
+        if isinstance(error, Exception):
+            _fail(settings, control, error)
+        elif not isinstance(error, GivenUpError):
+            raise
+        # As far as it goes: what functions raise now is of no use to anybody.
+        with contextlib.suppress(Exception):
+            loop.close()
+        return
     loop.close()
     transport.close()
+
+
+def _raise_first(failures: list[BaseException]) -> None:
+    if failures:
+        raise failures[0]
