@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +20,11 @@ from millstream.connectors.postgres.source import PostgresSource
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import SourceError
 from millstream.functions.watermark_strategy import WatermarkStrategy
-from millstream.testing.conformance import check_source, read_records
+from millstream.testing.conformance import check_cursors, check_source, read_records
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
+    from millstream.contracts.source import SourceBatch, SplitCursor
     from millstream.graph.model import JobGraph
 
 NUMBERS = (
@@ -37,6 +40,7 @@ def test_keeps_the_contract_and_reads_every_row(database: str, key: str) -> None
     execute(database, NUMBERS)
     source = PostgresSource(database, "SELECT * FROM numbers;", key=key, splits=3)
     check_source(source, rounds=2, most=10**12)
+    check_cursors(source, rounds=1, most=1 << 62)
     splits = source.discover(frozenset())
     assert len(splits) == (3 if key != "maybe" else 4)
     rows: list[Any] = []
@@ -186,3 +190,64 @@ def test_an_unreachable_server_is_named() -> None:
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:1/db.*refused") as refused:
         source.validate()
     assert "secret" not in str(refused.value)
+
+
+# -- cursors -----------------------------------------------------------------------------------
+
+
+def _cursor(source: PostgresSource) -> SplitCursor:
+    (split,) = source.discover(frozenset())
+    return source.open_cursor(split, source.start_offset(split))
+
+
+def _poll(cursor: SplitCursor, most: int = 100) -> SourceBatch:
+    deadline = time.monotonic() + 60
+    while (batch := cursor.poll(most)) is None:
+        assert time.monotonic() < deadline
+    return batch
+
+
+def test_positions_are_exact_where_the_key_changes(database: str) -> None:
+    execute(database, "CREATE TABLE rows AS SELECT i / 100 AS k, i FROM generate_series(0, 999) i")
+    source = PostgresSource(database, "SELECT * FROM rows", key="k", splits=1)
+    check_cursors(source, rounds=2)
+    cursor = _cursor(source)
+    lengths, settled = [], []
+    while not cursor.is_over:
+        lengths.append(len(_poll(cursor, 70)))
+        settled.append((cursor.position, cursor.settled))
+    cursor.close()
+    # Seventy of a key, and the rest of it: a barrier waits for that.
+    assert (lengths, settled) == (
+        [70, 30] * 10,
+        [each for k in range(10) for each in ((k, False), (k + 1, True))],
+    )
+
+
+def test_a_server_that_takes_its_time_is_not_waited_for(database: str) -> None:
+    query = "SELECT i, pg_sleep(0.3)::text AS slept FROM generate_series(1, 2) AS i"
+    source = PostgresSource(database, query, key="i", splits=1)
+    cursor = _cursor(source)
+    assert cursor.poll(10) is None  # connects
+    begun, empty = time.monotonic(), []
+    while (batch := cursor.poll(10)) is None:
+        empty.append(time.monotonic())
+    assert len(batch) == 2
+    assert len(empty) > 10
+    assert min(b - a for a, b in itertools.pairwise([begun, *empty])) < 0.02
+    cursor.close()
+
+
+def test_an_error_on_the_way_names_the_query(database: str) -> None:
+    query = "SELECT i, 1 / (i - 5000) AS x FROM generate_series(1, 9000) AS i"
+    cursor = _cursor(PostgresSource(database, f"{query} OFFSET 0", key="i", splits=1))
+    try:
+        with pytest.raises(SourceError, match=r"query 'SELECT i, 1 .*: division by zero"):
+            _drain(cursor)
+    finally:
+        cursor.close()
+
+
+def _drain(cursor: SplitCursor) -> None:
+    while not cursor.is_over:
+        _poll(cursor)

@@ -27,6 +27,7 @@ import pyarrow.csv as pacsv
 
 from millstream.connectors.commit_protocols.table_rows import identifier
 from millstream.connectors.formats.file_format import BATCH_SIZE
+from millstream.connectors.postgres.cursor import PostgresCursor
 from millstream.connectors.postgres.keys import (
     KEY_TYPES,
     NO_KEY,
@@ -37,6 +38,7 @@ from millstream.connectors.postgres.keys import (
 from millstream.connectors.postgres.table import error_text, no_connection, server_of
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.split_cursor import RangeCursor
 from millstream.errors import MalformedRecordError, SinkError, SourceError
 from millstream.types.typeinfo import from_arrow_schema
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.connectors.postgres.table import Session
-    from millstream.contracts.source import KnownSplits
+    from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["PostgresSource"]
@@ -167,19 +169,7 @@ class PostgresSource(Source):
         stop = min(stop, self.end_offset(split))
         if start >= stop:
             return
-        kind, columns = self._key_kind(), self._described()
-        fields = ", ".join(_selected(name, kind) for name, (kind, _) in columns.items())
-        # All columns break ties, so that rows with equal keys come in one order.
-        others = [f"{identifier(name)}::text" for name in columns if name != self.key]
-        if split.properties.get("without"):
-            wanted, order = NO_KEY.format(identifier(self.key)), ", ".join(others or ["1"])
-        else:
-            wanted = key_range(self.key, kind, start, stop)
-            order = ", ".join([key_order(self.key, kind), *others])
-        statement = (
-            f"COPY (SELECT {fields} FROM ({self.query}) AS q"
-            f" WHERE {wanted} ORDER BY {order}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
-        )
+        statement = self._statement(split, start, stop)
         session = self._connect()
         try:
             with session.cursor().copy(statement) as copy:
@@ -197,6 +187,42 @@ class PostgresSource(Source):
             raise self._error(error) from error
         finally:
             session.close()
+
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        """Read the range on and on with one statement.
+
+        The rows without a key have no order among them: their positions are the begin and the end.
+        """
+        if split.properties.get("without"):
+            return RangeCursor(self, split, position)
+        end = self.end_offset(split)
+        return PostgresCursor(
+            self._connect,
+            self._statement(split, position, end, numbered=True),
+            position,
+            end,
+            self._checked_batch,
+            self._error,
+        )
+
+    def _statement(self, split: Split, start: int, stop: int, *, numbered: bool = False) -> str:
+        """The COPY of a range, if wanted with the integer of the key as its first column."""
+        kind, columns = self._key_kind(), self._described()
+        fields = [_selected(name, kind) for name, (kind, _) in columns.items()]
+        if numbered:
+            # Under a name of its own: else it would be that of the key, for the order, too.
+            fields.insert(0, f'{key_number(self.key, kind)} AS "number of the key"')
+        # All columns break ties, so that rows with equal keys come in one order.
+        others = [f"{identifier(name)}::text" for name in columns if name != self.key]
+        if split.properties.get("without"):
+            wanted, order = NO_KEY.format(identifier(self.key)), ", ".join(others or ["1"])
+        else:
+            wanted = key_range(self.key, kind, start, stop)
+            order = ", ".join([key_order(self.key, kind), *others])
+        return (
+            f"COPY (SELECT {', '.join(fields)} FROM ({self.query}) AS q"
+            f" WHERE {wanted} ORDER BY {order}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+        )
 
     def _checked_batch(self, lines: list[bytes]) -> pa.RecordBatch:
         """The rows as columns.
