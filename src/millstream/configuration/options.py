@@ -19,6 +19,7 @@ from millstream.configuration.parsing import (
     parse_float,
     parse_integer,
     parse_map,
+    parse_memory,
     parse_string,
 )
 from millstream.errors import ConfigurationError
@@ -450,6 +451,14 @@ TARGET_EPOCH_DURATION: Final = ConfigOption(
     1000,
     "how long an epoch should take; what is read per epoch adapts to it",
     minimum=1,
+)
+MANAGED_MEMORY: Final = ConfigOption(
+    "taskmanager.memory.managed.size",
+    parse_memory,
+    256 << 20,
+    "about how many bytes of keyed state a process keeps in memory as Python objects while its "
+    "tasks live on; its keyed operators share them",
+    minimum=0,
 )
 BATCH_SIZE: Final = ConfigOption(
     "millstream.batch.size",

@@ -182,3 +182,30 @@ def parse_duration(value: object) -> int:
         message = "must be a length of time such as '10 s', '200 ms', '1 min', or milliseconds"
         raise ValueError(message)
     return int(int(match[1]) * _UNITS[match[2]])
+
+
+_MEMORY: Final = re.compile(r"(\d+)\s*([a-z]*)")
+_MEMORY_UNITS: Final = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 1 << 10, "kb": 1 << 10, "kibibytes": 1 << 10,
+    "m": 1 << 20, "mb": 1 << 20, "mebibytes": 1 << 20,
+    "g": 1 << 30, "gb": 1 << 30, "gibibytes": 1 << 30,
+    "t": 1 << 40, "tb": 1 << 40, "tebibytes": 1 << 40,
+}  # fmt: skip
+
+
+def parse_memory(value: object) -> int:
+    """A number of bytes.
+
+    Args:
+        value: a number, or text such as "512 mb", "64m", "1g"; units are those of Flink, powers of
+            1024; text without a unit is bytes.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = _MEMORY.fullmatch(parse_string(value).strip().lower())
+    if match is None or match[2] not in _MEMORY_UNITS:
+        message = "must be a size of memory such as '512 mb', '64m', '1g', or bytes"
+        raise ValueError(message)
+    return int(match[1]) * _MEMORY_UNITS[match[2]]

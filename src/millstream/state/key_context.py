@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["KeyContext"]
+__all__ = ["KeyContext", "Puts"]
+
+#: Entries that are to be written.
+Puts: TypeAlias = list[tuple[bytes, bytes]]
 
 _HEAD: Final = struct.Struct(">BHHI")
 _INT_KEY: Final = struct.Struct(">BHHIBq")
@@ -144,7 +147,7 @@ class KeyContext(ABC):
         """Read the values of ``keys`` in one go per state, for those not in memory yet."""
 
     @abstractmethod
-    def write_through(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+    def write_through(self, puts: Puts, deletes: list[bytes]) -> None:
         """Write entries of states and timers, and what the store must know of these."""
 
     @abstractmethod

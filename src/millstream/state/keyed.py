@@ -2,9 +2,13 @@ r"""Keyed state of one operator subtask: the current key, its handles, its timer
 
 What it is: what a keyed operator holds for as long as it lives.  At the start of an epoch it is
 given a store restored to the previous checkpoint; user functions then work on Python objects in
-memory; ``flush`` writes what changed and forgets it, so memory is bounded by what an epoch touches.
+memory; ``flush`` writes what changed.
+
+Where tasks end with their epoch, it also forgets it, so memory is bounded by what an epoch touches.
 Up to 200,000 numbers and strings per state stay in memory, for the next epoch in this worker to
-find if it goes on from the very snapshot that this one made.
+find if it goes on from the very snapshot that this one made.  Where tasks live on, what was used
+stays in memory behind snapshots, in two generations (``state/generations.py``), up to a number of
+bytes; what changed is written bit by bit between snapshots (``write_some``), so they are short.
 
 What it is not: a store (``contracts/key_value_store.py``), nor thread-safe.
 
@@ -18,7 +22,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from weakref import WeakSet
 
 from millstream.contracts.state_sections import describe_type
 from millstream.errors import ProgramError, StateError, UnknownFormatError
@@ -70,6 +75,7 @@ if TYPE_CHECKING:
         ValueState,
     )
     from millstream.state.key_codec import CacheKey
+    from millstream.state.key_context import Puts
 
 __all__ = ["KeyedState"]
 
@@ -77,6 +83,13 @@ __all__ = ["KeyedState"]
 STATE_FORMAT: Final = 1
 #: With more objects than this in memory, ``prefetch`` flushes first.
 MOST_CACHED: Final = 1_000_000
+
+#: What may be in memory behind snapshots where nobody says, in bytes.
+MOST_BYTES: Final = 256 << 20
+#: Up to so many changed entries wait for the snapshot: it is quick with them.
+MOST_UNWRITTEN: Final = 2_000
+#: Entries that are written, or dropped, in one go; between two of them batches are processed.
+_PORTION: Final = 500
 
 #: What the names of states begin with that operators keep for themselves.
 _OWN: Final = "\0"
@@ -105,14 +118,29 @@ class _Stored(Protocol):
     @property
     def cached(self) -> int: ...
 
+    @property
+    def weight(self) -> int: ...
+
+    @property
+    def unwritten(self) -> int: ...
+
     def prefetch(self, keys: set[CacheKey]) -> None: ...
 
-    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None: ...
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None: ...
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None: ...
+
+    def age(self) -> dict[Any, Any]: ...
+
+    def end_epoch(self) -> None: ...
 
     def forget(self) -> None: ...
 
 
 _S = TypeVar("_S", bound=_Stored)
+
+#: Those of this process whose tasks live on: they share the memory that there is.
+_sharing: Final[WeakSet[KeyedState]] = WeakSet()
 
 
 class KeyedState(KeyContext):
@@ -122,6 +150,8 @@ class KeyedState(KeyContext):
     """
 
     __slots__ = (
+        "__weakref__",
+        "_gone",
         "_handles",
         "_is_recorded",
         "_known_names",
@@ -132,6 +162,7 @@ class KeyedState(KeyContext):
         "_states",
         "is_used_behind_snapshots",
         "key_groups",
+        "most_bytes",
         "timers",
     )
 
@@ -151,6 +182,10 @@ class KeyedState(KeyContext):
         #: Whether keys are processed on the store behind its snapshots: then what is in memory may
         #: be newer than the last of them.
         self.is_used_behind_snapshots = False
+        #: What may be in memory of this process behind snapshots, in bytes, roughly.
+        self.most_bytes = MOST_BYTES
+        #: What is no longer used, to be dropped bit by bit.
+        self._gone: list[dict[Any, Any]] = []
         self.timers = InternalTimers(self)
 
     # The life of an epoch.
@@ -169,7 +204,7 @@ class KeyedState(KeyContext):
         made = getattr(self._store, "snapshot_made", None)
         goes_on = made is not None and getattr(store, "restored_from", None) == made
         goes_on = goes_on and not self.is_used_behind_snapshots
-        self.is_used_behind_snapshots = False
+        self.live_on(False)  # noqa: FBT003
         self._store = store
         self._encoded_of = None
         self.processing_time = (
@@ -185,6 +220,7 @@ class KeyedState(KeyContext):
             queue.begin_epoch(-1 if meta is None else cast("int", meta["index"]))
 
     def _forget(self) -> None:
+        self._gone.clear()
         for state in self._states.values():
             state.forget()
 
@@ -214,16 +250,84 @@ class KeyedState(KeyContext):
         self._next_index = max((each for each in taken if each < FIRST_FIXED), default=-1) + 1
 
     def flush(self) -> None:
-        """Write what changed to the store and drop what is held in memory, but for plain values."""
-        puts: list[tuple[bytes, bytes]] = []
+        """Write what changed to the store, and drop of what is in memory what is too much.
+
+        Where the task ends with the epoch, that is all but a few plain values.
+        """
+        puts: Puts = []
         deletes: list[bytes] = []
         for state in self._states.values():
             state.flush(puts, deletes)
         self.timers.event.flush(puts, deletes)
         self.timers.processing.flush(puts, deletes)
         self.write_through(puts, deletes)
+        if not self.is_used_behind_snapshots:
+            for state in self._states.values():
+                state.end_epoch()
+        elif self._is_full():
+            self._age()
 
-    def write_through(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+    def write_some(self, deadline: float) -> bool:
+        """Write some of what changed, in small portions; see ``Operator.write_some``.
+
+        A small number of changes is left: they cost a snapshot little, and keys that change all the
+        time are not written again and again.
+        """
+        while self._gone:
+            self._drop_some()
+            if time.monotonic() >= deadline:
+                return True
+        states = [state for state in self._states.values() if state.unwritten]
+        while sum(state.unwritten for state in states) > MOST_UNWRITTEN:
+            puts: Puts = []
+            deletes: list[bytes] = []
+            largest = max(states, key=lambda state: state.unwritten)
+            largest.flush_some(_PORTION, puts, deletes)
+            puts.sort()  # which a store takes in several times faster
+            self.write_through(puts, deletes)
+            if time.monotonic() >= deadline:
+                return True
+        return False
+
+    def live_on(self, lives: bool) -> None:  # noqa: FBT001 - a status
+        """Say whether keys are processed behind the snapshot that is to be taken."""
+        self.is_used_behind_snapshots = lives
+        if lives:
+            _sharing.add(self)
+        else:
+            _sharing.discard(self)
+
+    def _is_full(self) -> bool:
+        """Whether the younger generation takes the half of what there is for both."""
+        most = self.most_bytes // max(1, len(_sharing)) // 2
+        return sum(state.weight for state in self._states.values()) > most
+
+    def _make_room(self) -> None:
+        """Write what states have changed, and age; timers stay as they are: some may be firing."""
+        puts: Puts = []
+        deletes: list[bytes] = []
+        for state in self._states.values():
+            state.flush(puts, deletes)
+        self.write_through(puts, deletes)
+        self._age()
+
+    def _age(self) -> None:
+        """Drop what was not used of late; all that changed is written."""
+        for state in self._states.values():
+            gone = state.age()
+            if gone:
+                self._gone.append(gone)
+
+    def _drop_some(self) -> None:
+        """Let go of some entries: millions of them at once would be a pause."""
+        gone = self._gone[-1]
+        take = gone.popitem
+        for _ in range(min(len(gone), _PORTION)):
+            take()
+        if not gone:
+            self._gone.pop()
+
+    def write_through(self, puts: Puts, deletes: list[bytes]) -> None:
         if not puts and not deletes:
             return
         for name, meta in self._new_metadata.items():
@@ -259,7 +363,12 @@ class KeyedState(KeyContext):
             wanted = cast("set[CacheKey]", set(keys))
         else:
             wanted = set(map(cache_key, keys))
-        if sum(state.cached for state in self._states.values()) + len(wanted) > MOST_CACHED:
+        if self.is_used_behind_snapshots:
+            if self._gone:
+                self._drop_some()
+            if self._is_full():
+                self._make_room()
+        elif sum(state.cached for state in self._states.values()) + len(wanted) > MOST_CACHED:
             self.flush()
             self._forget()
         try:

@@ -1,6 +1,6 @@
 """Map state: entries are stored one by one.
 
-What it is: a cache per key of the entries that were used in the epoch.  Iterating reads
+What it is: a cache per key of the entries that were used.  Iterating reads
 all entries of the key; reading or writing one entry reads at most that one.
 
 What it is not: for one big value; that is ValueState.
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.functions.handles import MapState
+from millstream.state.generations import Generations
 from millstream.state.key_codec import cache_key, encode_key, uncache_key
 from millstream.state.serializers import dumps, loads
 
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
 
     from millstream.functions.descriptors import StateDescriptor
     from millstream.state.key_codec import CacheKey
-    from millstream.state.key_context import KeyContext
+    from millstream.state.key_context import KeyContext, Puts
 
 __all__ = ["KeyedMapState"]
 
 #: Stands for "there is no such entry" in the cache.
 _ABSENT: Final = object()
+#: A map with more entries than this is not kept in memory behind a flush.
+_MOST_KEPT: Final = 100_000
+#: Bytes that a map, and an entry of it, take in memory, roughly, beside keys and values.
+_PER_MAP: Final = 700
+_PER_ENTRY: Final = 300
 
 
 class _Entries:
@@ -38,7 +44,7 @@ class _Entries:
     Invariant: if ``cleared``, nothing that the store holds counts any more.
     """
 
-    __slots__ = ("cleared", "complete", "dirty", "prefix", "sorted", "values")
+    __slots__ = ("cleared", "complete", "counted", "dirty", "prefix", "sorted", "values")
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
@@ -47,31 +53,53 @@ class _Entries:
         self.complete = False
         self.cleared = False
         self.sorted = False
+        #: How many entries of it are in the weight of the state.
+        self.counted = 0
 
 
-class KeyedMapState(MapState[Any, Any]):
-    """One map per key."""
+class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
+    """One map per key.
 
-    __slots__ = ("_maps", "descriptor", "index", "keyed")
+    ``dirty`` holds the keys whose maps were changed.
+    """
+
+    __slots__ = ("_counted", "descriptor", "index", "keyed")
 
     def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
+        super().__init__()
         self.keyed = keyed
         self.descriptor = descriptor
         self.index = -1
-        self._maps: dict[CacheKey, _Entries] = {}
+        #: Entries of the younger generation, as far as they were counted.
+        self._counted = 0
 
     @property
-    def cached(self) -> int:
-        """How many maps are held in memory, whole or in part."""
-        return len(self._maps)
+    def weight(self) -> int:
+        """How many bytes the younger generation takes, roughly."""
+        return super().weight + _PER_MAP * len(self.cache) + _PER_ENTRY * self._counted
 
     def _entries(self) -> _Entries:
         key = self.keyed.cache_key
         try:
-            return self._maps[key]
+            found: _Entries = self.cache[key]
         except KeyError:
-            entries = self._maps[key] = _Entries(self.keyed.store_key(self.index, key))
-            return entries
+            known = self._recall(key)
+            if known is not None:
+                return known
+            found = self.cache[key] = _Entries(self.keyed.store_key(self.index, key))
+        return found
+
+    def _recall(self, key: CacheKey) -> _Entries | None:
+        """The older generation's map of a key, which is young from now on."""
+        entries: _Entries | None = self.old.get(key)
+        if entries is not None:
+            self.cache[key] = entries
+            self._counted += entries.counted
+        return entries
+
+    def _count(self, entries: _Entries) -> None:
+        self._counted += len(entries.values) - entries.counted
+        entries.counted = len(entries.values)
 
     def _lookup(self, key: object) -> Any:
         entries = self._entries()
@@ -83,6 +111,8 @@ class KeyedMapState(MapState[Any, Any]):
             stored = self.keyed.store.get(entries.prefix + encode_key(key))
             found = _ABSENT if stored is None else loads(stored)
             entries.values[short] = found
+            entries.counted += 1
+            self._counted += 1
         return found
 
     def get(self, key: Any) -> Any:
@@ -95,7 +125,10 @@ class KeyedMapState(MapState[Any, Any]):
         if entries.sorted and short not in entries.values:
             entries.sorted = False
         entries.values[short] = value
-        entries.dirty.add(short)
+        dirty = entries.dirty
+        if not dirty:
+            self.dirty.add(self.keyed.cache_key)
+        dirty.add(short)
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -118,6 +151,7 @@ class KeyedMapState(MapState[Any, Any]):
                 if short not in values:
                     values[short] = loads(content)
             entries.complete = True
+            self._count(entries)
         if not entries.sorted:
             entries.values = values = dict(
                 sorted(values.items(), key=lambda entry: encode_key(uncache_key(entry[0])))
@@ -140,6 +174,7 @@ class KeyedMapState(MapState[Any, Any]):
         entries = self._entries()
         entries.values = {}
         entries.dirty.clear()
+        self.dirty.add(self.keyed.cache_key)
         entries.complete = entries.cleared = entries.sorted = True
 
     def prefetch(self, keys: set[CacheKey]) -> None:
@@ -148,8 +183,12 @@ class KeyedMapState(MapState[Any, Any]):
     def prefetch_entries(self, pairs: Sequence[tuple[object, object]]) -> None:
         """Read the entries at ``(key, map key)`` that are not in memory, in one go."""
         shorts = [(cache_key(key), cache_key(map_key)) for key, map_key in pairs]
-        maps = self._maps
-        new = list({key for key, _ in shorts if key not in maps})
+        maps = self.cache
+        new = [
+            key
+            for key in {key for key, _ in shorts if key not in maps}
+            if self._recall(key) is None
+        ]
         for key, prefix in zip(new, self.keyed.store_keys(self.index, new), strict=True):
             maps[key] = _Entries(prefix)
         wanted: list[tuple[_Entries, CacheKey]] = []
@@ -169,21 +208,55 @@ class KeyedMapState(MapState[Any, Any]):
             for (entries, short), stored in zip(wanted, found, strict=True):
                 if stored is not None:
                     entries.values[short] = loads(stored)
+                entries.counted += 1
+            self._counted += len(names)
 
-    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes`` and forget everything."""
-        for entries in self._maps.values():
-            if entries.cleared:
-                deletes.extend(stored for stored, _ in self.keyed.scan_prefix(entries.prefix))
-            for short in entries.dirty:
-                value = entries.values[short]
-                stored = entries.prefix + encode_key(uncache_key(short))
-                if value is _ABSENT:
-                    deletes.append(stored)
-                else:
-                    puts.append((stored, dumps(value)))
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes``; the maps stay in memory."""
+        keys, self.dirty = self.dirty, set()
+        for key in keys:
+            self._flush_map(key, puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of maps until that are at least so many entries, if there are."""
+        before = len(puts) + len(deletes)
+        while self.dirty and len(puts) + len(deletes) < before + most:
+            self._flush_map(self.dirty.pop(), puts, deletes)
+
+    def _flush_map(self, key: CacheKey, puts: Puts, deletes: list[bytes]) -> None:
+        entries: _Entries = self.cache[key]
+        values = entries.values
+        if entries.cleared:
+            deletes.extend(stored for stored, _ in self.keyed.scan_prefix(entries.prefix))
+            entries.cleared = False
+        before = len(puts)
+        for short in entries.dirty:
+            value = values[short]
+            stored = entries.prefix + encode_key(uncache_key(short))
+            if value is not _ABSENT:
+                puts.append((stored, dumps(value)))
+                continue
+            deletes.append(stored)
+            if entries.complete:
+                del values[short]
+        entries.dirty.clear()
+        self.measure([content for _, content in puts[before : before + 1]])
+        self._count(entries)
+        if len(values) > _MOST_KEPT:
+            del self.cache[key]
+            self.old.pop(key, None)
+            self._counted -= entries.counted
+
+    def age(self) -> dict[Any, Any]:
+        """Let the maps that are young be old; returns what was old before."""
+        self._counted = 0
+        return super().age()
+
+    def end_epoch(self) -> None:
+        """Forget everything."""
         self.forget()
 
     def forget(self) -> None:
         """Drop everything held in memory."""
-        self._maps.clear()
+        super().forget()
+        self._counted = 0

@@ -1,6 +1,6 @@
 """State by key and namespace: what a trigger or a window function keeps per window.
 
-What it is: values in memory for the epoch, each under its key and namespace (the bytes of a
+What it is: values in memory, each under its key and namespace (the bytes of a
 window), read from the store by one multi-get per batch where it is known what will be wanted.
 
 What it is not: state per key alone (``state/value_state.py``).
@@ -12,12 +12,14 @@ Read next: ``state/entry_handles.py``, ``runtime/operators/windows/trigger_conte
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
 from millstream.functions.functions import KeyedStateStore
 from millstream.state.entry_handles import handle_of
+from millstream.state.generations import Generations
 from millstream.state.key_codec import CacheKey
 from millstream.state.serializers import dumps, loads
 from millstream.state.typed_state import hold_to_types
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from millstream.functions.handles import State
+    from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
 
 __all__ = ["ABSENT", "NamespacedStates", "NamespacedValues", "Slot"]
@@ -47,34 +50,30 @@ class _Namespaced(StateDescriptor):
     kind = "namespaced"
 
 
-class NamespacedValues:
+class NamespacedValues(Generations[Slot]):
     """One value per key and namespace.
 
     Invariant: ``cache[slot]`` is ABSENT where it is known that there is no value.
-    Invariant: ``dirty`` holds the slots whose cached value differs from the store's, or may.
     """
 
-    __slots__ = ("cache", "descriptor", "dirty", "index", "keyed")
+    __slots__ = ("descriptor", "index", "keyed")
 
     def __init__(self, keyed: KeyedState, name: str) -> None:
         """Keep the values under the state name ``name``."""
+        super().__init__()
         self.keyed = keyed
         self.descriptor: StateDescriptor = _Namespaced(name)
         #: The state's number in the store, set at the start of every epoch.
         self.index = -1
-        self.cache: dict[Slot, Any] = {}
-        self.dirty: set[Slot] = set()
-
-    @property
-    def cached(self) -> int:
-        """How many objects are held in memory."""
-        return len(self.cache)
 
     def get(self, slot: Slot) -> Any:
         """Return the value, ABSENT if there is none."""
         try:
             return self.cache[slot]
         except KeyError:
+            if slot in self.old:
+                value = self.cache[slot] = self.old[slot]
+                return value
             key, namespace = slot
             stored = self.keyed.store.get(self.keyed.store_key(self.index, key) + namespace)
             value = self.cache[slot] = ABSENT if stored is None else loads(stored)
@@ -90,34 +89,39 @@ class NamespacedValues:
 
     def prefetch_slots(self, slots: Iterable[Slot]) -> None:
         """Read the values at ``slots`` that are not in memory, in one go."""
-        cache = self.cache
-        missing = [slot for slot in slots if slot not in cache]
+        missing = self.missing(slots)
         if missing:
             stored = self.keyed.store.get_many(self.names(missing))
+            self.measure(stored)
             values = [ABSENT if each is None else loads(each) for each in stored]
-            cache.update(zip(missing, values, strict=True))
+            self.cache.update(zip(missing, values, strict=True))
 
     def names(self, slots: Sequence[Slot]) -> list[bytes]:
         """Return the names of values in the store."""
         keys = self.keyed.store_keys(self.index, [key for key, _ in slots])
         return [name + slot[1] for name, slot in zip(keys, slots, strict=True)]
 
-    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes`` and forget everything."""
-        slots = list(self.dirty)
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes``."""
+        self.flush_some(len(self.dirty), puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of at most so many entries."""
+        slots = list(islice(self.dirty, most))
+        self.dirty.difference_update(slots)
         cache = self.cache
+        before = len(puts)
         for name, slot in zip(self.names(slots), slots, strict=True):
             value = cache[slot]
             if value is ABSENT:
                 deletes.append(name)
             else:
                 puts.append((name, dumps(value)))
-        self.forget()
+        self.measure([value for _, value in puts[before : before + 32]])
 
-    def forget(self) -> None:
-        """Drop everything held in memory."""
-        self.cache.clear()
-        self.dirty.clear()
+    def end_epoch(self) -> None:
+        """Forget everything."""
+        self.forget()
 
 
 class _Entry:

@@ -2,7 +2,7 @@
 
 What it is: the implementations of three handles over one cache of Python objects.  Reading and
 writing cost a dictionary look-up each; the store is asked only for keys that were neither
-prefetched nor used before in the epoch.
+prefetched nor used before.
 
 What it is not: thread-safe.  A task is one thread.
 
@@ -11,9 +11,11 @@ Read next: ``state/keyed.py``, which prefetches and flushes.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.functions.handles import AggregatingState, ReducingState, ValueState
+from millstream.state.generations import Generations
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
         StateDescriptor,
     )
     from millstream.state.key_codec import CacheKey
-    from millstream.state.key_context import KeyContext
+    from millstream.state.key_context import KeyContext, Puts
 
 __all__ = ["KeyedAggregatingState", "KeyedReducingState", "KeyedValueState", "SingleValue"]
 
@@ -35,31 +37,25 @@ _MOST_KEPT: Final = 200_000
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
-class SingleValue:
-    """The cache of one state: cache key -> value, None where the store has none.
+class SingleValue(Generations["CacheKey"]):
+    """The cache of one state: cache key -> value, None where the store has none."""
 
-    Invariant: ``dirty`` holds the keys whose cached value differs from the store's, or may.
-    """
-
-    __slots__ = ("cache", "descriptor", "dirty", "index", "keyed")
+    __slots__ = ("descriptor", "index", "keyed")
 
     def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
+        super().__init__()
         self.keyed = keyed
         self.descriptor = descriptor
         #: The state's number in the store, set at the start of every epoch.
         self.index = -1
-        self.cache: dict[CacheKey, Any] = {}
-        self.dirty: set[CacheKey] = set()
-
-    @property
-    def cached(self) -> int:
-        """How many objects are held in memory."""
-        return len(self.cache)
 
     def load(self) -> Any:
         """Read the value of the current key, which is not in the cache."""
         keyed = self.keyed
         key = keyed.cache_key
+        if key in self.old:
+            value = self.cache[key] = self.old[key]
+            return value
         stored = keyed.store.get(keyed.store_key(self.index, key))
         value = None if stored is None else loads(stored)
         self.cache[key] = value
@@ -73,36 +69,45 @@ class SingleValue:
 
     def prefetch(self, keys: set[CacheKey]) -> None:
         """Read the values of ``keys`` that are not in the cache."""
-        missing = list(keys - self.cache.keys()) if self.cache else list(keys)
+        missing = self.missing(keys)
         if not missing:
             return
         stored = self.keyed.store.get_many(self.keyed.store_keys(self.index, missing))
+        self.measure(stored)
         decode = loads
         values = [None if each is None else decode(each) for each in stored]
         self.cache.update(zip(missing, values, strict=True))
 
-    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes`` and forget all but a few plain values."""
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes``."""
         if self.dirty:
-            cache = self.cache
             keys = list(self.dirty)
-            encode = dumps
-            for stored, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
-                value = cache[key]
-                if value is None:
-                    deletes.append(stored)
-                else:
-                    puts.append((stored, encode(value)))
             self.dirty.clear()
+            self._add(keys, puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of at most so many entries."""
+        keys = list(islice(self.dirty, most))
+        self.dirty.difference_update(keys)
+        self._add(keys, puts, deletes)
+
+    def _add(self, keys: list[CacheKey], puts: Puts, deletes: list[bytes]) -> None:
+        cache, encode = self.cache, dumps
+        before = len(puts)
+        for stored, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
+            value = cache[key]
+            if value is None:
+                deletes.append(stored)
+            else:
+                puts.append((stored, encode(value)))
+        self.measure([value for _, value in puts[before : before + 32]])
+
+    def end_epoch(self) -> None:
+        """Forget all but a few plain values."""
         # Values that nobody can change in place stay what the store holds, so the next epoch need
         # not read them again if it goes on from this one's snapshot.
         if len(self.cache) > _MOST_KEPT or not _PLAIN.issuperset(map(type, self.cache.values())):
             self.cache.clear()
-
-    def forget(self) -> None:
-        """Drop everything held in memory."""
-        self.cache.clear()
-        self.dirty.clear()
 
 
 class KeyedValueState(SingleValue, ValueState[Any]):
@@ -130,13 +135,13 @@ class KeyedValueState(SingleValue, ValueState[Any]):
             fits: whether a value may be written.
             refuse: raises for one that does not fit, if it really does not.
         """
-        keyed, cache, add = self.keyed, self.cache, self.dirty.add  # which stay the same objects
+        keyed, add = self.keyed, self.dirty.add  # which stay the same objects
 
         def update(value: Any) -> None:
             if not fits(value):
                 refuse(value)
             key = keyed.cache_key
-            cache[key] = value
+            self.cache[key] = value
             add(key)
 
         return update

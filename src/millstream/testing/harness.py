@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.metrics import added
@@ -104,6 +105,8 @@ class OperatorHarness:
 
     #: What ``long_lived`` is where it is not given.
     long_lived_by_default: ClassVar[bool] = False
+    #: ``taskmanager.memory.managed.size`` where it is not set.
+    managed_memory: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class OperatorHarness:
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             job_name="test",
-            configuration=configuration or Configuration(),
+            configuration=self._configured(configuration or Configuration()),
             output_type=output_type or Types.PICKLED_BYTE_ARRAY(),
             side_types=sides,
             read_tags=frozenset(sides),
@@ -161,6 +164,11 @@ class OperatorHarness:
         self._states = OperatorStates(f"operator {name!r}")
         self.operator_states: dict[str, OperatorStateHandle] = {}
         self.operator: Operator = self._begin()
+
+    def _configured(self, configuration: Configuration) -> Configuration:
+        if self.managed_memory is None or configuration.contains(options.MANAGED_MEMORY):
+            return configuration
+        return Configuration(configuration).set(options.MANAGED_MEMORY, self.managed_memory)
 
     @property
     def outputs(self) -> list[object]:
@@ -192,8 +200,10 @@ class OperatorHarness:
         self.process_batch(batch, input_index)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Process a batch."""
+        """Process a batch, and write some state ahead of the snapshot if tasks live on."""
         self.operator.process_batch(batch, input_index)
+        if self.long_lived:
+            self.operator.write_some(0.0)
 
     def watermark(self, watermark: int) -> None:
         """Advance event time; a watermark that is not higher is passed over, as by the runtime."""

@@ -101,7 +101,13 @@ class KeyedOperator(FunctionOperator):
         context = self.context
         groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
         self.keyed_state = KeyedState(context.max_parallelism, groups)
+        self.keyed_state.most_bytes = context.configuration.get(options.MANAGED_MEMORY)
         return self.keyed_state
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "keyed_state"):
+            self.keyed_state.live_on(False)  # noqa: FBT003 - others have its memory now
 
     def restore(self, restored: RestoreContext) -> None:
         try:
@@ -148,6 +154,9 @@ class KeyedOperator(FunctionOperator):
             return None
         return self.keyed_state.timers.processing.next_time()
 
+    def write_some(self, deadline: float) -> bool:
+        return self.keyed_state.write_some(deadline)
+
     def is_end_of_keys(self, watermark: int) -> bool:
         """Whether ``watermark`` ends every key: the one watermark that there is in BATCH mode.
 
@@ -159,8 +168,8 @@ class KeyedOperator(FunctionOperator):
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write the state through, and tell when the next processing-time timer is due."""
         due = self.due()
+        self.keyed_state.live_on(checkpoint.next_attempt is not None)
         self.keyed_state.flush()
-        self.keyed_state.is_used_behind_snapshots = checkpoint.next_attempt is not None
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()

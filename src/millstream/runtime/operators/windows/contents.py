@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
+    from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
 
@@ -291,7 +292,27 @@ class Elements(Contents):
                 yield from loads(stored)
             yield from self._tails.get(slot, ())
 
-    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+    @property
+    def weight(self) -> int:
+        """Nothing: what is in memory is written by each flush, and forgotten."""
+        return 0
+
+    @property
+    def unwritten(self) -> int:
+        """Nothing that could be written in small portions: each makes a chunk of its own."""
+        return 0
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """Write nothing."""
+
+    def age(self) -> dict[Any, Any]:
+        """Keep what there is; it is bounded by ``spill``."""
+        return {}
+
+    def end_epoch(self) -> None:
+        """Nothing is left."""
+
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
         """Append what is in memory as new chunks and forget it."""
         deletes.extend(self._gone)
         filled = [slot for slot, tail in self._tails.items() if tail]

@@ -15,11 +15,13 @@ Read next: ``runtime/operators/windows/contents.py``.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
 from millstream.functions.windows import MergingWindowAssigner
+from millstream.state.generations import Generations
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from millstream.functions.window import TimeWindow, Window
     from millstream.state.key_codec import CacheKey
+    from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
     from millstream.state.window_codec import WindowCodec
 
@@ -150,66 +153,64 @@ class MergingSetsDescriptor(StateDescriptor):
     kind = "merging windows"
 
 
-class MergingSets:
-    """The merging window sets of all keys: a state like those of the user.
+class MergingSets(Generations["CacheKey"]):
+    """The merging window sets of all keys: a state like those of the user."""
 
-    Invariant: ``_sets`` holds what the store holds, except for the keys in ``_dirty``.
-    """
-
-    __slots__ = ("_codec", "_dirty", "_sessions", "_sets", "descriptor", "index", "keyed")
+    __slots__ = ("_codec", "_sessions", "descriptor", "index", "keyed")
 
     def __init__(self, keyed: KeyedState, codec: WindowCodec, *, sessions: bool) -> None:
         """Keep the sets in ``keyed``; ``sessions`` as for ``MergingWindowSet``."""
+        super().__init__()
         self.keyed = keyed
         self.descriptor: StateDescriptor = MergingSetsDescriptor("\0windows.merging")
         self.index = -1
         self._codec = codec
         self._sessions = sessions
-        self._sets: dict[CacheKey, MergingWindowSet] = {}
-        self._dirty: set[CacheKey] = set()
-
-    @property
-    def cached(self) -> int:
-        """How many objects are held in memory."""
-        return len(self._sets)
 
     def of(self, key: CacheKey) -> MergingWindowSet:
         """Return the set of a key."""
-        found = self._sets.get(key)
+        found: MergingWindowSet | None = self.cache.get(key)
         if found is None:
-            stored = self.keyed.store.get(self.keyed.store_key(self.index, key))
-            found = self._sets[key] = self._decoded(stored)
+            found = self.old.get(key)
+            if found is None:
+                stored = self.keyed.store.get(self.keyed.store_key(self.index, key))
+                found = self._decoded(stored)
+            self.cache[key] = found
         return found
 
     def touch(self, key: CacheKey) -> None:
-        """Note that the set of a key has changed."""
-        self._dirty.add(key)
+        """Note that the set of a key, which ``of`` gave, has changed."""
+        self.dirty.add(key)
 
     def prefetch(self, keys: set[CacheKey]) -> None:
         """Read the sets of ``keys`` that are not in memory, in one go."""
-        missing = [key for key in keys if key not in self._sets]
+        missing = self.missing(keys)
         if missing:
-            names = self.keyed.store_keys(self.index, missing)
-            for key, stored in zip(missing, self.keyed.store.get_many(names), strict=True):
-                self._sets[key] = self._decoded(stored)
+            found = self.keyed.store.get_many(self.keyed.store_keys(self.index, missing))
+            self.measure(found)
+            for key, stored in zip(missing, found, strict=True):
+                self.cache[key] = self._decoded(stored)
 
-    def flush(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
-        """Add what has changed to ``puts`` and ``deletes`` and forget everything."""
-        keys = list(self._dirty)
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what has changed to ``puts`` and ``deletes``."""
+        self.flush_some(len(self.dirty), puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of at most so many keys."""
+        keys = list(islice(self.dirty, most))
+        self.dirty.difference_update(keys)
         encode = self._codec.encode
         for name, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
-            windows = self._sets[key].windows
+            windows = self.cache[key].windows
             if windows:
                 entries = [(encode(window), states) for window, states in windows.items()]
                 puts.append((name, dumps(entries)))
             else:
                 deletes.append(name)
-        self.forget()
 
-    def forget(self) -> None:
-        """Drop everything held in memory."""
-        self._sets.clear()
-        self._dirty.clear()
+    def end_epoch(self) -> None:
+        """Forget everything."""
+        self.forget()
 
     def _decoded(self, stored: bytes | None) -> MergingWindowSet:
         entries = [] if stored is None else loads(stored)
