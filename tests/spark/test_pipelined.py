@@ -6,7 +6,12 @@ run on slots of this machine (``tests/pipelined/test_jobs_of_spark.py``).
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.spark.test_failures import (
+    JOB,
     job,
     test_an_error_in_open_names_the_operator,
     test_killed_worker,
 )
+from tests.spark.test_slots import is_running
 from tests.spark.test_sources_and_sinks import (
     test_continuous_monitoring_and_job_client,
     test_generator_at_a_rate_and_processing_time_timers,
@@ -25,7 +32,7 @@ from tests.spark.test_sources_and_sinks import (
 from tests.support.environments import environments
 
 from millstream.common import Row, Types, WatermarkStrategy
-from millstream.datastream import KeyedProcessFunction
+from millstream.datastream import KeyedProcessFunction, MapFunction, RestartStrategies
 from millstream.datastream.connectors import (
     DataGeneratorSource,
     DiscardingSink,
@@ -150,6 +157,80 @@ def test_a_killed_slot_without_restart(make: Make, job: Any, tmp_path: Path) -> 
     assert job.problem(tmp_path / "output") is None
 
 
+class StopWorker(MapFunction):
+    """Stops the Python worker that it runs in, once, as a machine that hangs."""
+
+    def __init__(self, number: int, flag: Path) -> None:
+        self.number = number
+        self.flag = flag
+
+    def map(self, value: int) -> int:
+        if value == self.number and not self.flag.exists():
+            self.flag.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return value
+
+
+def test_a_slot_that_hangs_is_killed_and_replaced(
+    make: Make, job: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
+    stopping = StopWorker(33, tmp_path / "flag")
+    job.add_job(env, tmp_path / "output", second=stopping)
+    env.execute("counting")
+    assert "gave no sign of life" in caplog.text
+    assert job.problem(tmp_path / "output") is None
+
+
+def test_a_killed_driver_takes_its_slots_with_it(
+    make: Make, job: Any, tmp_path: Path, eventually: Eventually
+) -> None:
+    """And another goes on from its last checkpoint."""
+    options = [f"-D{key}={value}" for key, value in SLOTS.items()]
+    output, log = tmp_path / "output", tmp_path / "log"
+    with log.open("w") as said:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "millstream", "run", *options, str(JOB), "wait", str(tmp_path)],
+            cwd=tmp_path,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+
+        def half_done() -> bool:
+            assert driver.poll() is None, log.read_text()
+            return bool(len(job.rows(output)) == job.NUMBERS // 2)
+
+        eventually(half_done, "the first half")
+        workers = workers_below(driver.pid)
+        assert len(workers) >= 2
+    finally:
+        driver.kill()
+        driver.wait()
+    eventually(lambda: not any(is_running(pid) for pid in workers), "the end of the slots")
+    env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+    job.add_job(env, output)
+    env.execute("counting")
+    assert job.problem(output) is None
+
+
+def workers_below(pid: int) -> set[int]:
+    """The Python workers among the processes that a process has started, and these, and so on."""
+    parents, workers = {}, set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            parents[int(process.name)] = int(fields[1])
+            if b"worker_daemon" in (process / "cmdline").read_bytes():
+                workers.add(int(process.name))
+    below, found = {pid}, set[int]()
+    while below:
+        below = {child for child, parent in parents.items() if parent in below}
+        found |= below
+    return found & workers
+
+
 def test_more_subtasks_than_cores_are_refused_at_once(make: Make) -> None:
     env = make(3)
     env.from_sequence(1, 9).key_by(lambda number: number % 3).reduce(max).print()
@@ -190,7 +271,7 @@ def test_a_job_that_waits_for_cores_says_for_which_and_can_be_cancelled(
     first = start("first")
     eventually(lambda: bool(first.get_accumulators().result()), "a checkpoint of the first job")
     second = start("second")
-    said = "(Millstream job 'first': 2 slots)"
+    said = "(Millstream job 'first' in 2 slots)"
     eventually(lambda: said in caplog.text, "a word about the cores")
     assert "0 of 2 slots have started: Spark has 2 task slots" in caplog.text
     for client in (second, first):

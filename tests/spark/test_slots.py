@@ -225,7 +225,7 @@ def test_cores_that_another_job_has(
     assert "after 0.1 s 0 of 2 slots have started: Spark" in caplog.text, "while it is waited for"
     group = f"millstream-run-{other.directory.name}"
     assert "runs other jobs: job" in said
-    assert f" of group '{group}' (Millstream job 'job': 1 slots). Wait for their end" in said
+    assert f" of group '{group}' (Millstream job 'job' in 1 slots). Wait for their end" in said
     run.host.stop(LONGEST)
     assert run.notes() == []
     run = begin(until_told)

@@ -98,7 +98,7 @@ def test_dynamic_allocation_has_no_effect_in_one_process() -> None:
     ("master", "options", "most", "words"),
     [
         ("local[2]", {}, 2, r"\(master local\[2\]\).*master local\[3\]"),
-        ("local-cluster[2,1,1024]", {}, 2, r"local-cluster\[2,1,1024\]\).*cluster 3 cores"),
+        ("local-cluster[2,1,1024]", {}, 2, r"local-cluster\[2,1,1024\]\).*session 3 cores"),
         ("local-cluster[2,3,1024]", {"spark.task.cpus": "2"}, 2, r"spark.task.cpus 2.* 6 cores"),
         ("spark://m:7077", {"spark.cores.max": "2"}, 2, r"spark.cores.max 2\).*look at"),
         ("spark://m:7077", {"spark.cores.max": "5", "spark.task.cpus": "2"}, 2, r"cpus 2\)"),
@@ -131,7 +131,7 @@ def test_executors_that_have_not_registered_may_still_come(master: str) -> None:
 def test_a_cluster_that_is_too_small() -> None:
     executors = (executor("driver", 0), executor("1", 1))
     said = task_slots("spark://m:7077", total=1, executors=executors).shortage(2, "own")
-    assert "Spark has 1 task slots (executor 1 at 1:7 with 1 cores), and the job needs 2" in said
+    assert "Spark has 1 task slot (executor 1 at 1:7 with 1 core), and the job needs 2" in said
     assert "look at spark.cores.max and at the workers and applications of the master" in said
 
 

@@ -337,6 +337,7 @@ def warm_up(session: SparkSession) -> threading.Thread:
 
     def run() -> None:
         try:
+            session.sparkContext.setJobDescription("Millstream: Python workers are started")
             # As the tasks of epochs are run: workers of another kind have a daemon of their own.
             session.range(1, numPartitions=1).mapInArrow(_as_they_come, "id long").collect()
         except Exception:  # noqa: BLE001 - the job's own tasks will meet it, and tell

@@ -171,7 +171,7 @@ class _BarrierJob:
         self._function = function
         self._slots = slots
         self._group = f"millstream-{settings[0].run_id}"
-        self._description = f"Millstream job {job_name!r}: {slots} slots"
+        self._description = f"Millstream job {job_name!r} in {slots} slots"
         self._stopping = threading.Event()
         self._over = threading.Event()
         self._presence = presence

@@ -69,9 +69,9 @@ class TaskSlots:
         most, why = self._most()
         if most is not None and most < slots:
             message = (
-                f"the job needs {slots} task slots side by side, as many as its widest stage has"
-                f" subtasks, and Spark can have {most} ({why}). {self._remedy(slots)}, or run it"
-                f" with {_EPOCHS}"
+                f"the job needs {_counted(slots, 'task slot')} side by side, as many as its widest"
+                f" stage has subtasks, and Spark can have {most} ({why}). {self._remedy(slots)}, or"
+                f" run it with {_EPOCHS}"
             )
             raise EngineError(message)
 
@@ -89,7 +89,7 @@ class TaskSlots:
             own: the job group of those who want them.
         """
         total = self.total()
-        has = f"Spark has {total} task slots ({self._executors()})"
+        has = f"Spark has {_counted(total, 'task slot')} ({self._executors()})"
         if total < slots:
             return (
                 f"{has}, and the job needs {slots}. Executors may still be starting, or the cluster"
@@ -132,19 +132,17 @@ class TaskSlots:
 
     def _remedy(self, slots: int) -> str:
         cores = slots * self._task_cpus
+        words = f"Lower its parallelism, or give the session {_counted(cores, 'core')}"
         if self._in_one_process:
-            return f"Lower its parallelism, or give Spark {cores} cores: master local[{cores}]"
+            return f"{words}: master local[{cores}]"
         if self._master.startswith("local-cluster"):
-            return f"Lower its parallelism, or give the cluster {cores} cores"
+            return words
         if self._master.startswith("spark:"):
             return (
-                f"Lower its parallelism, or give the session {cores} cores: look at spark.cores.max"
-                " and at the workers and applications of the master"
+                f"{words}: look at spark.cores.max and at the workers and applications of the"
+                " master"
             )
-        return (
-            f"Lower its parallelism, or give the session {cores} cores: spark.executor.instances"
-            " times spark.executor.cores"
-        )
+        return f"{words}: spark.executor.instances times spark.executor.cores"
 
     def _executors(self) -> str:
         """Where the cores are."""
@@ -154,7 +152,7 @@ class TaskSlots:
         if not found:
             return "no executor has registered"
         return ", ".join(
-            f"executor {each.id()} at {each.hostPort()} with {each.totalCores()} cores"
+            f"executor {each.id()} at {each.hostPort()} with {_counted(each.totalCores(), 'core')}"
             for each in found
         )
 
@@ -173,6 +171,10 @@ class TaskSlots:
             lines.append(f"job {job.jobId()}{of} ({words})")
         more = len(lines) - _MOST_JOBS
         return ", ".join(lines[:_MOST_JOBS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _items(sequence: Any) -> list[Any]:
