@@ -6,15 +6,19 @@ not found.  ``compare`` says what contradicts what; ``page`` makes the page of b
 
 A line of ``missing/MODULE.txt`` is ``Name: reason``, ``Class.member: reason`` or ``*: reason`` for
 the whole module; the reason begins with ``not yet: ``, ``artefact: `` (of the JVM) or
-``otherwise: `` (it takes PyFlink's calls, though its parameters differ).  Where a class or a module
-is missing as a whole, its line is enough for its members.
+``otherwise: `` (it takes PyFlink's calls, though its parameters, its result or its value differ).
+Where a class or a module is missing as a whole, its line is enough for its members.
 What it is not: a test of what the names do.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
+import collections.abc
 import importlib
 import inspect
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "pyflink.md"
@@ -33,6 +37,9 @@ _NO_MODULE: Final = "there is no such module"
 _NOT_THERE: Final = "it is not there"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NOTHING: Final = object()
+#: Any, and variables of types.
+_SAYS_NOTHING: Final = re.compile("Any|[A-Z]{1,3}[0-9]?")
+_BUILT_IN: Final = {"List": "list", "Dict": "dict", "Tuple": "tuple", "Set": "set", "Type": "type"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,10 @@ class Name:
     path: str
     #: As ``list_names.py`` writes them; None for what is not called.
     parameters: tuple[str, ...] | None
+    #: What it returns, as PyFlink writes it; empty if it does not say.
+    result: str = ""
+    #: Of a member of an enumeration, as Python.
+    value: str = ""
 
     def __str__(self) -> str:
         """As it stands in the list, behind its module."""
@@ -57,9 +68,14 @@ def names() -> list[Name]:
     found = []
     for file in sorted((HERE / "names").glob("*.txt")):
         for line in file.read_text().splitlines():
-            path, called, parameters = line.rstrip(")").partition("(")
+            text, _, result = line.partition(" -> ")
+            if re.match(r"[\w.]+ = ", text):
+                path, _, value = text.partition(" = ")
+                found.append(Name(file.stem, path, None, "", value))
+                continue
+            path, called, parameters = text.removesuffix(")").partition("(")
             listed = tuple(parameters.split(", ")) if parameters else ()
-            found.append(Name(file.stem, path, listed if called else None))
+            found.append(Name(file.stem, path, listed if called else None, result))
     return found
 
 
@@ -106,9 +122,83 @@ def difference(name: Name) -> str | None:
     inherited = special.startswith("__") and found is getattr(object, special, None)
     if found is _NOTHING or inherited:
         return _NOT_THERE
-    if name.parameters is None:
+    wrong = None
+    if name.parameters is not None:
+        wrong = _other_parameters(name.parameters, found, bound=isinstance(owner, type))
+    if name.value:
+        wrong = _other_value(name.value, found)
+    return wrong or (_other_result(name, found, owner) if name.result else None)
+
+
+def _other_value(theirs: str, found: object) -> str | None:
+    value = getattr(found, "value", found)
+    try:
+        same = ast.literal_eval(theirs) == value
+    except ValueError:  # made by a call
         return None
-    return _other_parameters(name.parameters, found, bound=isinstance(owner, type))
+    return None if same else f"its value is {value!r}"
+
+
+def _other_result(name: Name, found: object, owner: object) -> str | None:
+    """Ours may be narrower: of several of theirs some, or a subclass."""
+    function: object = found.fget if isinstance(found, property) else found
+    function = inspect.unwrap(getattr(function, "__func__", function))  # type: ignore[arg-type]
+    said = getattr(function, "__annotations__", {}).get("return", _NOTHING)
+    if not isinstance(said, str):
+        said = "None" if said is None else getattr(said, "__name__", "nothing")
+    places = [vars(inspect.getmodule(function)), *_places(name, owner)]
+    theirs = [(_known(each, places[1:]), each) for each in _outer(name.result)]
+    for each in _outer(said):
+        ours = _known(each.replace("Self", getattr(owner, "__name__", "Self")), places)
+        fits = each in {"Any", "NoReturn"} or any(
+            other == each.lstrip("_")
+            or _SAYS_NOTHING.fullmatch(other)
+            or (isinstance(ours, type) and isinstance(kind, type) and issubclass(ours, kind))
+            for kind, other in theirs
+        )
+        if not fits:
+            return f"it returns {said}"
+    return None
+
+
+def _outer(text: str) -> list[str]:
+    """The types of a union, without their parameters."""
+    return _types_in(ast.parse(text, mode="eval").body)
+
+
+def _types_in(node: ast.expr) -> list[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            found = _outer(text)
+        case ast.BinOp(left=left, right=right):
+            found = _types_in(left) + _types_in(right)
+        case ast.Subscript(value=ast.Name(id="Optional" | "Union" as form), slice=inner):
+            several = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            found = [name for each in several for name in _types_in(each)]
+            found += ["None"] if form == "Optional" else []
+        case ast.Subscript(value=value):
+            found = _types_in(value)
+        case ast.Attribute(attr=name):
+            found = [name]
+        case _:
+            text = ast.unparse(node)
+            found = [_BUILT_IN.get(text, text)]
+    return found
+
+
+def _places(name: Name, owner: object) -> Iterator[Mapping[str, object]]:
+    """Where a name in an annotation may come from."""
+    module: object = importlib.import_module(f"millstream.{name.module}")
+    for part in name.path.split(".")[:-1]:
+        module = _member(module, part)
+        yield vars(module)
+    for path in (f"millstream.{name.module}", "millstream.common", "millstream.datastream"):
+        yield vars(importlib.import_module(path))
+    yield from (vars(builtins), vars(collections.abc))
+
+
+def _known(name: str, places: list[Mapping[str, object]]) -> object:
+    return next((place[name] for place in places if name in place), None)
 
 
 def _member(owner: object, name: str) -> object:
@@ -211,12 +301,13 @@ The public modules, classes, methods and parameters of PyFlink {version} below `
 `pyflink.datastream` and `pyflink.metrics`, as its source lists them, against those of Millstream:
 `pyflink` in an import becomes `millstream`, the rest of the path is the same. Parameters count: a
 method is here if it takes what PyFlink's takes, by the same names, in the same places and with the
-same defaults. Not counted are the Table API, PyFlink's inside (`fn_execution`, `java_gateway`,
-`util`) and parameters that hand over objects of the JVM.
+same defaults. So do results, where PyFlink says what they are: ours are of the same class or of a
+subclass. So do values of enumerations. Not counted are the Table API, PyFlink's inside
+(`fn_execution`, `java_gateway`, `util`) and parameters that hand over objects of the JVM.
 
 What is missing has a reason. *Not yet*: it waits for what is named. *Artefact*: it is there in
 PyFlink because Flink runs in a JVM, and has nothing to do here. *Otherwise*: it takes PyFlink's
-calls, though its parameters are written in another way.
+calls, though its parameters, its result or its value are written in another way.
 
 This page is made by `python -m tests.pyflink.comparison`; a test fails if it is out of date.
 

@@ -2,13 +2,16 @@
 
 What it is: a script that is run once per release of PyFlink, on its unpacked source distribution.
 It writes one file per module to ``tests/pyflink/names``, one name per line, with parameters; what
-may be left out is written with its default, or ends in ``=`` where that is no plain value.
+may be left out is written with its default, or ends in ``=`` where that is no plain value.  What
+PyFlink says of the result stands behind an arrow, all of it where a function is overloaded; members
+of enumerations have their values.
 What it is not: a comparison with ours: ``tests/pyflink/comparison.py``.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,10 +46,18 @@ def module_names(root: Path) -> Iterator[tuple[str, Path]]:
 
 def names_of(tree: ast.Module) -> list[str]:
     """The lines of a module: its own names and those it passes on, each once, in their order."""
-    found = [line for node in tree.body for line in _of_statement(node, "")]
-    known = {line.partition("(")[0] for line in found}
+    found: dict[str, list[str]] = {}
+    for node in tree.body:
+        for line in _of_statement(node, ""):
+            name, _, result = line.partition(" -> ")
+            found.setdefault(name, []).extend([result] if result else [])
+    known = {re.split(r"[( ]", line)[0] for line in found}
     passed_on = [name for name in _listed(tree) if name not in known]
-    return list(dict.fromkeys(found + sorted(passed_on)))
+    lines = [
+        name + (f" -> {' | '.join(dict.fromkeys(results))}" if results else "")
+        for name, results in found.items()
+    ]
+    return list(dict.fromkeys(lines + sorted(passed_on)))
 
 
 def _listed(tree: ast.Module) -> Iterator[str]:
@@ -65,8 +76,12 @@ def _of_statement(node: ast.stmt, prefix: str) -> Iterator[str]:
     match node:
         case ast.ClassDef(name=name) if not name.startswith("_"):
             yield prefix + name
+            has_values = any(ast.unparse(base).endswith("Enum") for base in node.bases)
             for inner in node.body:
-                yield from _of_statement(inner, f"{prefix}{name}.")
+                lines = _of_statement(inner, f"{prefix}{name}.")
+                if has_values and isinstance(inner, ast.Assign):
+                    lines = (f"{line} = {ast.unparse(inner.value)}" for line in lines)
+                yield from lines
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             yield from _of_function(node, prefix)
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if not name.startswith("_"):
@@ -82,14 +97,22 @@ def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef, prefix: str) -> I
     decorators = {ast.unparse(each) for each in node.decorator_list}
     bound = bool(prefix) and "staticmethod" not in decorators
     parameters = list(_parameters(node.args, bound=bound))
+    result = "" if node.returns is None else f" -> {_text(node.returns)}"
     if node.name in _OPERATORS or "property" in decorators:
-        yield prefix + node.name
+        yield prefix + node.name + ("" if node.name in _OPERATORS else result)
     elif node.name == "__init__":
         # What is left takes nothing, or an object of the JVM: PyFlink's own way to make one.
         if parameters:
             yield f"{prefix}__init__({', '.join(parameters)})"
     elif not node.name.startswith("_"):
-        yield f"{prefix}{node.name}({', '.join(parameters)})"
+        yield f"{prefix}{node.name}({', '.join(parameters)}){result}"
+
+
+def _text(annotation: ast.expr) -> str:
+    """A result as it is written, without quotes."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value
+    return ast.unparse(annotation)
 
 
 def _parameters(arguments: ast.arguments, *, bound: bool) -> Iterator[str]:

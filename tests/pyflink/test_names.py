@@ -55,6 +55,38 @@ def test_differences_are_seen(
     assert found == wrong or (found and wrong and found.startswith(wrong))
 
 
+@pytest.mark.parametrize(
+    ("module", "path", "result", "wrong"),
+    [
+        ("common.configuration", "Configuration.to_dict", "Dict[str, str]", None),
+        ("common.configuration", "Configuration.to_dict", "List[str]", "it returns dict[str, str]"),
+        ("common.configuration", "Configuration.to_dict", "Optional[dict]", None),
+        ("common.configuration", "Configuration.set_string", "'Configuration'", None),
+        ("datastream.data_stream", "KeyedStream.disable_chaining", "DataStream", None),
+        ("datastream.data_stream", "DataStream.disable_chaining", "KeyedStream", "it returns "),
+        ("datastream.functions", "RuntimeContext.get_task_name", "Union[int, str]", None),
+        ("datastream.functions", "RuntimeContext.get_task_name", "int | None", "it returns str"),
+        ("datastream.window", "GlobalWindows.assign_windows", "Collection[GlobalWindow]", None),
+    ],
+)
+def test_results_are_compared(module: str, path: str, result: str, wrong: str | None) -> None:
+    found = difference(Name(module, path, None, result))
+    assert found == wrong or (found and wrong and found.startswith(wrong))
+
+
+def test_values_of_enumerations_are_compared() -> None:
+    def wrong(value: str) -> str | None:
+        return difference(Name("datastream.time_domain", "TimeDomain.EVENT_TIME", None, "", value))
+
+    assert wrong("0") is None
+    assert wrong("1") == "its value is 0"
+    listed = {name.path: name.value for name in comparison.names() if name.value}
+    assert listed["TimeDomain.PROCESSING_TIME"] == "1"
+    assert listed["TriggerResult.FIRE"] == "(True, False)"
+    results = {name.path: name.result for name in comparison.names() if name.result}
+    assert results["DataStream.connect"].startswith("ConnectedStreams | BroadcastConnectedStream")
+
+
 def test_the_line_of_a_class_explains_members_only_where_the_class_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

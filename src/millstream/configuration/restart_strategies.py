@@ -133,26 +133,26 @@ class RestartStrategies:
     FallbackRestartStrategyConfiguration = _Fallback
 
     @staticmethod
-    def no_restart() -> RestartStrategyConfiguration:
+    def no_restart() -> _NoRestart:
         """The first failure ends the job."""
         return _NoRestart()
 
     @staticmethod
-    def fall_back_restart() -> RestartStrategyConfiguration:
+    def fall_back_restart() -> _Fallback:
         """What the configuration of the job says."""
         return _Fallback()
 
     @staticmethod
     def fixed_delay_restart(
         restart_attempts: int, delay_between_attempts: DurationLike
-    ) -> RestartStrategyConfiguration:
+    ) -> _FixedDelay:
         """So many restarts, each after the same time."""
         return _FixedDelay(restart_attempts, delay_between_attempts)
 
     @staticmethod
     def failure_rate_restart(
         failure_rate: int, failure_interval: DurationLike, delay_interval: DurationLike
-    ) -> RestartStrategyConfiguration:
+    ) -> _FailureRate:
         """Restarts, each after the same time, until there are too many in a length of time.
 
         Args:

@@ -191,13 +191,13 @@ class RollingPolicy:
         part_size: int = 128 << 20,
         rollover_interval: int = 60_000,
         inactivity_interval: int = 60_000,
-    ) -> RollingPolicy:
+    ) -> DefaultRollingPolicy:
         """Roll by size.  The intervals (ms) are met anyway, since each epoch ends its files."""
         del rollover_interval, inactivity_interval
         return DefaultRollingPolicy(part_size)
 
     @staticmethod
-    def on_checkpoint_rolling_policy() -> RollingPolicy:
+    def on_checkpoint_rolling_policy() -> OnCheckpointRollingPolicy:
         """Roll at every checkpoint and only then."""
         return OnCheckpointRollingPolicy()
 

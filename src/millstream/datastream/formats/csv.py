@@ -20,7 +20,7 @@ from millstream.connectors.formats.csv_messages import (
     CsvRowSerializationSchema,
 )
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
-from millstream.connectors.formats.file_format import MalformedPolicy, StreamFormat
+from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.errors import ConfigurationError
 from millstream.types.types import Types
 
@@ -288,7 +288,7 @@ class CsvReaderFormat(CsvFormat):
         *,
         malformed: str | MalformedPolicy = MalformedPolicy.FAIL,
         multi_line: bool | None = None,
-    ) -> StreamFormat:
+    ) -> CsvReaderFormat:
         """A format for ``FileSource.for_record_stream_format``.
 
         Args:
