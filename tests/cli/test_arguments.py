@@ -43,6 +43,7 @@ def test_a_program_gets_its_arguments_and_the_options(program: Path, tmp_path: P
             str(tmp_path / "checkpoints"),
             "--target",
             "local",
+            "--pipelined",
             "--master",
             "local[2]",
             "-D",
@@ -63,6 +64,7 @@ def test_a_program_gets_its_arguments_and_the_options(program: Path, tmp_path: P
         "parallelism.default": "3",
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
         "execution.target": "local",
+        "millstream.execution": "pipelined",
         "millstream.spark.master": "local[2]",
     }
 
@@ -186,6 +188,7 @@ def test_json_behind_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ["-D", "a=b"],
         ["-Da=b"],
         ["--target", "local"],
+        ["--pipelined"],
         ["--master", "local"],
         ["--config", "x.yaml"],
         ["--traceback"],

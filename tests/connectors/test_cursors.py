@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import pickle
+import socket
+import time
 from typing import TYPE_CHECKING
 
 import fastavro
@@ -13,6 +16,7 @@ import pytest
 from millstream.connectors.basic.collection import CollectionSource
 from millstream.connectors.basic.data_generator import DataGeneratorSource
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats import line_format
 from millstream.connectors.formats.avro_files import AvroInputFormat, AvroParquetFormat
@@ -144,3 +148,95 @@ def test_a_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     while cursor.poll(1_000) is not None:
         pass
     assert (cursor.is_over, len(opened)) == (True, 1)
+
+
+# -- sources that grow -------------------------------------------------------------------------
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_generated_records_come_when_they_are_due() -> None:
+    clock = _Clock()
+    source = DataGeneratorSource(int, 25, 100, splits=1, clock=clock)
+    (split,) = source.discover(frozenset())
+    cursor = source.open_cursor(split, 0)  # and the driver says nothing
+    assert cursor.poll(100) is None
+    clock.now += 0.035
+    assert _values(cursor) == [0, 1, 2]
+    assert not cursor.is_over
+    clock.now -= 1  # set back
+    assert cursor.poll(100) is None
+    clock.now += 1.01
+    assert _values(cursor) == [3]
+    clock.now += 5
+    assert _values(cursor) == list(range(4, 25))
+    assert (cursor.is_over, cursor.settled, cursor.position) == (True, True, 25)
+
+
+def _values(cursor: SplitCursor) -> list[object]:
+    found: list[object] = []
+    while (batch := cursor.poll(100)) is not None:
+        found += batch.arrow.column(0).to_pylist() if batch.arrow else batch.values or []
+    return found
+
+
+def test_generated_records_at_a_rate() -> None:
+    check_cursors(DataGeneratorSource(int, 400, 10_000, splits=2), most=50)
+    check_cursors(DataGeneratorSource(int, None, splits=1), most=20_000)
+
+
+def test_lines_of_a_socket_are_seen_without_the_driver(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        source = SocketTextStreamSource("127.0.0.1", port, directory=str(tmp_path))
+        source.start()
+        try:
+            (split,) = source.discover(frozenset())
+            task: Source = pickle.loads(pickle.dumps(source))
+            cursor = task.open_cursor(split, 0)
+            connection = server.accept()[0]
+            with connection:
+                for number in range(20):
+                    connection.sendall(b"line %d\nhal" % number)
+                    expected = f"halline {number}" if number else "line 0"
+                    assert _wait_for(cursor) == [expected]
+            assert _wait_for(cursor) == ["hal"]
+            position = cursor.position
+            while not cursor.is_over:
+                assert cursor.poll(10) is None
+            again = task.open_cursor(split, 0)
+            assert len(_values(again)) == 21
+            assert again.position == position
+        finally:
+            source.stop()
+
+
+def _wait_for(cursor: SplitCursor) -> list[object]:
+    deadline = time.monotonic() + 60
+    while not (found := _values(cursor)):
+        assert time.monotonic() < deadline
+    return found
+
+
+def test_a_socket_that_fails_is_not_over(tmp_path: Path) -> None:
+    with socket.socket() as taken:  # and not listening
+        taken.bind(("127.0.0.1", 0))
+        source = SocketTextStreamSource(
+            "127.0.0.1", taken.getsockname()[1], directory=str(tmp_path)
+        )
+        source.start()
+        (split,) = source.discover(frozenset())
+        reader = source._reader
+        assert reader is not None
+        reader._thread.join(60)
+    assert reader.error is not None
+    cursor = source.open_cursor(split, 0)
+    assert cursor.poll(10) is None
+    assert not cursor.is_over
+    source.stop()

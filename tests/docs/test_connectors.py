@@ -13,7 +13,7 @@ import pytest
 
 from millstream.common import Types
 from millstream.contracts.batch import Batch
-from millstream.testing.conformance import check_sink, check_source
+from millstream.testing.conformance import check_cursors, check_sink, check_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,7 @@ def test_source(page: Any, tmp_path: Path) -> None:
         connection.executemany("INSERT INTO readings VALUES (?, ?)", rows)
     source = page.SqliteSource(path, "readings")
     check_source(source)
+    check_cursors(source)
     (split,) = source.discover(frozenset())
     (batch,) = source.read(split, 10, 12)
     assert batch.values == rows[10:12]

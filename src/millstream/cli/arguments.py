@@ -24,6 +24,7 @@ _SHARED: Final = {
     "-p": True,
     "--checkpoint-dir": True,
     "--target": True,
+    "--pipelined": False,
     "--master": True,
     "--config": True,
     "-D": True,

@@ -123,6 +123,12 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
         choices=("spark", "local"),
         help="what runs the job: Spark, or processes of this machine (default: spark)",
     )
+    parser.add_argument(
+        "--pipelined",
+        action="store_true",
+        help="tasks live as long as the job, and checkpoints are barriers between the records, "
+        "instead of one epoch after the other",
+    )
     parser.add_argument("--master", metavar="URL", help="Spark master, for instance local[2]")
     parser.add_argument("--config", metavar="FILE", help="a YAML file with options")
     parser.add_argument(
@@ -286,6 +292,7 @@ def _dispatch(options: argparse.Namespace) -> int:
         parallelism=options.parallelism,
         checkpoint_directory=options.checkpoint_dir,
         target=options.target,
+        pipelined=options.pipelined,
         master=options.master,
         configuration_file=options.config,
         definitions=dict(options.definitions),

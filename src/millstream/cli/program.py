@@ -41,6 +41,7 @@ class ProgramOptions:
     parallelism: int | None = None
     checkpoint_directory: str | None = None
     target: str | None = None
+    pipelined: bool = False
     master: str | None = None
     configuration_file: str | None = None
     #: From ``-D key=value``; these win over the configuration file, the named options over both.
@@ -72,11 +73,11 @@ class ProgramOptions:
             collected["execution.checkpointing.dir"] = local
         if self.target is not None:
             collected["execution.target"] = self.target
+        if self.pipelined:
+            collected["millstream.execution"] = "pipelined"
         if self.master is not None:
             collected["millstream.spark.master"] = self.master
-        check = Configuration()
-        for key, value in collected.items():
-            check.set_string(key, value)
+        Configuration(collected)  # or it makes no sense
         return collected
 
 

@@ -11,6 +11,7 @@ Read next: ``contracts/source.py``.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
 
     from millstream.contracts.split import SourceBatch, Split
 
-__all__ = ["PieceSizer", "RangeCursor", "RangeReader", "SplitCursor"]
+__all__ = [
+    "FollowingCursor",
+    "GrowingReader",
+    "PieceSizer",
+    "RangeCursor",
+    "RangeReader",
+    "SplitCursor",
+]
 
 #: Seconds that reading a piece should take.
 _PIECE_SECONDS: Final = 0.01
-#: What is spent on beginning a piece is at most half of it, up to so many seconds.
-_MOST_FIXED: Final = 0.1
 #: One piece changes the size of the next by at most these factors.
 _GROW: Final = 8
 _SHRINK: Final = 4
@@ -91,16 +97,26 @@ class RangeReader(Protocol):
         """The records of ``[start, stop)``."""
 
 
+class GrowingReader(RangeReader, Protocol):
+    """The part of a source that says how far a split can be read."""
+
+    def end_offset(self, split: Split) -> int:
+        """Up to where it can be read now."""
+
+    def is_final(self, split: Split) -> bool:
+        """Whether that will not change."""
+
+
 class PieceSizer:
     """How many units of offset take about the time that a piece should take.
 
-    It begins with one unit.  The fastest piece so far tells what beginning a piece costs, so a
-    source to which that is dear is read in longer ones.
+    It begins with one unit.  The fastest piece so far tells what beginning a piece costs, and that
+    is at most half of one: a source to which it is dear is read in longer ones.
     """
 
     def __init__(self) -> None:
         self.limit = 1
-        self._fixed = _MOST_FIXED
+        self._fixed = math.inf
 
     def read(self, units: int, seconds: float, records: int, most: int) -> None:
         """Take what a piece was.
@@ -187,12 +203,16 @@ class RangeCursor(SplitCursor):
                 raise self._failure
             if self._reading is None:
                 # A piece may be without records, where a source has gaps.
-                if self.position >= self._end or time.perf_counter() > deadline:
+                if self.position >= self._end and not self._has_grown():
                     return False
-                if not self._begin():
+                if time.perf_counter() > deadline or not self._begin():
                     return False
             self._look_ahead(most)
         return True
+
+    def _has_grown(self) -> bool:
+        """Whether there is more now than was told."""
+        return False
 
     def _begin(self) -> bool:
         """Begin a piece; False if nothing can be read yet, although the split goes further."""
@@ -249,3 +269,31 @@ class RangeCursor(SplitCursor):
     def close(self) -> None:
         self._parts.clear()
         self._drop()
+
+
+class FollowingCursor(RangeCursor):
+    """Asks in its task how far the split goes, whenever all is read that was known.
+
+    For what can be asked there within microseconds: a clock, a file.  ``Source.cursors_follow``
+    says that a source has such cursors.
+
+    Args:
+        source: reads the ranges, and knows the ends.
+        split: the split.
+        position: where to begin.
+    """
+
+    def __init__(self, source: GrowingReader, split: Split, position: int) -> None:
+        super().__init__(source, split, position)
+        self._growing = source
+
+    def extend(self, end: int, *, final: bool) -> None:
+        """Take what the driver says, which may be late."""
+        super().extend(max(end, self._end), final=final or self._final)
+
+    def _has_grown(self) -> bool:
+        if not self._final:
+            # In this order: the end of a split that is final already is its last.
+            final = self._growing.is_final(self._split)
+            self.extend(self._growing.end_offset(self._split), final=final)
+        return self.position < self._end

@@ -21,6 +21,7 @@ import numpy as np
 
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.split_cursor import FollowingCursor
 from millstream.errors import ConfigurationError
 from millstream.types.types import Types
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from millstream.contracts.source import KnownSplits
+    from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["DataGeneratorSource", "GeneratorFunction", "RateLimiterStrategy"]
@@ -116,6 +117,9 @@ class DataGeneratorSource(Source):
         #: Split id -> the largest end offset told so far: clocks can be set back.
         self._told: dict[str, int] = {}
 
+    #: They look at the clock themselves.
+    cursors_follow = True
+
     @property
     def boundedness(self) -> Boundedness:
         """It ends if there is a count."""
@@ -186,6 +190,10 @@ class DataGeneratorSource(Source):
                 yield SourceBatch(values=values)
             else:
                 yield SourceBatch(arrow=self._type.to_arrow(values))
+
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        """Make the records when they are due."""
+        return FollowingCursor(self, split, position)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_told": {}}

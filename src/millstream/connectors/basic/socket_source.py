@@ -2,7 +2,8 @@
 
 What it is: Flink's socket text stream.  A thread in the driver reads the socket and appends whole
 lines to segment files in a temporary directory; an offset is a byte of all segments together;
-tasks read the segments.  So the workers must see the driver's temporary directory (``local[*]``,
+tasks read the segments.  A small file says how much is written, for tasks that live on.  So the
+workers must see the driver's temporary directory (``local[*]``,
 or ``directory=`` on a shared file system).
 
 What it is not: replayable over the loss of the driver.  Lines that were read from the socket and
@@ -18,6 +19,7 @@ import contextlib
 import itertools
 import shutil
 import socket
+import struct
 import tempfile
 import threading
 import uuid
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.text_format import TextLineFormat
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.split_cursor import FollowingCursor
 from millstream.directories.run_directory import run_directory
 from millstream.errors import SourceError
 from millstream.types.types import Types
@@ -34,7 +37,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.contracts.source import KnownSplits
+    from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["SocketTextStreamSource"]
@@ -42,6 +45,9 @@ __all__ = ["SocketTextStreamSource"]
 SEGMENT_SIZE: Final = 64 << 20
 CONNECT_TIMEOUT: Final = 10.0
 RETRY_DELAY: Final = 0.5
+#: Beside the segments: bytes of whole lines, and whether no more come.
+_WRITTEN: Final = "written"
+_STATE: Final = struct.Struct("<q?")
 
 
 class SocketTextStreamSource(Source):
@@ -57,6 +63,7 @@ class SocketTextStreamSource(Source):
 
     replayable = False
     initial_limit = 32 << 20
+    cursors_follow = True
 
     def __init__(
         self, hostname: str, port: int, *, max_retry: int = 0, directory: str | None = None
@@ -138,6 +145,10 @@ class SocketTextStreamSource(Source):
                 part = Split("", {"path": str(path), "size": size})
                 yield from self._format.read(part, max(start - first, 0), min(stop - first, size))
 
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        """Read lines as they come: what the driver has written is seen without it."""
+        return FollowingCursor(_Written(self, split), split, position)
+
     def committed(self, offsets: dict[str, int]) -> None:
         """Delete segments that were read by committed epochs."""
         reader = self._reader
@@ -148,6 +159,30 @@ class SocketTextStreamSource(Source):
         for (_, path), (next_start, _) in itertools.pairwise(segments):
             if next_start <= position:
                 path.unlink(missing_ok=True)
+
+
+class _Written:
+    """A split as tasks see it, which may be in other processes than its reader."""
+
+    def __init__(self, source: SocketTextStreamSource, split: Split) -> None:
+        self.next_stop = source.next_stop
+        self.read = source.read
+        self._path = Path(str(split.properties["directory"])) / _WRITTEN
+
+    def end_offset(self, split: Split) -> int:
+        del split
+        return self._state()[0]
+
+    def is_final(self, split: Split) -> bool:
+        del split
+        return self._state()[1]
+
+    def _state(self) -> tuple[int, bool]:
+        """Bytes of whole lines, and whether no more come."""
+        with contextlib.suppress(FileNotFoundError, struct.error):  # just begun
+            written, finished = _STATE.unpack(self._path.read_bytes())
+            return written, finished
+        return 0, False
 
 
 def _segments(split: Split) -> list[tuple[int, Path]]:
@@ -176,6 +211,7 @@ class _Reader:
         #: Bytes of whole lines in the segments.
         self.written = 0
         self.finished = False
+        self._told = False
         self.error: SourceError | None = None
         self._stopping = threading.Event()
         self._connection: socket.socket | None = None
@@ -211,6 +247,14 @@ class _Reader:
                 break
             self._stopping.wait(RETRY_DELAY)
         self.finished = True
+        if self.error is None:  # else the driver says what it is
+            self._tell(finished=True)
+
+    def _tell(self, *, finished: bool) -> None:
+        """Say to tasks how much is written; in one write, which nobody sees half of."""
+        with (self._directory / _WRITTEN).open("r+b" if self._told else "wb", 0) as stream:
+            stream.write(_STATE.pack(self.written, finished))
+        self._told = True
 
     def _receive(self, connection: socket.socket) -> None:
         rest = b""
@@ -231,5 +275,6 @@ class _Reader:
                     stream.write(whole)
                 filled += len(whole)
                 self.written += len(whole)
+                self._tell(finished=False)
             if not received:
                 return

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.requirements import require_pipelined
 from millstream.engines.pipelined.run_loop import RunLoop
-from millstream.errors import ProgramError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
 
-__all__ = ["PipelinedEngine", "check_pipelined", "slots_of", "submit"]
+__all__ = ["PipelinedEngine", "slots_of", "submit"]
 
 _LOG: Final = logging.getLogger("millstream")
 
@@ -51,7 +51,7 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
             the job cannot run as it is; nothing was written.
     """
     del spark_dataframes
-    check_pipelined(job_graph)
+    require_pipelined(job_graph)
     if job_graph.configuration.get(options.PYTHON_EXECUTABLE):
         _LOG.warning("%s has no effect with execution.target: local", options.PYTHON_EXECUTABLE.key)
     check_job(job_graph)
@@ -61,22 +61,6 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
 def slots_of(graph: JobGraph) -> int:
     """How many slots a job has: one for each subtask of its widest stage."""
     return max(stage.parallelism for stage in graph.stages)
-
-
-def check_pipelined(graph: JobGraph) -> None:
-    """Check what this engine asks of a program beside what all do.
-
-    Raises:
-        ProgramError: the program reads a Spark DataFrame, which comes epoch by epoch.
-    """
-    for node in graph.nodes.values():
-        if node.spark_index is not None:
-            message = (
-                f"source {node.name!r} ({node.location}) is a Spark DataFrame, which only epochs"
-                " can read: run the program with millstream.execution: epochs and execution.target:"
-                " spark"
-            )
-            raise ProgramError(message)
 
 
 class PipelinedEngine(Engine):

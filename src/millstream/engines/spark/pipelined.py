@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.configuration import options
-from millstream.engines.pipelined.engine import PipelinedEngine, check_pipelined, slots_of
+from millstream.engines.pipelined.engine import PipelinedEngine, slots_of
+from millstream.engines.pipelined.requirements import require_pipelined
 from millstream.engines.spark.errors import in_a_line
 from millstream.engines.spark.java_process import JavaProcess
 from millstream.engines.spark.session import get_session
@@ -44,7 +45,7 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
             the job cannot run as it is; nothing was written.
     """
     del spark_dataframes
-    check_pipelined(job_graph)
+    require_pipelined(job_graph)
     check_job(job_graph)  # before Spark starts, which takes seconds
     session = get_session(job_graph.configuration)
     java = JavaProcess(session)

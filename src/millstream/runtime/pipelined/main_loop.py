@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.transport import Transport
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["MainLoop"]
+__all__ = ["MainLoop", "flush_after"]
 
 #: Seconds that a task may work before the others have their turn.
 _WORK: Final = 0.005
@@ -135,7 +135,7 @@ class MainLoop:
         self._seconds = seconds
         shape = graph()
         #: Seconds after which records that were gathered are sent.
-        self._flush_after = _flush_after(shape.configuration)
+        self._flush_after = flush_after(shape.configuration)
         self._in: dict[Link, InLink] = {}
         self._out: dict[Link, OutLink] = {}
         for link in links_of(shape):
@@ -306,7 +306,7 @@ def _tell(splits: SplitTurns, message: DriverMessage) -> None:
         splits.end_source(message.source_uid)
 
 
-def _flush_after(configuration: Configuration) -> float:
+def flush_after(configuration: Configuration) -> float:
     """Seconds after which gathered records are sent; infinite: only when they are many."""
     if not configuration.get(options.BUFFER_TIMEOUT_ENABLED):
         return math.inf
