@@ -40,7 +40,7 @@ def test_keeps_the_contract_and_reads_every_row(database: str, key: str) -> None
     execute(database, NUMBERS)
     source = PostgresSource(database, "SELECT * FROM numbers;", key=key, splits=3)
     check_source(source, rounds=2, most=10**12)
-    check_cursors(source, rounds=1, most=1 << 62)
+    check_cursors(source, rounds=1, most=1 << 62, slowest=0.2)
     splits = source.discover(frozenset())
     assert len(splits) == (3 if key != "maybe" else 4)
     rows: list[Any] = []
@@ -210,7 +210,7 @@ def _poll(cursor: SplitCursor, most: int = 100) -> SourceBatch:
 def test_positions_are_exact_where_the_key_changes(database: str) -> None:
     execute(database, "CREATE TABLE rows AS SELECT i / 100 AS k, i FROM generate_series(0, 999) i")
     source = PostgresSource(database, "SELECT * FROM rows", key="k", splits=1)
-    check_cursors(source, rounds=2)
+    check_cursors(source, rounds=2, slowest=0.2)
     cursor = _cursor(source)
     lengths, settled = [], []
     while not cursor.is_over:

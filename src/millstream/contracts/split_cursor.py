@@ -43,7 +43,7 @@ class SplitCursor(ABC):
 
     Contract:
       1. ``poll`` never waits for data; what it has at hand it gives within some milliseconds.
-         (``millstream.testing``)
+         The first may take longer, to open what it reads.  (``millstream.testing``)
       2. While ``settled``, ``Source.read`` and a new cursor from ``position`` on give exactly
          what this one has not given yet.  (``millstream.testing``)
       3. If it is not settled, it is so again after a few more polls that find something, whatever
