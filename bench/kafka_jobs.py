@@ -29,6 +29,7 @@ from bench.kafka_broker import create_topic, fill, running_broker, to_parquet
 from bench.measure import Outcome, steady_rate
 from bench.millstream_jobs import (
     FIRST_EPOCH,
+    INTERVALS,
     OPTIONS,
     PARALLELISM,
     batches_of,
@@ -66,9 +67,8 @@ _LONG = Types.LONG()
 _EVENT = Types.ROW_NAMED(["key", "value", "ts"], [_LONG, _LONG, _LONG])
 _RESULT = Types.ROW_NAMED(["key", "count", "ts"], [_LONG, _LONG, _LONG])
 
-#: Milliseconds between epochs: for throughput as in the other workloads, and for latency.
-_INTERVAL = 1_000
-_SHORT_INTERVAL = 200
+#: Milliseconds between epochs for latency; with epochs, they take longer than that anyway.
+_SHORT_INTERVALS = {"epochs": 200, "pipelined": 100}
 #: Events per second, and seconds at the beginning that do not count: the first epochs of a job
 #: open state, connections and producers.
 _RATE = 1_000
@@ -104,9 +104,10 @@ class Job:
     written: str
     guarantee: DeliveryGuarantee
     scratch: Path
-    interval: int = _INTERVAL
+    interval: int
     bounded: bool = True
     first_epoch: int = FIRST_EPOCH
+    execution: str = "epochs"
 
     def environment(self) -> StreamExecutionEnvironment:
         """The job, not executed."""
@@ -136,7 +137,7 @@ class Job:
             .set_record_serializer(serializer)
             .build()
         )
-        environment = new_environment(self.scratch)
+        environment = new_environment(self.scratch, self.execution)
         environment.enable_checkpointing(self.interval, CheckpointingMode[self.guarantee.name])
         built = source.build()
         built.initial_limit = self.first_epoch
@@ -153,10 +154,11 @@ def throughput(servers: str, arguments: argparse.Namespace) -> Outcome:
     dataset = Dataset(arguments.events, arguments.keys, arguments.files)
     guarantee = DeliveryGuarantee[arguments.workload.removeprefix("kafka_").upper()]
     warm_up = warm_up_dataset(dataset)
-    _run_bounded(servers, warm_up, "warm-up", guarantee, scratch, warm_up.events // warm_up.files)
+    limit = warm_up.events // warm_up.files
+    _run_bounded(servers, warm_up, "warm-up", guarantee, arguments, limit)
     # Small enough that there are some epochs, so that there is a steady state.
     limit = min(FIRST_EPOCH, dataset.events // 8)
-    written = _run_bounded(servers, dataset, "events", guarantee, scratch, limit)
+    written = _run_bounded(servers, dataset, "events", guarantee, arguments, limit)
     batches = batches_of(manifests_of(scratch / "events"))
     outcome = Outcome(rows=sum(batch.rows for batch in batches), batches=batches)
     outcome.rows_per_second = steady_rate(batches)
@@ -170,14 +172,23 @@ def _run_bounded(
     dataset: Dataset,
     name: str,
     guarantee: DeliveryGuarantee,
-    scratch: Path,
+    arguments: argparse.Namespace,
     limit: int,
 ) -> str:
     """Fill a topic and run the job over it; returns the topic of the results."""
     read = create_topic(servers, name, PARALLELISM)
     written = create_topic(servers, f"{name}-counts", PARALLELISM)
     fill(servers, read, dataset)
-    job = Job(servers, read, written, guarantee, scratch / name, first_epoch=limit)
+    job = Job(
+        servers,
+        read,
+        written,
+        guarantee,
+        arguments.scratch / name,
+        interval=INTERVALS[arguments.execution],
+        first_epoch=limit,
+        execution=arguments.execution,
+    )
     job.environment().execute(name)
     return written
 
@@ -188,7 +199,8 @@ def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
     dataset = Dataset(arguments.events, arguments.keys, arguments.files)
     guarantee = DeliveryGuarantee.EXACTLY_ONCE
     warm_up = warm_up_dataset(dataset)
-    _run_bounded(servers, warm_up, "warm-up", guarantee, scratch, warm_up.events // warm_up.files)
+    limit = warm_up.events // warm_up.files
+    _run_bounded(servers, warm_up, "warm-up", guarantee, arguments, limit)
     read = create_topic(servers, "events", PARALLELISM)
     written = create_topic(servers, "counts", PARALLELISM)
     job = Job(
@@ -197,8 +209,9 @@ def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
         written,
         guarantee,
         scratch / "events",
-        interval=_SHORT_INTERVAL,
+        interval=_SHORT_INTERVALS[arguments.execution],
         bounded=False,
+        execution=arguments.execution,
     )
     client = job.environment().execute_async("latency")
     seen = scratch / "seen.npy"
@@ -262,6 +275,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    parser.add_argument("--execution", choices=sorted(INTERVALS), default="epochs")
     return parser.parse_args()
 
 

@@ -59,6 +59,8 @@ FIRST_EPOCH = 250_000
 _IDLE_EPOCHS = 12
 _IDLE_TIMEOUT_SECONDS = 120.0
 _LONG = Types.LONG()
+#: Milliseconds between checkpoints.  The rate is taken from one to the next, so there must be some.
+INTERVALS = {"epochs": 1_000, "pipelined": 250}
 #: Seconds of event time; 10,000 events each.
 _EARLY_FIRING_SECONDS = 200
 #: A window that begins with the first event and holds 6,000,000.
@@ -213,9 +215,11 @@ _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
 OPTIONS = {"spark.python.daemon.module": "millstream.engines.spark.worker_daemon"}
 
 
-def new_environment(scratch: Path) -> StreamExecutionEnvironment:
+def new_environment(scratch: Path, execution: str = "epochs") -> StreamExecutionEnvironment:
     """Make an environment whose checkpoints and state are in ``scratch``."""
     configuration = Configuration()
+    if execution != "epochs":  # older releases do not know the option
+        configuration.set_string("millstream.execution", execution)
     configuration.set_string("execution.checkpointing.dir", str(scratch / "checkpoint"))
     # Every manifest is kept: the rates are computed from them.
     configuration.set_integer("execution.checkpointing.num-retained", 10_000)
@@ -225,7 +229,7 @@ def new_environment(scratch: Path) -> StreamExecutionEnvironment:
     configuration.set_string("restart-strategy.type", "none")
     environment = StreamExecutionEnvironment.get_execution_environment(configuration)
     environment.set_parallelism(PARALLELISM)
-    environment.enable_checkpointing(1_000)
+    environment.enable_checkpointing(INTERVALS[execution])
     return environment
 
 
@@ -281,11 +285,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    parser.add_argument("--execution", choices=sorted(INTERVALS), default="epochs")
     return parser.parse_args()
 
 
-def _run(workload: str, dataset: Dataset, scratch: Path, *, sink: str, limit: int) -> None:
+def _run(
+    workload: str, dataset: Dataset, scratch: Path, arguments: argparse.Namespace, limit: int
+) -> None:
     """Run a workload to its end; ``limit`` is how many rows the first epoch reads."""
+    sink = arguments.sink
     schema = Types.ROW_NAMED(["key", "value", "ts"], [_LONG, _LONG, _LONG])
     idle = workload == "idle"
     interval = Duration.of_millis(100) if idle else None
@@ -297,7 +305,7 @@ def _run(workload: str, dataset: Dataset, scratch: Path, *, sink: str, limit: in
     if idle:
         # Idleness needs the clock, so epochs go on without data.
         strategy = strategy.with_idleness(Duration.of_millis(500))
-    environment = new_environment(scratch)
+    environment = new_environment(scratch, arguments.execution)
     events = environment.from_source(source, strategy, "events").uid("events")
     output = FileSink.parquet(str(scratch / "output")) if sink == "parquet" else DiscardingSink()
     _WORKLOADS[workload](events).sink_to(output).uid("output")
@@ -319,10 +327,10 @@ def main() -> None:
     if not idle and not distinct:
         warm_up = warm_up_dataset(dataset)
         limit = warm_up.events // warm_up.files
-        _run(workload, warm_up, scratch / "warm-up", sink=arguments.sink, limit=limit)
+        _run(workload, warm_up, scratch / "warm-up", arguments, limit)
     # Enough epochs for a steady state; without data to follow, all in one.
     limit = arguments.events if idle else min(FIRST_EPOCH, arguments.events // 8)
-    _run(workload, dataset, scratch, sink=arguments.sink, limit=limit)
+    _run(workload, dataset, scratch, arguments, limit)
     output = "" if idle or arguments.sink != "parquet" else str(scratch / "output")
     manifests = manifests_of(scratch)
     batches = batches_of(manifests)

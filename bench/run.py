@@ -49,7 +49,7 @@ from bench.report import (
 )
 from bench.start_up import NAME as START_UP
 from bench.start_up import StartUp, measure_start_up, render_start_up, verdict
-from bench.workloads import Measurement, comparisons, own_measurements
+from bench.workloads import Measurement, comparisons, own_measurements, pipelined_comparisons
 
 __all__ = ["main"]
 
@@ -256,7 +256,8 @@ def _arguments() -> argparse.Namespace:
 
 def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
     lines: list[Line] = []
-    for comparison in comparisons(quick=arguments.quick):
+    quick = arguments.quick
+    for comparison in comparisons(quick=quick) + pipelined_comparisons(quick=quick):
         pair = [comparison.peer, comparison.millstream]
         if not any(arguments.only in f"{comparison.workload} {each.name}" for each in pair):
             continue
@@ -264,8 +265,8 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         rates = (bench.rate(comparison.millstream), bench.rate(comparison.peer))
         memory = (bench.peak_memory(comparison.millstream), bench.peak_memory(comparison.peer))
         lines.append(ratio_line(comparison, rates, memory))
-    own_lines = (idle_line, session_line, state_line, buffered_line, latency_line)
-    for measurement, line in zip(own_measurements(quick=arguments.quick), own_lines, strict=True):
+    own_lines = (idle_line, session_line, state_line, buffered_line, latency_line, latency_line)
+    for measurement, line in zip(own_measurements(quick=quick), own_lines, strict=True):
         if arguments.only in measurement.name:
             bench.measure([measurement])
             run = bench.runs[measurement.name][-1]

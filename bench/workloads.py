@@ -17,12 +17,14 @@ from bench.data import Dataset
 __all__ = [
     "EMPTY_EPOCH_SECONDS",
     "LATENCY_SECONDS",
+    "PIPELINED_LATENCY_SECONDS",
     "SESSION_ROWS_PER_SECOND",
     "STATE_MEMORY_BYTES",
     "Comparison",
     "Measurement",
     "comparisons",
     "own_measurements",
+    "pipelined_comparisons",
 ]
 
 _EVENTS = 2_000_000
@@ -53,6 +55,8 @@ _SLIDING_RATIO = 1 / 3
 _KAFKA_RATIO = 0.7
 #: Wanted: 99 of 100 events written to Kafka have a readable result in less.
 LATENCY_SECONDS = 1.5
+#: The same on the pipelined engine, with a checkpoint each 100 ms.
+PIPELINED_LATENCY_SECONDS = 0.25
 #: Wanted: 5,000,000 keys of state take less, driver, JVM and workers together.
 STATE_MEMORY_BYTES = 6 * 2**30
 
@@ -91,9 +95,14 @@ class Comparison:
     repeat: int = 1
 
 
-def _millstream(workload: str, kind: str, dataset: Dataset) -> Measurement:
-    arguments = ("--workload", workload)
-    return Measurement("Millstream", "millstream_jobs", kind, dataset, arguments)
+def _millstream(
+    workload: str, kind: str, dataset: Dataset, execution: str = "epochs"
+) -> Measurement:
+    system = "Millstream"
+    arguments: tuple[str, ...] = ("--workload", workload)
+    if execution != "epochs":
+        system, arguments = f"Millstream {execution}", (*arguments, "--execution", execution)
+    return Measurement(system, "millstream_jobs", kind, dataset, arguments)
 
 
 def _bytewax(workload: str, dataset: Dataset, *, processes: int = 1) -> Measurement:
@@ -110,9 +119,11 @@ def _spark_sql(dataset: Dataset) -> Measurement:
     return Measurement("Spark SQL", "peer_spark_sql", "windows", dataset, closed_only=True)
 
 
-def _kafka(guarantee: str, dataset: Dataset) -> Measurement:
-    arguments = ("--workload", f"kafka_{guarantee}")
+def _kafka(guarantee: str, dataset: Dataset, execution: str = "epochs") -> Measurement:
+    arguments: tuple[str, ...] = ("--workload", f"kafka_{guarantee}")
     system = guarantee.replace("_", "-")
+    if execution != "epochs":
+        system, arguments = f"{system}, {execution}", (*arguments, "--execution", execution)
     return Measurement(system, "kafka_jobs", "count", dataset, arguments)
 
 
@@ -165,6 +176,39 @@ def comparisons(*, quick: bool) -> list[Comparison]:
     ]
 
 
+def pipelined_comparisons(*, quick: bool) -> list[Comparison]:
+    """The workloads on the pipelined engine, against the peers and against epochs."""
+    few = Dataset(_QUICK_EVENTS if quick else _EVENTS, 1_000)
+    long = replace(few, events=_LONGER * few.events)
+    many = replace(few, keys=50_000)
+    long_of_many = replace(long, keys=50_000)
+
+    def pipelined(workload: str, kind: str, dataset: Dataset) -> Measurement:
+        return _millstream(workload, kind, dataset, "pipelined")
+
+    count = [pipelined("count", "count", dataset) for dataset in (long, long_of_many)]
+    windows = pipelined("windows", "windows", long)
+    built_in = [
+        pipelined("windows_built_in", "windows", dataset) for dataset in (long, long_of_many)
+    ]
+    map_filter = pipelined("map_filter", "map_filter", long)
+    in_epochs = _millstream("count", "count", few)
+    exactly_once, at_least_once = (
+        _kafka(guarantee, few, "pipelined") for guarantee in ("exactly_once", "at_least_once")
+    )
+    rows = [
+        Comparison("running count", count[0], _bytewax("count", few), 4.0),
+        Comparison("running count", count[0], in_epochs, None),
+        Comparison("running count", count[1], _bytewax("count", many), 4.0),
+        Comparison("windows, user's function", windows, _bytewax("windows", few), 4.0),
+        Comparison("windows, built in", built_in[0], _spark_sql(few), 5.0),
+        Comparison("windows, built in", built_in[1], _spark_sql(many), 15.0),
+        Comparison("map and filter", map_filter, _bytewax("map_filter", few, processes=2), 1.5),
+        Comparison("Kafka to Kafka", exactly_once, at_least_once, 0.9, _KAFKA_REPEAT),
+    ]
+    return [replace(row, workload=f"{row.workload}, pipelined") for row in rows]
+
+
 def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
     """What has a target but no peer: epochs without data, sessions, large state, latency."""
     idle = _millstream("idle", "", Dataset(_IDLE_EVENTS, 1_000, files=2))
@@ -177,4 +221,5 @@ def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
     buffered = _millstream("buffered", "buffered", Dataset(elements, 1_000))
     events = _QUICK_LATENCY_EVENTS if quick else _LATENCY_EVENTS
     latency = _kafka("latency", Dataset(events, 1_000))
-    return idle, sessions, state, buffered, latency
+    pipelined = _kafka("latency", Dataset(events, 1_000), "pipelined")
+    return idle, sessions, state, buffered, latency, pipelined
