@@ -76,6 +76,9 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         arguments = ("--workload", workload)
         return Quantity(name, "growing_state", arguments, some, at_most, unit)
 
+    def pause(name: str, workload: str, *sizes: int) -> Quantity:
+        return Quantity(name, "pause", ("--workload", workload), sizes)
+
     def sources(name: str, workload: str, *sizes: int, at_most: float) -> Quantity:
         unit = "files" if workload == "discovered" else "s/s"
         arguments = ("--workload", workload)
@@ -86,6 +89,8 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         state("epoch, 20,000 of so many keys", "churned", 1_000_000, 10_000_000, at_most=5),
         state("500,000 new keys, up to", "loaded", 1_000_000, 2_000_000, 4_000_000, at_most=3),
         state("restore of so many long values", "restored", 500_000, 2_000_000, at_most=2),
+        pause("pause of a checkpoint, counted", "process", 100_000, 1_000_000),
+        pause("pause of a checkpoint, reduced", "reduce", 100_000, 1_000_000),
         sources("idle CPU, so many splits read", "polled", 1_000, 10_000, 50_000, at_most=2),
         sources("idle CPU, so many idle splits", "idle", 4, 64, at_most=4),
         sources("files of so many discoveries", "discovered", 1_000, 5_000, at_most=2),

@@ -138,6 +138,41 @@ def test_nothing_waits_for_an_upload(world: World, slow: threading.Event) -> Non
     check(world, uploader.finished, held)
 
 
+def test_only_writes_wait_while_files_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, "rocksdb")
+    store = world.open()
+    store.write([(b"K1", b"x")])
+    may_keep, has_written = threading.Event(), threading.Event()
+    keep = RocksDBStore.keep_files
+
+    def slowly(self: RocksDBStore, identity: str, *, wait: bool) -> None:
+        assert may_keep.wait(DEADLINE)
+        keep(self, identity, wait=wait)
+
+    monkeypatch.setattr(RocksDBStore, "keep_files", slowly)
+    pending = store.prepare_snapshot()
+    assert store.is_busy
+    assert store.get(b"K1") == b"x"
+    assert dict(store.scan(*EVERYTHING)) == {b"K1": b"x"}
+
+    def write() -> None:
+        store.write([(b"K1", b"y")])
+        has_written.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert not has_written.is_set()
+    may_keep.set()
+    writer.join(DEADLINE)
+    assert has_written.is_set()
+    assert RocksDBStore.is_busy.__get__(store) is False
+    handle = pending.finish()
+    store.close()
+    check(world, {0: handle}, [{b"K1": b"x"}])
+
+
 def test_an_abandoned_snapshot_leaves_nothing(world: World) -> None:
     store = world.open()
     store.write([(b"K1", b"x")])
@@ -179,6 +214,7 @@ def test_level_0_is_bounded_by_the_second_step(
     for number in range(20):
         store.write([(b"K%03d" % each, b"%d" % number) for each in range(100)])
         pending.append(store.prepare_snapshot())
+    store.write([])  # waits until all files are kept
     assert store._number("rocksdb.num-files-at-level0") == 20
     waited = []
 

@@ -115,7 +115,14 @@ class KeyValueStore(Protocol):
         """The entries with a key in ``[start, stop)``, in byte order."""
 
     def prepare_snapshot(self) -> PendingSnapshot:
-        """Fix the content as it is now; the store may be written to as soon as this returns."""
+        """Fix the content as it is now; the store may be written to as soon as this returns.
+
+        It may be ``is_busy`` for some time then: writes, and no reads, wait until it is not.
+        """
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a write would have to wait: one that need not be now is better put off."""
 
     def snapshot(self) -> StateHandle:
         """``prepare_snapshot().finish()``, by a caller who waits for it anyway."""

@@ -277,6 +277,8 @@ class KeyedState(KeyContext):
             self._drop_some()
             if time.monotonic() >= deadline:
                 return True
+        if self.store.is_busy:  # behind a snapshot, where little has changed since
+            return False
         states = [state for state in self._states.values() if state.unwritten]
         while sum(state.unwritten for state in states) > MOST_UNWRITTEN:
             puts: Puts = []

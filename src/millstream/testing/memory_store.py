@@ -61,6 +61,11 @@ class MemoryStore:
         found = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
         return iter([(key, entries[key]) for key in found])
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a write would have to wait; never."""
+        return False
+
     def prepare_snapshot(self) -> PendingSnapshot:
         """Copy the content."""
         return _Pending(self._snapshots, dict(self.entries))

@@ -103,6 +103,11 @@ class HashMapStore:
         for position in range(bisect_left(keys, start), bisect_left(keys, stop)):
             yield keys[position], self._entries[keys[position]]
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a write would have to wait; never."""
+        return False
+
     def prepare_snapshot(self) -> PendingSnapshot:
         """Copy the dictionary; ``finish`` writes it to one file and uploads that."""
         crash_point("state.flush.before")

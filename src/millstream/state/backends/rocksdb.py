@@ -163,6 +163,8 @@ class RocksDBStore:
         self.snapshot_made: str | None = None
         #: Held to close the database, and by another thread that looks at it.
         self._life = threading.Lock()
+        #: What prepares the last snapshot; None: nothing keeps writes waiting.
+        self._keeping: _Keeping | None = None
         try:
             with copies.explained():
                 if base is not None:
@@ -194,6 +196,13 @@ class RocksDBStore:
 
     @contextlib.contextmanager
     def _writing(self, what: str) -> Iterator[None]:
+        """Wait until writes are allowed; raise our errors."""
+        self._settle()
+        with self._explained(what):
+            yield
+
+    @contextlib.contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
         """Raise our errors: writes also fail for what compaction has met beside them."""
         try:
             with self._copies.explained():
@@ -293,13 +302,28 @@ class RocksDBStore:
             raise self._failure(error, "read") from error
 
     def prepare_snapshot(self) -> PendingSnapshot:
-        """Flush, and keep the files as the next local copy; ``finish`` uploads those that are new.
+        """Begin to flush, in a thread; whatever is to be written waits until the files are kept.
 
-        Raises:
-            StateError: RocksDB cannot write, or not read what is to be compacted.
-            DirectoryError: the disk is full.
+        Reads do not wait.  RocksDB has no name for what is flushed before later writes come in, so
+        the files could not be told apart from newer ones.
         """
-        return _Pending(self, self._copies, self._keep_files(wait=False))
+        self._settle()
+        identity = uuid.uuid4().hex
+        crash_point("state.flush.before")
+        self._keeping = _Keeping(self, identity)
+        self._keeping.start()
+        return _Pending(self, self._copies, self._keeping)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a write would have to wait for a snapshot that is being prepared."""
+        return self._keeping is not None and self._keeping.is_alive()
+
+    def _settle(self) -> None:
+        """Wait until no snapshot is being prepared; what has failed, its ``finish`` tells."""
+        if self._keeping is not None:
+            self._keeping.join()
+            self._keeping = None
 
     def snapshot(self) -> StateHandle:
         """Wait for compaction, of which the snapshot then has what it made, and take it.
@@ -308,19 +332,26 @@ class RocksDBStore:
             StateError: RocksDB cannot write, or not read what is to be compacted.
             DirectoryError: the disk is full.
         """
-        return self.finish(self._keep_files(wait=True))
-
-    def _keep_files(self, *, wait: bool) -> str:
-        """Flush, and make hard links of all files; returns the name of the snapshot.
-
-        Args:
-            wait: for compaction, for the store is about to be closed, and what is not finished
-                then is lost.
-        """
+        self._settle()
         identity = uuid.uuid4().hex
         crash_point("state.flush.before")
+        self.keep_files(identity, wait=True)
+        return self.finish(identity)
+
+    def keep_files(self, identity: str, *, wait: bool) -> None:
+        """Flush, and make hard links of all files, for the snapshot of that name.
+
+        Args:
+            identity: of the snapshot.
+            wait: for compaction, for the store is about to be closed, and what is not finished
+                then is lost.
+
+        Raises:
+            StateError: RocksDB cannot write, or not read what is to be compacted.
+            DirectoryError: the disk is full.
+        """
         target = self._copies.snapshot(identity)
-        with self._writing("write its snapshot"):
+        with self._explained("write its snapshot"):
             self._database.flush()
             if wait:
                 self._wait_for_compaction()
@@ -330,7 +361,6 @@ class RocksDBStore:
                 if not path.name.endswith(".sst") and not path.name.startswith("MANIFEST-"):
                     path.unlink()  # options and an empty log: not needed to open it
         crash_point("state.flush.after")
-        return identity
 
     def finish(self, identity: str) -> StateHandle:
         """Upload what is new in a local copy; the second step of a snapshot."""
@@ -383,6 +413,7 @@ class RocksDBStore:
 
     def close(self) -> None:
         """Close the database and remove its directory."""
+        self._settle()
         with self._life:
             database, self._database = self._database, None
         if database is not None:
@@ -390,13 +421,32 @@ class RocksDBStore:
             self._copies.close_work(self._directory)
 
 
-class _Pending:
-    """A snapshot of a RocksDB whose files are kept, but not uploaded yet."""
+class _Keeping(threading.Thread):
+    """Flushes a RocksDB and keeps its files, beside the thread that reads it.
 
-    def __init__(self, store: RocksDBStore, copies: LocalCopies, identity: str) -> None:
+    No thread of a pool, for one that waits for a turn would keep writes waiting.
+    """
+
+    def __init__(self, store: RocksDBStore, identity: str) -> None:
+        super().__init__(name=f"flush-{identity}", daemon=True)
+        self._store = store
+        self.identity = identity
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._store.keep_files(self.identity, wait=False)
+        except BaseException as error:  # noqa: BLE001 - raised by whoever finishes the snapshot
+            self.failure = error
+
+
+class _Pending:
+    """A snapshot of a RocksDB whose files are kept, or about to be, but not uploaded yet."""
+
+    def __init__(self, store: RocksDBStore, copies: LocalCopies, keeping: _Keeping) -> None:
         self._store = store
         self._copies = copies
-        self._identity = identity
+        self._keeping = keeping
 
     def finish(self) -> StateHandle:
         """Upload what is new.
@@ -405,15 +455,21 @@ class _Pending:
         have caught up: held back here nothing stands still, in RocksDB's own way every write does.
 
         Raises:
+            StateError: RocksDB cannot write, or not read what is to be compacted.
+            DirectoryError: the disk is full.
             OSError: the storage cannot be written to.
         """
-        handle = self._store.finish(self._identity)
+        self._keeping.join()
+        if self._keeping.failure is not None:
+            raise self._keeping.failure
+        handle = self._store.finish(self._keeping.identity)
         self._store.catch_up()
         return handle
 
     def abandon(self) -> None:
         """Remove the local copy."""
-        self._copies.remove_snapshot(self._identity)
+        self._keeping.join()
+        self._copies.remove_snapshot(self._keeping.identity)
 
 
 def _write_current(directory: Path, base: StateHandle) -> None:
