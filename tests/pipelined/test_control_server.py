@@ -90,6 +90,17 @@ def until(condition: Callable[[], bool], what: str) -> None:
     wait_until(condition, what, seconds=DEADLINE)
 
 
+def test_slots_are_told_one_address_and_the_driver_listens_at_another() -> None:
+    events: queue.SimpleQueue[object] = queue.SimpleQueue()
+    server = ControlServer("localhost", 1, "run", TOKEN, 60.0, events.put, "127.0.0.1")
+    try:
+        assert server.address[0] == "localhost"
+        with socket.create_connection(("127.0.0.1", server.address[1]), timeout=DEADLINE):
+            pass
+    finally:
+        server.close()
+
+
 def test_slots_register_say_and_hear(serve: Serve) -> None:
     driver = serve()
     one, zero = driver.enter(1), driver.enter(0)

@@ -136,8 +136,7 @@ def test_the_example(
     from millstream.cli.main import main
 
     monkeypatch.chdir(tmp_path)
-    options = [f"-D{key}={value}" for key, value in {**SLOTS, "millstream.progress": "off"}.items()]
-    assert main(["run", *options, str(WORDS)]) == 0
+    assert main(["run", "--pipelined", "-Dmillstream.progress=off", str(WORDS)]) == 0
     assert (
         capsys.readouterr().out == "('be', 1) ('be', 2) ('not', 1) ('or', 1) ('to', 1) ('to', 2)\n"
     )

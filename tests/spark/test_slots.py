@@ -16,7 +16,8 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -277,6 +278,29 @@ def test_more_slots_than_cores(begin: Callable[..., Run]) -> None:
 )
 def test_where_a_slot_is_reached(executor: str, driver: str, host: str) -> None:
     assert host_of(executor, (driver, 1)) == host
+
+
+@pytest.mark.parametrize(
+    ("master", "options", "told", "listens"),
+    [
+        ("local[2]", {"spark.driver.host": "10.1.2.9"}, "127.0.0.1", "127.0.0.1"),
+        ("local-cluster[2,1,1024]", {"spark.driver.host": "10.1.2.9"}, "127.0.0.1", "127.0.0.1"),
+        ("yarn", {"spark.driver.host": "10.1.2.9"}, "10.1.2.9", "10.1.2.9"),
+        (
+            "k8s://https://master",
+            {"spark.driver.host": "driver.jobs.svc", "spark.driver.bindAddress": "10.1.2.9"},
+            "driver.jobs.svc",
+            "10.1.2.9",
+        ),
+    ],
+)
+def test_where_slots_reach_the_driver(
+    master: str, options: dict[str, str], told: str, listens: str
+) -> None:
+    conf = SimpleNamespace(get=options.get)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))
+    host = SparkSlotHost(cast("Any", session), cast("Any", None), "job", timeout=1.0)
+    assert (host.driver_host, host.listen_host) == (told, listens)
 
 
 def test_threads_end_with_the_run(begin: Callable[..., Run], eventually: Eventually) -> None:

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import AuthenticationError, WorkerLostError
+from millstream.runtime.pipelined.connect import listen
 from millstream.runtime.pipelined.control import close_in_forks
 from millstream.runtime.pipelined.control_frames import MessageReader, packed
 from millstream.runtime.pipelined.handshake import Party, Role, require_proof
@@ -94,13 +95,14 @@ class ControlServer:
     """Accepts the slots of one run.
 
     Args:
-        host: the address to listen at.
+        host: the address that slots are told.
         slots: how many slots there are.
         run_id: the run.
         token: its secret.
         timeout: seconds without a word after which a slot is lost.
         hand_on: called in another thread with each message, in the order of its slot; with a
             WorkerLostError when one is lost.
+        listen_at: the address to listen at, if it is another.
 
     Raises:
         OSError: nobody can listen at that address.
@@ -114,12 +116,14 @@ class ControlServer:
         token: bytes,
         timeout: float,
         hand_on: Callable[[SlotMessage | WorkerLostError], None],
+        listen_at: str | None = None,
     ) -> None:
+        self._host = host
         self._count = slots
         self._run_id, self._token = run_id, token
         self._timeout = timeout
         self._hand_on = hand_on
-        self._listener = socket.create_server((host, 0), backlog=max(16, 2 * slots))
+        self._listener = listen(listen_at or host, max(16, 2 * slots))
         self._listener.settimeout(0.0)
         self._waking, self._wakes = socket.socketpair()
         self._waking.settimeout(0.0)
@@ -139,9 +143,8 @@ class ControlServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
-        host, port = self._listener.getsockname()[:2]
-        return str(host), int(port)
+        """Where slots find it."""
+        return self._host, int(self._listener.getsockname()[1])
 
     @property
     def registered(self) -> list[Registered]:

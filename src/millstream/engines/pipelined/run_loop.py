@@ -126,6 +126,7 @@ class RunLoop:
             self._token,
             self._configuration.get(options.HEARTBEAT_TIMEOUT) / 1000,
             self._events.put,
+            host.listen_host,
         )
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1

@@ -37,8 +37,13 @@ class SlotHost(ABC):
 
     @property
     def driver_host(self) -> str:
-        """The address of the driver's machine that slots can reach; the driver listens there."""
+        """The address of the driver's machine that slots can reach."""
         return "127.0.0.1"
+
+    @property
+    def listen_host(self) -> str:
+        """The address that the driver listens at; another where slots reach it by way of others."""
+        return self.driver_host
 
     def require(self, slots: int) -> None:
         """Make sure that so many slots can run side by side, before anything begins.

@@ -49,12 +49,13 @@ class Presence:
 
     Args:
         host: an address of this machine that the slots can reach.
+        listen_at: the address to listen at.
         settings: of the slots.
     """
 
-    def __init__(self, host: str, settings: list[SlotSettings]) -> None:
+    def __init__(self, host: str, listen_at: str, settings: list[SlotSettings]) -> None:
         self._settings = settings
-        self._listener = listen(host, len(settings))
+        self._listener = listen(listen_at, len(settings))
         #: Where the slots connect to.
         self.address: Address = (host, self._listener.getsockname()[1])
         self._changed = threading.Condition()

@@ -104,6 +104,14 @@ class SparkSlotHost(SlotHost):
         host = self._session.sparkContext.getConf().get("spark.driver.host", _LOOPBACK)
         return str(host)
 
+    @property
+    def listen_host(self) -> str:
+        """``spark.driver.bindAddress``, as Spark's own driver does."""
+        if self._task_slots.on_this_machine:
+            return _LOOPBACK
+        options = self._session.sparkContext.getConf()
+        return str(options.get("spark.driver.bindAddress", self.driver_host))
+
     def require(self, slots: int) -> None:
         """Refuse what Spark would wait for without end and without a word."""
         self._java.require()
@@ -111,7 +119,7 @@ class SparkSlotHost(SlotHost):
 
     def start(self, settings: Sequence[SlotSettings]) -> None:
         """Start the job in a thread."""
-        presence = Presence(self.driver_host, list(settings))
+        presence = Presence(self.driver_host, self.listen_host, list(settings))
         function = SlotFunction(list(settings), presence.address, self._run)
         self._job = _BarrierJob(
             self._session, self._task_slots, presence, function, settings, self._job_name
