@@ -183,11 +183,11 @@ def forks() -> Iterator[None]:
 @pytest.fixture
 def own_clients() -> Iterator[None]:
     """Kafka clients that end with the test, as in a new worker process."""
-    from millstream.connectors.kafka import producers, reader
+    from millstream.connectors.kafka import producers, ranges
 
     yield
     producers.discard_producers()
-    reader.close_consumers()
+    ranges.close_consumers()
 
 
 @pytest.fixture(scope="session")

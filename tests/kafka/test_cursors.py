@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaProducer
 from millstream.common import SimpleStringSchema
 from millstream.connectors.kafka import cursor as kafka_cursor
-from millstream.connectors.kafka import reader
+from millstream.connectors.kafka import ranges
 from millstream.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from millstream.errors import SourceError
 from millstream.testing.conformance import check_cursors
@@ -30,7 +30,7 @@ PATIENCE = 60
 @pytest.fixture(autouse=True)
 def consumers() -> Iterator[None]:
     yield
-    reader.close_consumers()
+    ranges.close_consumers()
 
 
 def _strings(broker: Broker, topic: str) -> KafkaSourceBuilder:

@@ -13,7 +13,7 @@ from tests.kafka.broker import running_broker
 from tests.kafka.test_sink import context, strings, texts
 
 from millstream.common import SimpleStringSchema
-from millstream.connectors.kafka import client, client_log, producers, properties, reader
+from millstream.connectors.kafka import client, client_log, producers, properties, ranges, reader
 from millstream.connectors.kafka.client import KafkaTopicPartition
 from millstream.connectors.kafka.client_log import ClientLog
 from millstream.datastream.connectors.kafka import DeliveryGuarantee, KafkaSink, KafkaSource
@@ -32,7 +32,7 @@ NOWHERE = "127.0.0.1:1"
 def no_clients() -> Iterator[None]:
     yield
     producers.discard_producers()
-    reader.close_consumers()
+    ranges.close_consumers()
     client_log._warned.clear()
 
 
@@ -167,7 +167,7 @@ def test_brokers_that_are_down(
             writer.prepare_commit()
         writer.abort()
         with pytest.raises(SourceError, match=r"cannot read .* 1 to 2: .*refused.*, for 2 s\. Che"):
-            list(reader.read_range(from_topic.properties, KafkaTopicPartition(topic, 0), 1, 2))
+            list(ranges.read_range(from_topic.properties, KafkaTopicPartition(topic, 0), 1, 2))
         with pytest.raises(SinkError, match=r"no answer from the brokers"):
             committer.abort_orphans("other", "uid", [], 1)
         with pytest.raises(SinkError, match=r"Kafka sink to .*: no answer .*refused"):
@@ -178,5 +178,5 @@ def test_brokers_that_are_down(
     assert len(said) == 1
     assert said[0].startswith(f"no Kafka broker of '{own.servers}' can be reached: ")
     producers.discard_producers()
-    reader.close_consumers()
+    ranges.close_consumers()
     assert capfd.readouterr().err == ""

@@ -14,7 +14,7 @@ from kafka.structs import TopicPartition
 
 from kafka import KafkaAdminClient, KafkaProducer
 from millstream.common import ByteArraySchema, SimpleStringSchema, Types
-from millstream.connectors.kafka import client, reader
+from millstream.connectors.kafka import client, ranges
 from millstream.datastream.connectors.kafka import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
@@ -41,7 +41,7 @@ ROW = Types.ROW_NAMED(["name", "count"], [Types.STRING(), Types.LONG()])
 @pytest.fixture(autouse=True)
 def consumers() -> Iterator[None]:
     yield
-    reader.close_consumers()
+    ranges.close_consumers()
 
 
 def strings(broker: Broker, *topics: str) -> KafkaSourceBuilder:
@@ -293,7 +293,7 @@ def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_silent_broker_is_given_up(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "PATIENCE", 0.3)
+    monkeypatch.setattr(ranges, "PATIENCE", 0.3)
     topic = broker.topic()
     source = strings(broker, topic).build()
     (split,) = source.discover(frozenset())

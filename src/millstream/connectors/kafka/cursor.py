@@ -7,7 +7,7 @@ assigned by Millstream's driver, so there are no consumer groups and no rebalanc
 Positions are exact at all times: behind the record that was handed out last, or behind the marker
 of a transaction if the consumer says that the partition ends there.
 
-What it is not: reading of ranges (``connectors/kafka/reader.py``).
+What it is not: reading of ranges (``connectors/kafka/ranges.py``).
 
 Read next: ``contracts/split_cursor.py``, ``connectors/kafka/source.py``.
 """
@@ -15,6 +15,7 @@ Read next: ``contracts/split_cursor.py``, ``connectors/kafka/source.py``.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import deque
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from millstream.connectors.kafka.client import KafkaTopicPartition
     from millstream.contracts.source import SourceBatch
 
-__all__ = ["KafkaCursor", "PartitionsConsumer"]
+__all__ = ["KafkaCursor", "PartitionsConsumer", "Received"]
 
-#: Messages of a partition whose cursor waits, while those of others are polled, after which the
-#: consumer fetches no more of it.
+#: Messages of partitions that wait while others are read.  Of one that has its share of it, the
+#: consumer fetches no more.
 _MOST_WAITING: Final = 50_000
 #: Messages that are taken from the consumer at a time, at least.
 _AT_A_TIME: Final = 1_000
@@ -49,7 +50,7 @@ _DEFAULTS: Final = {"fetch.queue.backoff.ms": "5"}
 _LONG: Final = 1.0
 
 
-class _Received:
+class Received:
     """What has arrived of a partition and was not handed out."""
 
     def __init__(self) -> None:
@@ -74,18 +75,27 @@ class _Received:
             self._runs.append(messages)
             self.count += len(messages)
 
-    def take(self, most: int) -> list[Any]:
-        """The next messages, at most ``most``."""
+    def take(self, most: int, stop: int | None = None) -> list[Any]:
+        """The next messages, at most ``most``, and only those before the offset ``stop``."""
         taken: list[Any] = []
         while self._runs and len(taken) < most:
             run = self._runs.popleft()
-            room = most - len(taken)
-            if len(run) > room:
+            room = min(most - len(taken), len(run))
+            if stop is not None and run[room - 1].offset() >= stop:
+                room = bisect_left(run, stop, hi=room, key=_offset)
+            if room < len(run):
                 self._runs.appendleft(run[room:])
                 run = run[:room]
             taken = taken + run if taken else run
+            if not room:
+                break
         self.count -= len(taken)
         return taken
+
+    @property
+    def reached(self) -> int:
+        """The offset before which nothing will arrive any more."""
+        return int(self._runs[0][0].offset()) if self._runs else self.end
 
 
 class PartitionsConsumer:
@@ -101,7 +111,7 @@ class PartitionsConsumer:
         self._properties = properties
         self._opened: OpenConsumer | None = None
         #: (topic, partition) -> what has arrived.
-        self._received: dict[tuple[str, int], _Received] = {}
+        self._received: dict[tuple[str, int], Received] = {}
 
     @property
     def opened(self) -> OpenConsumer:
@@ -110,10 +120,19 @@ class PartitionsConsumer:
             self._opened = open_consumer(self._properties, _DEFAULTS)
         return self._opened
 
-    def add(self, partition: KafkaTopicPartition, position: int) -> _Received:
+    def add(self, partition: KafkaTopicPartition, position: int) -> Received:
         """Read a partition, too, from a position on."""
         self.opened.client.incremental_assign([_place(partition, position)])
-        received = self._received[partition.topic, partition.partition] = _Received()
+        received = self._received[partition.topic, partition.partition] = Received()
+        return received
+
+    def move(self, partition: KafkaTopicPartition, position: int) -> Received:
+        """Read a partition from another position on; what has arrived of it is dropped."""
+        received = self._received[partition.topic, partition.partition]
+        if received.paused:
+            self.resume(partition, received)
+        self.read_again([_place(partition, position)])
+        received = self._received[partition.topic, partition.partition] = Received()
         return received
 
     def read_again(self, places: list[Any]) -> None:
@@ -123,17 +142,32 @@ class PartitionsConsumer:
 
     def remove(self, partition: KafkaTopicPartition) -> None:
         """Do not read a partition any more; behind the last the consumer is closed."""
-        if self._received.pop((partition.topic, partition.partition), None) is None:
+        received = self._received.pop((partition.topic, partition.partition), None)
+        if received is None:
             return
         if self._received:
+            if received.paused:  # it would be so still if it was added again
+                self.resume(partition, received)
             self.opened.client.incremental_unassign([_place(partition)])
         elif self._opened is not None:
-            opened, self._opened = self._opened, None
+            self.close()
+
+    def close(self) -> None:
+        """Close the consumer, if it is open."""
+        self._received.clear()
+        opened, self._opened = self._opened, None
+        if opened is not None:
             opened.client.close()
 
-    def fetch(self, most: int) -> None:
-        """Sort out what the consumer has received, without waiting."""
-        messages = self.opened.client.consume(max(most, _AT_A_TIME), timeout=0)
+    def fetch(self, most: int, timeout: float = 0) -> None:
+        """Sort out what the consumer has received.
+
+        Args:
+            most: messages; more are sorted out if they are at hand.
+            timeout: seconds to wait for so many.
+        """
+        wanted = most if timeout else max(most, _AT_A_TIME)
+        messages = self.opened.client.consume(wanted, timeout=timeout)
         for place, run in groupby(messages, key=_place_of):
             received = self._received.get(place)
             if received is not None:
@@ -145,12 +179,13 @@ class PartitionsConsumer:
                     for each in self._received.values():
                         each.error = message.error()
 
-    def _pause_if_full(self, place: tuple[str, int], received: _Received) -> None:
-        if received.count >= _MOST_WAITING and not received.paused:
+    def _pause_if_full(self, place: tuple[str, int], received: Received) -> None:
+        most = max(_MOST_WAITING // len(self._received), 1)
+        if received.count >= most and not received.paused:
             received.paused = True
             self.opened.client.pause([_topic_partition(*place)])
 
-    def resume(self, partition: KafkaTopicPartition, received: _Received) -> None:
+    def resume(self, partition: KafkaTopicPartition, received: Received) -> None:
         """Go on with a partition whose cursor was behind."""
         received.paused = False
         self.opened.client.resume([_place(partition)])
@@ -270,6 +305,10 @@ def _topic_partition(topic: str, number: int, position: int | None = None) -> An
     if position is None:
         return TopicPartition(topic, number)
     return TopicPartition(topic, number, position)
+
+
+def _offset(message: Any) -> int:
+    return int(message.offset())
 
 
 def _place_of(message: Any) -> tuple[str, int]:

@@ -7,7 +7,7 @@ to a consumer group is for monitoring only.
 
 What it is not: a member of a consumer group: no rebalancing, no automatic commits.
 
-Read next: ``connectors/kafka/reader.py``, ``connectors/kafka/cursor.py``,
+Read next: ``connectors/kafka/ranges.py``, ``connectors/kafka/cursor.py``,
 ``connectors/kafka/offsets.py``.
 """
 
@@ -30,7 +30,8 @@ from millstream.connectors.kafka.deserialization import (
 )
 from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
 from millstream.connectors.kafka.properties import shown
-from millstream.connectors.kafka.reader import check_properties, read_range
+from millstream.connectors.kafka.ranges import read_range
+from millstream.connectors.kafka.reader import check_properties
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import ConfigurationError, SourceError
 
