@@ -14,7 +14,7 @@ from millstream.checkpoint.commit import PendingCommits
 from millstream.common import Types
 from millstream.datastream import JobExecutionResult, JobStatus, StreamExecutionEnvironment
 from millstream.datastream.context import execution_context
-from millstream.errors import JobError
+from millstream.errors import JobError, ProgramError
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ class MiniClient:
     def cancel(self) -> None:
         self.cancelled.set()
         self.ended.wait()
+
+    def stop(self, *, drain: bool = False) -> str:
+        raise ProgramError("drain" if drain else "stop")
 
     def get_job_execution_result(self) -> JobExecutionResult:
         while not self.ended.wait(0.2):

@@ -49,6 +49,9 @@ class FakeClient:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def stop(self, *, drain: bool = False) -> str:
+        return f"stopped, drained: {drain}"
+
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})
 

@@ -39,6 +39,7 @@ from millstream.execution.job_client import JobExecutionResult, JobStatus
 from millstream.execution.monitor import JobMonitor
 from millstream.execution.restart import restart_strategy
 from millstream.execution.run import Run
+from millstream.execution.stop_request import StopRequest
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
 from millstream.graph.job_files import job_files_of
@@ -119,6 +120,7 @@ class JobDriver:
         self._status = JobStatus.CREATED
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
+        self._stop = StopRequest()
         self._ended = threading.Event()
         self._started = time.monotonic()
         self._seconds = 0.0
@@ -157,6 +159,18 @@ class JobDriver:
         if not self._status.is_terminal_state():
             self._status = JobStatus.CANCELLING
         self._ended.wait()
+
+    def stop(self, *, drain: bool = False) -> str:
+        """Have the engine stop behind a last checkpoint, and wait for it."""
+        if drain and not self._engine.tasks_go_on:
+            message = (
+                "a job of epochs can be stopped, but not be drained: run it with"
+                " millstream.execution: pipelined, or stop it without draining"
+            )
+            raise ProgramError(message)
+        self._stop.ask(drain=drain)
+        self.get_job_execution_result()
+        return self._job.storage.location
 
     def get_job_execution_result(self) -> JobExecutionResult:
         """Wait for the end.
@@ -275,6 +289,7 @@ class JobDriver:
             # Another driver may have taken the job over while this one waited to restart it.
             after=self._generation,
             tasks_at_work=self._engine.tasks_go_on,
+            stop=self._stop,
         )
         name = self._job.graph.job_name
         try:

@@ -59,11 +59,11 @@ class EpochLoop:
         self.ending = threading.Event()
 
     def run(self, cancelled: threading.Event) -> bool:
-        """Run epochs until the job is over (True) or cancelled (False)."""
+        """Run epochs until the job is over or to be stopped (True), or cancelled (False)."""
         interval = self._run.job.interval / 1000
         due = time.monotonic()
         while not cancelled.wait(max(0.0, due - time.monotonic())):
-            if self._run.position["final"]:
+            if self._run.position["final"] or self._run.stop.is_asked:
                 return True
             started = time.monotonic()
             if self.run_next():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.errors import ProgramError
 from millstream.execution.completable_future import CompletableFuture
 
 if TYPE_CHECKING:
@@ -113,6 +114,21 @@ class JobHandle(Protocol):
         records again.
         """
 
+    def stop(self, *, drain: bool = False) -> str:
+        """Stop the job behind a last checkpoint; returns when it has stopped.
+
+        Args:
+            drain: let event time end first: windows and timers fire, and a new run on the same
+                checkpoint directory finds the job finished.
+
+        Returns:
+            The directory of the checkpoint.
+
+        Raises:
+            ProgramError: the engine cannot drain.
+            JobError: the job failed.
+        """
+
     def get_job_execution_result(self) -> JobExecutionResult:
         """Wait for the end.
 
@@ -164,6 +180,48 @@ class JobClient:
         records again.
         """
         return CompletableFuture.supply_async(self.job.cancel)
+
+    def stop(self, *, drain: bool = False) -> CompletableFuture[str]:
+        """Stop the job behind a last checkpoint: what it has read is committed, and it is finished.
+
+        A new run on the same checkpoint directory goes on exactly there.
+
+        Args:
+            drain: let event time end first, as at the end of bounded input: windows and timers
+                fire, and a new run finds the job finished.  Only with ``millstream.execution:
+                pipelined``.
+
+        Returns:
+            Done when the job has stopped; the directory of the checkpoint.  ``result()`` raises
+            ProgramError if the engine cannot drain, and what ended the job if it failed.
+        """
+        return CompletableFuture.supply_async(lambda: self.job.stop(drain=drain))
+
+    def stop_with_savepoint(
+        self,
+        advance_to_end_of_event_time: bool,  # noqa: FBT001 - PyFlink's
+        savepoint_directory: str | None = None,
+    ) -> CompletableFuture[str]:
+        """Stop the job behind a last checkpoint, which is the savepoint.
+
+        Args:
+            advance_to_end_of_event_time: as ``drain`` of ``stop``.
+            savepoint_directory: None: the last checkpoint stays in the checkpoint directory, from
+                which a new run goes on.
+
+        Returns:
+            As of ``stop``.
+
+        Raises:
+            ProgramError: a directory is given.
+        """
+        if savepoint_directory is not None:
+            message = (
+                f"no savepoint is written to {savepoint_directory}: the last checkpoint stays in"
+                " the checkpoint directory; leave the directory out, and copy that one if need be"
+            )
+            raise ProgramError(message)
+        return self.stop(drain=advance_to_end_of_event_time)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """The result of the job, once it has ended.

@@ -24,6 +24,7 @@ from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.restored_program import fit, program_of
 from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
+from millstream.execution.stop_request import StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,7 @@ class Run:
         make_planner: makes the planner.
         after: the generation that the driver began before; None if this is its first run.
         tasks_at_work: whether the engine's tasks go on from epoch to epoch.
+        stop: whether the job is to stop behind a last checkpoint; the engine looks at it.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Run:
         make_planner: Callable[[Job], SourcePlanner] | None = None,
         after: int | None = None,
         tasks_at_work: bool = False,
+        stop: StopRequest | None = None,
     ) -> None:
         self.job = job
         #: Changes with every run, so that workers drop what an older one left.
@@ -75,6 +78,7 @@ class Run:
         self._make_planner = make_planner or planner_of
         self._after = after
         self._tasks_at_work = tasks_at_work
+        self.stop = stop or StopRequest()
         self._planner: SourcePlanner | None = None
         #: The operators as manifests record them.
         self._program: dict[str, OperatorRecord] = {}

@@ -41,6 +41,8 @@ class PendingCheckpoint:
     span: float
     #: When it is given up if not all is acknowledged.
     expires: float
+    #: None follows it.
+    is_last: bool = False
     #: (stage, subtask) -> what that task has acknowledged.
     acks: dict[tuple[int, int], TaskAck] = field(default_factory=dict)
     is_acknowledged: bool = False
@@ -86,7 +88,12 @@ class Checkpoints:
         #: Numbers of those that were given up; tasks may still acknowledge them.
         self._failed: set[int] = set()
         self._failures = 0
-        self._final = False
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last was triggered."""
+        return self._is_over
 
     @property
     def pending(self) -> int:
@@ -96,25 +103,29 @@ class Checkpoints:
     def is_due(self, now: float) -> bool:
         """Whether the next is to be triggered."""
         return (
-            not self._final
+            not self._is_over
             and len(self._pending) < self._most
             and now >= self._triggered + self._interval
             and now >= self._committed + self._min_pause
         )
 
-    def trigger(self, now: float, time: int, *, final: bool = False) -> TakeCheckpoint:
+    def trigger(
+        self, now: float, time: int, *, final: bool = False, last: bool = False
+    ) -> TakeCheckpoint:
         """Begin the next.
 
         Args:
             now: monotonic seconds.
             time: milliseconds since 1970.
             final: the input is over, and this is the last.
+            last: this is the last, whether the input is over or not.
         """
         message = TakeCheckpoint(self._next, final=final, time=time)
         self._next += 1
-        self._final = final
+        self._is_over = final or last
         span = now - self._triggered
-        self._pending.append(PendingCheckpoint(message, now, span, now + self._timeout))
+        expires = now + self._timeout
+        self._pending.append(PendingCheckpoint(message, now, span, expires, self._is_over))
         self._triggered = now
         return message
 
@@ -170,7 +181,7 @@ class Checkpoints:
                 " task that is slow or waits for something, or raise the option"
             )
             self._failures += 1
-            if each.message.final or self._failures > self._tolerated:
+            if each.is_last or self._failures > self._tolerated:
                 raise CheckpointExpiredError(message)
             self._pending.remove(each)
             self._failed.add(each.epoch)

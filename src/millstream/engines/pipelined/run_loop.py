@@ -7,8 +7,8 @@ What it is not: the life of the job around it (``execution/driver.py``).
 
 How a run ends, and what holds then, in each case with no slot left when ``run`` returns:
 
-1. All is read -> the last checkpoint is triggered when no other is under way, and committed; slots
-   close their functions and end.
+1. All is read, or the job is to stop -> the last checkpoint is triggered when no other is under
+   way, and committed; slots close their functions and end.
 2. The job is cancelled -> slots close their functions and end; what is not published is dropped by
    the next run.  Those that do not listen are killed.
 3. A slot is lost -> fence: all connections are closed, by which slots end at once; those that stay
@@ -48,6 +48,7 @@ from millstream.runtime.pipelined.messages import (
     Assigned,
     Begin,
     Completed,
+    Drain,
     End,
     Failed,
     Grown,
@@ -61,12 +62,13 @@ from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.checkpoint.model import TaskAck
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.messages import SlotMessage
+    from millstream.runtime.plan import SplitAssignment
 
 __all__ = ["RunLoop"]
 
@@ -108,8 +110,9 @@ class RunLoop:
         self._events: queue.SimpleQueue[SlotMessage | WorkerLostError | Committed] = (
             queue.SimpleQueue()
         )
+        self._planned = plan_sources(graph)
         self._sources = SplitEnumerator(
-            plan_sources(graph),
+            self._planned,
             SplitLog(run.job.storage),
             run.position,
             run.last,
@@ -131,6 +134,10 @@ class RunLoop:
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1
         self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
+        #: Those of its keys that are not read to their ends.
+        self._open: set[int] = set()
+        #: The slots were told that the job is to stop.
+        self._stopping = False
         #: The last checkpoint is committed.
         self._over = False
         self._cleared = False
@@ -169,7 +176,7 @@ class RunLoop:
         if run.last is not None:
             self._sources.committed(run.last.splits)
         assignments = self._sources.begin()
-        self._readers.update((each.channel, each.subtask) for each in assignments)
+        self._note(assignments)
         processing_time = max(self._clock(), cast("int", run.position["time"]))
         plan = cloudpickle.dumps(run.first_plan(assignments, processing_time))
         graph = cloudpickle.dumps(run.job.graph)
@@ -234,8 +241,11 @@ class RunLoop:
             event = None if self._events.empty() else self._events.get()
         if self._over:
             return
-        self._look_at_sources()
-        self._look_at_checkpoints()
+        if self._run.stop.is_asked and not self._sources.is_over:
+            self._stop()
+        else:
+            self._look_at_sources()
+            self._look_at_checkpoints()
         lost = self._host.lost()
         if lost is not None:
             raise lost
@@ -243,6 +253,7 @@ class RunLoop:
     def _hear(self, event: SlotMessage | WorkerLostError | Committed) -> None:
         if isinstance(event, Progress):
             self._sources.progress(event.splits)
+            self._open.difference_update(c for c, split in event.splits.items() if split.over)
         elif isinstance(event, Acknowledged):
             self._acknowledged(cast("TaskAck", loads(event.ack)))
         elif isinstance(event, Committed):
@@ -258,7 +269,7 @@ class RunLoop:
             return
         tell = self._server.tell
         for slot, splits in update.assigned.items():
-            self._readers.update((each.channel, slot) for each in splits)
+            self._note(splits)
             tell(slot, Assigned(tuple(splits)))
         for slot in {self._readers[channel] for channel in update.grown.keys() | update.final}:
             ends = {c: end for c, end in update.grown.items() if self._readers[c] == slot}
@@ -269,22 +280,46 @@ class RunLoop:
         for uid in update.ended:
             self._server.tell_all(SourceEnded(uid))
 
+    def _note(self, assignments: Iterable[SplitAssignment]) -> None:
+        for each in assignments:
+            self._readers[each.channel] = each.subtask
+            self._open.add(each.channel)
+
+    def _stop(self) -> None:
+        """Let the job end behind a last checkpoint, as somebody has asked for."""
+        drains = self._run.stop.drains
+        if not self._stopping:
+            self._stopping = True
+            # Nothing that is read behind the last barrier would be committed.
+            held = Held(frozenset(self._readers))
+            self._server.tell_all(Drain() if drains else held)
+        self._give_up_expired()
+        if self._checkpoints.is_over or self._checkpoints.pending or (drains and self._open):
+            return
+        if drains:
+            for each in self._planned:
+                self._server.tell_all(SourceEnded(each.uid))
+        self._trigger(time.monotonic(), final=drains, last=True)
+
     # -- checkpoints ---------------------------------------------------------------------------
 
     def _look_at_checkpoints(self) -> None:
+        self._give_up_expired()
         checkpoints, now = self._checkpoints, time.monotonic()
-        for epoch, words in checkpoints.expired(now):
-            _LOG.warning("%s", words)
-            self._run.coordinator.fail_epoch(epoch)
         if self._sources.is_over:
             # Behind it nothing may follow, so nothing may be under way that could fail.
             if checkpoints.pending == 0:
-                self._trigger(now, final=True)
+                self._trigger(now, final=True, last=True)
         elif checkpoints.is_due(now):
-            self._trigger(now, final=False)
+            self._trigger(now, final=False, last=False)
 
-    def _trigger(self, now: float, *, final: bool) -> None:
-        message = self._checkpoints.trigger(now, self._clock(), final=final)
+    def _give_up_expired(self) -> None:
+        for epoch, words in self._checkpoints.expired(time.monotonic()):
+            _LOG.warning("%s", words)
+            self._run.coordinator.fail_epoch(epoch)
+
+    def _trigger(self, now: float, *, final: bool, last: bool) -> None:
+        message = self._checkpoints.trigger(now, self._clock(), final=final, last=last)
         run = self._run
         # Before any task can write for it.
         run.coordinator.begin_epoch(
@@ -311,7 +346,7 @@ class RunLoop:
         self._server.tell_all(Completed(event.epoch))
         self._sources.committed(event.manifest.splits)
         self._run.on_epoch(event.manifest, list(checkpoint.acks.values()), checkpoint.span)
-        self._over = checkpoint.message.final
+        self._over = checkpoint.is_last
 
     # -- the end -------------------------------------------------------------------------------
 

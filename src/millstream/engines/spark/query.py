@@ -67,7 +67,8 @@ class QueryEpochs:
         self._logged: Offset = run.position
         #: Spark has asked for an offset or run a micro-batch.
         self.touched = False
-        #: The last epoch of a bounded job is committed and Spark has logged that.
+        #: The last epoch, of a bounded job or of one that is to stop, is committed and Spark has
+        #: logged that.
         self.drained = threading.Event()
         #: The error that an epoch ended with: Spark's own keeps only its text.
         self.error: BaseException | None = None
@@ -80,7 +81,7 @@ class QueryEpochs:
         """Answer Spark's question how far the next epoch should read."""
         self.touched = True
         position = self._run.position
-        if position["final"]:
+        if position["final"] or self._run.stop.is_asked:
             # Spark asks again only once it has logged the commit of the epoch before.
             self.drained.set()
             return position

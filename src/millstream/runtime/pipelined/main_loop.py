@@ -33,6 +33,7 @@ from millstream.runtime.pipelined.links import (
 from millstream.runtime.pipelined.messages import (
     Assigned,
     Completed,
+    Drain,
     End,
     Grown,
     Held,
@@ -302,6 +303,8 @@ def _tell(splits: SplitTurns, message: DriverMessage) -> None:
         splits.extend(message.ends, message.final)
     elif isinstance(message, Held):
         splits.hold(message.channels)
+    elif isinstance(message, Drain):
+        splits.drain()
     elif isinstance(message, SourceEnded):
         splits.end_source(message.source_uid)
 

@@ -23,6 +23,7 @@ __all__ = [
     "Beat",
     "Begin",
     "Completed",
+    "Drain",
     "DriverMessage",
     "End",
     "Failed",
@@ -109,6 +110,11 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """Take every split for read to its end where it is: the job is to stop, and its time to end."""
+
+
+@dataclass(frozen=True, slots=True)
 class TakeCheckpoint:
     """Let a barrier flow behind all that was read."""
 
@@ -132,7 +138,9 @@ class End:
     """Close the user functions, and end: the last checkpoint is complete."""
 
 
-DriverMessage = Begin | Assigned | Grown | SourceEnded | Held | TakeCheckpoint | Completed | End
+DriverMessage = (
+    Begin | Assigned | Grown | SourceEnded | Held | Drain | TakeCheckpoint | Completed | End
+)
 
 # -- from a slot -------------------------------------------------------------------------------
 

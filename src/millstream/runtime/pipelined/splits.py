@@ -113,6 +113,8 @@ class SplitTurns:
         #: Channels in the order of their turns.
         self._order: list[int] = []
         self._current: _OpenSplit | None = None
+        #: The job is to stop, and its time to end.
+        self._drains = False
         #: Read to their ends since the last checkpoint.
         self._finished: list[SplitState] = []
         self._over: dict[int, SplitProgress] = {}
@@ -162,6 +164,10 @@ class SplitTurns:
         for channel, split in self._splits.items():
             split.held = channel in channels
 
+    def drain(self) -> None:
+        """Take every split for read to its end as soon as its position is exact."""
+        self._drains = True
+
     def end_source(self, uid: str) -> None:
         """All of a source is read: its time is over."""
         chain = self._chains.get(uid)
@@ -186,6 +192,8 @@ class SplitTurns:
         Args:
             deadline: of the clock for short times.
         """
+        if self._drains:
+            return self._drain(deadline)
         worked = False
         for channel in list(self._order):
             split = self._splits[channel]
@@ -197,6 +205,14 @@ class SplitTurns:
             if self._seconds() >= deadline:
                 break
         return worked
+
+    def _drain(self, deadline: float) -> bool:
+        self.settle(deadline)
+        exact = [each for each in self._splits.values() if each.cursor.settled]
+        for split in exact:
+            self._finish(split)
+        self._order = list(self._splits)
+        return bool(exact)
 
     def _read(self, split: _OpenSplit, deadline: float) -> bool:
         worked = False
