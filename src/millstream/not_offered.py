@@ -31,9 +31,6 @@ _JDBC: Final = (
     "for PostgreSQL take PostgresSink and PostgresSource of millstream.datastream.connectors."
     "postgres; for other databases " + _ANY_SINK
 )
-_ASYNC: Final = (
-    "ask for the records of a batch together in map_batches(), with threads or asyncio.gather()"
-)
 _SCHEDULER: Final = "it is a setting of Flink's old scheduler, which nothing takes any more"
 #: Module -> what to take instead.
 NOT_OFFERED: Final = {
@@ -52,9 +49,6 @@ NOT_OFFERED: Final = {
     _CONNECTORS + "rabbitmq": _ANY_SOURCE,
     "millstream.common.input_dependency_constraint": _SCHEDULER,
     "millstream.common.io": "it wraps input formats of Java; from_source() takes sources in Python",
-    "millstream.datastream.async_data_stream": _ASYNC,
-    "millstream.datastream.async_retry_predicates": _ASYNC,
-    "millstream.datastream.async_retry_strategies": _ASYNC,
     "millstream.table": "write the program with millstream.datastream; built-in aggregates of "
     "windows (docs/aggregates.md) do what GROUP BY over windows does",
     "millstream.java_gateway": "there is no JVM of Flink here",
@@ -86,10 +80,6 @@ _CLASSES: Final = {
 }
 #: Names of ``pyflink.datastream`` and its functions -> what to take instead.
 _NAMES: Final = {
-    "AsyncDataStream": _ASYNC,
-    "AsyncFunction": _ASYNC,
-    "AsyncRetryPredicate": _ASYNC,
-    "AsyncRetryStrategy": _ASYNC,
     "CustomCheckpointStorage": "it wraps a class of Java; checkpoints are files",
     "CustomStateBackend": "it wraps a class of Java; take EmbeddedRocksDBStateBackend or "
     "HashMapStateBackend",

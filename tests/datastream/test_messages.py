@@ -263,8 +263,6 @@ def test_classes_of_pyflink_that_are_not_offered() -> None:
         from millstream.datastream.connectors import JdbcSink  # noqa: F401
     with pytest.raises(ImportError, match="take KafkaSource"):
         from millstream.datastream.connectors import FlinkKafkaConsumer  # noqa: F401
-    with pytest.raises(ImportError, match=r"no AsyncFunction in .*: ask for .* map_batches"):
-        from millstream.datastream import AsyncFunction  # type: ignore[attr-defined]  # noqa: F401
     with pytest.raises(ImportError, match=r"no SinkFunction in .*functions: it wraps"):
         importlib.import_module("millstream.datastream.functions").SinkFunction  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):

@@ -26,6 +26,7 @@ from millstream.configuration.state_backends import (
     StateBackend,
 )
 from millstream.datastream.all_windowed_stream import AllWindowedStream
+from millstream.datastream.async_data_stream import AsyncDataStream
 from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.closeable_iterator import CloseableIterator
@@ -37,6 +38,9 @@ from millstream.datastream.environment import StreamExecutionEnvironment
 from millstream.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoGroupFunction,
@@ -113,6 +117,10 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",

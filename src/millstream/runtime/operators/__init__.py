@@ -10,6 +10,7 @@ Read next: ``runtime/operators/map.py``, then ``runtime/operators/keyed_process.
 
 from __future__ import annotations
 
+from millstream.runtime.operators.async_wait import AsyncWaitFactory
 from millstream.runtime.operators.broadcast_process import (
     BroadcastProcessFactory,
     KeyedBroadcastProcessFactory,
@@ -39,6 +40,7 @@ from millstream.runtime.operators.windows.window_factory import WindowFactory
 __all__ = [
     "AggregateSpec",
     "ApplySpec",
+    "AsyncWaitFactory",
     "BroadcastProcessFactory",
     "BuiltInSpec",
     "CoProcessFactory",
