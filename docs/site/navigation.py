@@ -16,7 +16,7 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 
 #: Pages of docs/ by group, in reading order, without their ``.md``.
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
-    "First steps": ("getting-started", "tutorial", "notebooks", "engines", "pyflink"),
+    "First steps": ("getting-started", "tutorial", "notebooks", "engines", "barriers", "pyflink"),
     "Programs": ("time", "windows", "aggregates", "joins", "testing"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
@@ -65,7 +65,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.testing.harness": "Operators without Spark",
         "millstream.testing.mini_cluster": "Jobs without Spark",
         "millstream.testing.process_cluster": "Jobs in worker processes",
-        "millstream.testing.pipelined_tasks": "Tasks that live on, in one process",
+        "millstream.engines.pipelined.in_process": "Tasks that live on, in one process",
         "millstream.testing.sources": "Sources with a script",
         "millstream.testing.sinks": "Sinks that fail",
         "millstream.testing.conformance": "Conformance of connectors",

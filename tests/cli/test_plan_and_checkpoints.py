@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from millstream.cli.main import main
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.engines.registry import engine_words
 
 if TYPE_CHECKING:
     import pytest
@@ -26,6 +28,35 @@ def test_plan_prints_stages_and_draws_them(
     assert "Stage 1, parallelism 2" in printed
     assert str(svg) in printed
     assert ET.parse(svg).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], ["epochs, on Spark", "pipelined would do, too"]),
+        (["--target", "local"], ["epochs, on processes of this machine", "would do, too"]),
+        (["-D", "millstream.execution=pipelined"], ["pipelined, on Spark", "epochs would do, too"]),
+    ],
+)
+def test_plan_says_on_which_engine_the_job_would_run(
+    options: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *options, WORDS]) == 0
+    words = capsys.readouterr().out.partition("\nEngine\n")[2]
+    assert [word for word in said if word not in words] == []
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_plan_says_why_a_job_cannot_run_pipelined(execution: str) -> None:
+    environment = StreamExecutionEnvironment.get_execution_environment()
+    environment.from_collection([1]).print()
+    graph = environment.get_job_graph("reads a DataFrame")
+    source = next(node for node in graph.nodes.values() if node.kind == "source")
+    source.spark_index = 0
+    graph.configuration.set_string("millstream.execution", execution)
+    words = engine_words(graph)
+    assert ("refused: " if execution == "pipelined" else "not pipelined: ") in words
+    assert "a Spark DataFrame" in words
 
 
 def test_plan_as_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,12 +47,17 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
         svg: a file to draw the plan into.
         as_json: print JSON in place of text.
     """
+    from millstream.engines.registry import engine_words
     from millstream.graph.execution_plan import execution_plan
     from millstream.graph.explain import explain
     from millstream.graph.picture import picture
 
     graph = capture_job_graph(options)
-    print((execution_plan if as_json else explain)(graph).rstrip("\n"))
+    if as_json:
+        print(execution_plan(graph).rstrip("\n"))
+    else:
+        print(explain(graph))
+        print(engine_words(graph))
     if svg is not None:
         Path(svg).write_text(picture(graph), encoding="utf-8")
         if not as_json:

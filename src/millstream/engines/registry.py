@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millstream.execution.job_client import JobHandle
     from millstream.graph.model import JobGraph
 
-__all__ = ["ENGINES", "submit"]
+__all__ = ["ENGINES", "engine_words", "submit"]
 
 #: Target and execution -> the module whose ``submit`` starts jobs there.
 ENGINES: Final = {
@@ -26,6 +26,9 @@ ENGINES: Final = {
     ("spark", "pipelined"): "millstream.engines.spark.pipelined",
     ("local", "pipelined"): "millstream.engines.pipelined.engine",
 }
+
+
+_PLACES: Final = {"spark": "Spark", "local": "processes of this machine"}
 
 
 class _Engine(Protocol):
@@ -43,3 +46,20 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
     choice = (configuration.get(options.TARGET), configuration.get(options.EXECUTION))
     engine = cast("_Engine", importlib.import_module(ENGINES[choice]))
     return engine.submit(job_graph, spark_dataframes=spark_dataframes)
+
+
+def engine_words(job_graph: JobGraph) -> str:
+    """On which engine a job would run, whether on the other, and why not; some lines of text."""
+    from millstream.engines.pipelined.requirements import why_not_pipelined
+
+    configuration = job_graph.configuration
+    place = _PLACES[configuration.get(options.TARGET)]
+    reason = why_not_pipelined(job_graph)
+    if configuration.get(options.EXECUTION) == "pipelined":
+        lines = [f"pipelined, on {place}"]
+        lines.append(f"refused: {reason}" if reason else "epochs would do, too")
+    else:
+        lines = [f"epochs, on {place}"]
+        possible = "millstream.execution: pipelined would do, too (docs/engines.md)"
+        lines.append(f"not pipelined: {reason}" if reason else possible)
+    return "\n".join(["Engine", *(f"  {line}" for line in lines)])

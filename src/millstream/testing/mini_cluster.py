@@ -31,12 +31,12 @@ from millstream.engines.local.epoch_tasks import EpochTasks
 from millstream.engines.local.frame_files import addressed, read_frames, write_frames
 from millstream.engines.local.task_host import TaskHost
 from millstream.engines.local.worker import TaskOutput
+from millstream.engines.pipelined.in_process import PipelinedTasks
 from millstream.execution.epoch_loop import EpochLoop
 from millstream.execution.job import Job
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.run import Run
 from millstream.execution.split_log import SplitLog
-from millstream.testing.pipelined_tasks import PipelinedTasks
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class MiniCluster:
     """Runs one job on one checkpoint directory.
 
     With ``pipelined`` its tasks are those of the pipelined engine, and each epoch ends with a
-    barrier (``testing/pipelined_tasks.py``).
+    barrier (``engines/pipelined/in_process.py``).
 
     Args:
         graph: the job, as for Spark; it is pickled and unpickled as there.
