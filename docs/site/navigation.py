@@ -65,7 +65,6 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.testing.harness": "Operators without Spark",
         "millstream.testing.mini_cluster": "Jobs without Spark",
         "millstream.testing.process_cluster": "Jobs in worker processes",
-        "millstream.engines.pipelined.in_process": "Tasks that live on, in one process",
         "millstream.testing.sources": "Sources with a script",
         "millstream.testing.sinks": "Sinks that fail",
         "millstream.testing.conformance": "Conformance of connectors",

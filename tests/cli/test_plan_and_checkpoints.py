@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
+
+import pytest
 
 from millstream.cli.main import main
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.registry import engine_words
-
-if TYPE_CHECKING:
-    import pytest
 
 ROOT = Path(__file__).parents[2]
 WORDS = str(ROOT / "examples" / "words.py")
