@@ -14,7 +14,7 @@ from tests.integration.job_runs import examples
 
 from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.connectors.kafka.deserialization import ValueOnly, decode
-from millstream.contracts.serialization import NO_RECORD
+from millstream.contracts.serialization import NO_RECORD, ByteArraySchema, SimpleStringSchema
 from millstream.datastream.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from millstream.datastream.formats.json import (
     JsonRowDeserializationSchema,
@@ -296,3 +296,33 @@ def test_messages_that_are_passed_over_are_no_records_of_a_topic() -> None:
     assert batch.arrow == kind.to_arrow([(1,), (3,)])
     assert batch.timestamps == [1000, 1002]
     assert not batch.dead_letters
+
+
+# -- text and bytes --------------------------------------------------------------------------------
+
+
+class _Shouting(SimpleStringSchema):
+    def deserialize(self, message: bytes) -> str:
+        return super().deserialize(message).upper()
+
+
+@pytest.mark.parametrize("schema", [SimpleStringSchema(), SimpleStringSchema("utf8")], ids=str)
+def test_agree_columns_of_text_with_messages_one_by_one(schema: SimpleStringSchema) -> None:
+    messages = ["", "a", "é\x00\n", "🙂" * 50]
+    columns = schema.deserialize_columns([each.encode() for each in messages])
+    assert columns is not None
+    assert columns.schema == Types.STRING().arrow_schema
+    assert schema.produced_type.from_arrow(columns) == messages
+
+
+def test_text_that_is_not_utf_8_is_read_one_by_one() -> None:
+    assert SimpleStringSchema().deserialize_columns([b"a", b"\xff"]) is None
+    assert SimpleStringSchema("latin-1").deserialize_columns([b"a"]) is None
+    assert _Shouting().deserialize_columns([b"a"]) is None  # its own way is taken
+
+
+def test_columns_of_bytes() -> None:
+    schema = ByteArraySchema()
+    columns = schema.deserialize_columns([b"", b"\xff\x00"])
+    assert columns is not None
+    assert schema.produced_type.from_arrow(columns) == [b"", b"\xff\x00"]

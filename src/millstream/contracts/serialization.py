@@ -10,6 +10,7 @@ Read next: ``connectors/files/sink.py``, ``connectors/formats/message_formats.py
 
 from __future__ import annotations
 
+import codecs
 from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -135,6 +136,15 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
     def deserialize(self, message: bytes) -> str:
         return message.decode(self.charset)
 
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        if type(self).deserialize is not SimpleStringSchema.deserialize or not self._is_utf8:
+            return None
+        return _column(messages, self.produced_type)
+
+    @property
+    def _is_utf8(self) -> bool:
+        return codecs.lookup(self.charset).name == "utf-8"
+
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
     """Messages as they are."""
@@ -152,6 +162,27 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
     def deserialize(self, message: bytes) -> bytes:
         return message
+
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        if type(self).deserialize is not ByteArraySchema.deserialize:
+            return None
+        return _column(messages, self.produced_type)
+
+
+def _column(messages: Sequence[bytes], kind: TypeInformation) -> pa.RecordBatch | None:
+    """Messages as the only column of a type; None if one is not of it."""
+    import pyarrow as pa
+
+    schema = kind.arrow_schema
+    if schema is None:
+        return None
+    try:
+        column = pa.array(messages, schema.field(0).type)
+    except (pa.ArrowException, ValueError):
+        return None
+    if not isinstance(column, pa.Array):
+        return None  # too many bytes for one
+    return pa.RecordBatch.from_arrays([column], schema=schema)
 
 
 class RowFieldExtractorSchema(SerializationSchema):

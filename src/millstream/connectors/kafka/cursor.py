@@ -18,6 +18,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from itertools import groupby
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.kafka.reader import (
@@ -31,7 +32,7 @@ from millstream.connectors.kafka.reader import (
 from millstream.contracts.split_cursor import SplitCursor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from millstream.connectors.kafka.client import KafkaTopicPartition
     from millstream.contracts.source import SourceBatch
@@ -46,6 +47,9 @@ _AT_A_TIME: Final = 1_000
 #: librdkafka fetches nothing for a second when it has enough messages; a fast task has then read
 #: them long since.
 _DEFAULTS: Final = {"fetch.queue.backoff.ms": "5"}
+_ERROR: Final = methodcaller("error")
+_TOPIC: Final = methodcaller("topic")
+_PARTITION: Final = methodcaller("partition")
 #: Seconds between two polls after which a cursor counts as having waited for others.
 _LONG: Final = 1.0
 
@@ -63,14 +67,14 @@ class Received:
 
     def add(self, messages: list[Any]) -> None:
         """Take what the consumer gives, events among them."""
-        events = [message for message in messages if message.error() is not None]
-        if events:
+        if any(map(_ERROR, messages)):
+            for message in messages:
+                error = message.error()
+                if error is not None and is_end(error):
+                    self.end = max(self.end, message.offset())
+                elif error is not None:
+                    self.error = error
             messages = [message for message in messages if message.error() is None]
-            for event in events:
-                if is_end(event.error()):
-                    self.end = max(self.end, event.offset())
-                else:
-                    self.error = event.error()
         if messages:
             self._runs.append(messages)
             self.count += len(messages)
@@ -168,16 +172,16 @@ class PartitionsConsumer:
         """
         wanted = most if timeout else max(most, _AT_A_TIME)
         messages = self.opened.client.consume(wanted, timeout=timeout)
-        for place, run in groupby(messages, key=_place_of):
+        for place, run in _by_partition(messages):
             received = self._received.get(place)
             if received is not None:
-                received.add(list(run))
+                received.add(run)
                 self._pause_if_full(place, received)
                 continue
-            for message in run:
-                if message.error() is not None:  # of all: the brokers cannot be reached, say
-                    for each in self._received.values():
-                        each.error = message.error()
+            for error in filter(None, map(_ERROR, run)):
+                # Of all: the brokers cannot be reached, say.
+                for each in self._received.values():
+                    each.error = error
 
     def _pause_if_full(self, place: tuple[str, int], received: Received) -> None:
         most = max(_MOST_WAITING // len(self._received), 1)
@@ -311,5 +315,8 @@ def _offset(message: Any) -> int:
     return int(message.offset())
 
 
-def _place_of(message: Any) -> tuple[str, int]:
-    return message.topic(), message.partition()
+def _by_partition(messages: list[Any]) -> Iterator[tuple[tuple[str, int], list[Any]]]:
+    """Runs of messages of one partition each."""
+    for number, run in groupby(messages, key=_PARTITION):
+        for topic, part in groupby(run, key=_TOPIC):
+            yield (topic, number), list(part)

@@ -120,8 +120,8 @@ def _timestamp(message: Any) -> int:
 
 
 def _timestamps(messages: Sequence[Any]) -> list[int]:
-    pairs = [message.timestamp() for message in messages]
-    return [milliseconds if kind else _NO_TIMESTAMP for kind, milliseconds in pairs]
+    # No tuple outlives its turn: thousands of them would have the whole heap collected.
+    return [pair[1] if (pair := message.timestamp())[0] else _NO_TIMESTAMP for message in messages]
 
 
 def decode(
