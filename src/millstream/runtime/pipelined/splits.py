@@ -54,7 +54,8 @@ class _OpenSplit:
             message = f"source {chain.source.name!r} has nothing to read"
             raise SourceError(message)
         self.label = connector_label(chain.source)
-        self.cursor: SplitCursor = source.open_cursor(assignment.split, assignment.start)
+        with reading(self.label, assignment.split.id):
+            self.cursor: SplitCursor = source.open_cursor(assignment.split, assignment.start)
         self.cursor.extend(assignment.stop, final=assignment.finished)
         assignment.finished = False
         assignment.stop = assignment.start
