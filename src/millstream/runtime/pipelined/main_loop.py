@@ -233,7 +233,7 @@ class MainLoop:
     def _give_time(self, task: PipelinedTask) -> bool:
         began = self._seconds()
         times = self._times[task.id]
-        if not task.has_credit:
+        if not task.may_run:
             times.stuck = times.stuck or began
             return False
         if times.stuck:
@@ -253,7 +253,9 @@ class MainLoop:
             self._next_tick = now + _TICK
             clock = self._clock()
             for task in self.tasks:
-                task.tick(clock)
+                # What fires makes records: a timer waits, as a record does.
+                if task.has_credit:
+                    task.tick(clock)
             # Whether there is work or not: what is not written by now is in the next pause.
             for task in self.tasks:
                 task.write_some(now + _WRITE)
@@ -273,6 +275,10 @@ class MainLoop:
             return None
         self._next_times = now + _TIMES
         return {(t.stage, t.subtask): each.take(now) for t, each in self._times.items()}
+
+    def out_links(self) -> list[OutLink]:
+        """The links out of the tasks of this slot."""
+        return list(self._out.values())
 
     def _obey(self, message: DriverMessage) -> None:
         if isinstance(message, TakeCheckpoint):

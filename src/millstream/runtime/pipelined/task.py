@@ -161,6 +161,14 @@ class PipelinedTask:
         return self._outbox.has_credit
 
     @property
+    def may_run(self) -> bool:
+        """Whether it may be given time: a barrier waits for no credit.
+
+        What is read until the positions are exact is the rest of a piece, so it is bounded.
+        """
+        return bool(self._waiting) or self._outbox.has_credit
+
+    @property
     def is_ready(self) -> bool:
         """Whether something has come that it may process."""
         return any(link.is_ready for link in self._inputs)
@@ -183,10 +191,10 @@ class PipelinedTask:
             worked = True
             if self._seconds() >= deadline:
                 return True
-        if self.splits is None or not self.has_credit:
-            return worked
         if self._waiting:
             return self._settle(deadline) or worked
+        if self.splits is None or not self.has_credit:
+            return worked
         return self.splits.read(deadline) or worked
 
     def _next_ready(self) -> InLink | None:
