@@ -9,6 +9,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Configuration, Types
+from millstream.configuration import options
 from millstream.connectors.commit_protocols import two_phase as two_phase_sink
 from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
 from millstream.connectors.commit_protocols.upsert import UpsertSink
@@ -191,6 +192,15 @@ def test_a_timeout_that_an_outage_may_exceed_is_refused_at_submit() -> None:
         sink.validate_configuration(configuration)
     Recorder().validate_configuration(configuration)  # it has no timeout that we know of
     sink.set_transaction_timeout(125_000).validate_configuration(configuration)
+    # Where tasks go on, it begins behind a barrier, and waits for the next, and for failed ones.
+    configuration.set_string("millstream.execution", "pipelined")
+    configuration.set_string("execution.checkpointing.interval", "7 s")
+    configuration.set_string("execution.checkpointing.tolerable-failed-checkpoints", "2")
+    timeout = configuration.get(options.CHECKPOINTING_TIMEOUT)
+    needed = 125_000 + 7_000 + 2 * timeout
+    with pytest.raises(ConfigurationError, match=rf"{needed} ms.*interval \(7000\), the same for"):
+        sink.validate_configuration(configuration)
+    sink.set_transaction_timeout(needed).validate_configuration(configuration)
     sink.set_transaction_timeout(1).ignore_failures_after_transaction_timeout()
     sink.validate_configuration(configuration)
 

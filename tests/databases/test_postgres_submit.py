@@ -96,3 +96,17 @@ def test_a_server_that_is_too_small(
     assert not (tmp_path / "checkpoints").exists()
     found = "SELECT count(*) FROM pg_prepared_xacts"
     assert execute(target.address, found) == [(0,)]
+
+
+def test_epochs_that_overlap_need_a_transaction_each(small: PostgresServer) -> None:
+    target = TARGETS["postgres-two-phase"](small.new_schema())
+    target.create()
+    sink = target.sink()
+    configuration = Configuration()
+    configuration.set_string("execution.checkpointing.max-concurrent-checkpoints", "2")
+    sink.validate_configuration(configuration)
+    sink.validate_parallelism(1)  # epochs do not overlap
+    configuration.set_string("millstream.execution", "pipelined")
+    sink.validate_configuration(configuration)
+    with pytest.raises(SinkError, match="parallelism 1 needs at least 3, for those of 2 epochs"):
+        sink.validate_parallelism(1)

@@ -2,7 +2,8 @@
 
 What it is: the check at submit for sinks whose target ends a transaction by itself after a while.
 A transaction that begins with an epoch may have to wait for the slowest tasks, for the longest wait
-before a restart, and for the new run to start.
+before a restart, and for the new run to start.  Where tasks go on, it begins behind the barrier of
+the checkpoint before, and waits for the next trigger, and for as many checkpoints as may fail.
 
 What it is not: a promise for outages that somebody has to end; those last as long as they do.
 
@@ -19,10 +20,12 @@ from millstream.errors import ConfigurationError
 if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["require_outlives"]
+__all__ = ["overlapping_epochs", "require_outlives"]
 
 #: Milliseconds for starting again after a failure: Spark, workers, recovery.
 START_UP: Final = 60_000
+#: Failed checkpoints in a row whose output a target is to have room for.
+_MOST_FAILED: Final = 10
 
 
 def require_outlives(configuration: Configuration, timeout: int, name: str, sink: str) -> int:
@@ -42,16 +45,47 @@ def require_outlives(configuration: Configuration, timeout: int, name: str, sink
     """
     checkpoint = configuration.get(options.CHECKPOINTING_TIMEOUT)
     restart = _longest_restart(configuration)
-    needed = checkpoint + restart + START_UP
+    waiting, reasons = _waiting_for_barriers(configuration)
+    needed = checkpoint + restart + START_UP + waiting
     if timeout < needed:
         message = (
             f"{name} of the {sink} is {timeout}, but up to {needed} ms may pass until its output is"
-            f" committed: execution.checkpointing.timeout ({checkpoint}), the longest restart delay"
-            f" ({restart}) and {START_UP} to start again. Set {name} to {needed} or more, or those"
-            " shorter."
+            f" committed: execution.checkpointing.timeout ({checkpoint}),{reasons} the longest"
+            f" restart delay ({restart}) and {START_UP} to start again. Set {name} to {needed} or"
+            " more, or those shorter."
         )
         raise ConfigurationError(message)
     return needed
+
+
+def overlapping_epochs(configuration: Configuration) -> int:
+    """How many epochs of a subtask may be pre-committed and not committed at a time.
+
+    Where tasks go on, those whose checkpoints are in flight, and those whose checkpoints failed.
+    """
+    if configuration.get(options.EXECUTION) != "pipelined":
+        return 1
+    failed = min(configuration.get(options.TOLERABLE_FAILURES), _MOST_FAILED)
+    return configuration.get(options.MAX_CONCURRENT_CHECKPOINTS) + failed
+
+
+def _waiting_for_barriers(configuration: Configuration) -> tuple[int, str]:
+    """Milliseconds that a transaction waits besides where tasks go on, and what for, in words."""
+    if configuration.get(options.EXECUTION) != "pipelined":
+        return 0, ""
+    interval = configuration.get(options.CHECKPOINTING_INTERVAL)
+    pause = configuration.get(options.CHECKPOINTING_MIN_PAUSE)
+    failures = configuration.get(options.TOLERABLE_FAILURES)
+    waiting = interval + pause + failures * configuration.get(options.CHECKPOINTING_TIMEOUT)
+    reasons = f" execution.checkpointing.interval ({interval}),"
+    if pause:
+        reasons += f" execution.checkpointing.min-pause ({pause}),"
+    if failures:
+        reasons += (
+            f" the same for each of execution.checkpointing.tolerable-failed-checkpoints"
+            f" ({failures}),"
+        )
+    return waiting, reasons
 
 
 def _longest_restart(configuration: Configuration) -> int:

@@ -40,6 +40,7 @@ from millstream.connectors.commit_protocols.commit_table import (
     OutputPart,
     as_part,
 )
+from millstream.connectors.outage import overlapping_epochs
 from millstream.connectors.output_names import OutputNames
 from millstream.connectors.postgres.table_sink import (
     TableCommitter,
@@ -54,6 +55,7 @@ from millstream.errors import PermanentSinkError, SinkError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.configuration.configuration import Configuration
     from millstream.connectors.postgres.table import PostgresTable, Session
     from millstream.contracts.sink import (
         CommitRequest,
@@ -75,6 +77,7 @@ class PostgresTwoPhaseSink(TableSink):
 
     def __init__(self, table: PostgresTable) -> None:
         super().__init__(table)
+        self._overlapping = 1
 
     def check(self, session: Session) -> None:
         """Check the server's settings as well, and make the commit table."""
@@ -82,8 +85,14 @@ class PostgresTwoPhaseSink(TableSink):
         super().check(session)
         make_commit_table(session)
 
+    def validate_configuration(self, configuration: Configuration) -> None:
+        """Take how many epochs overlap; ``validate_parallelism`` comes next."""
+        self._overlapping = overlapping_epochs(configuration)
+
     def validate_parallelism(self, parallelism: int) -> None:
-        """Check that the server can hold a connection and two prepared transactions per subtask.
+        """Check that the server can hold a connection and the transactions of each subtask.
+
+        Those are one for each epoch that may be prepared, and one that a failed try left.
 
         Raises:
             SinkError: it cannot.
@@ -102,11 +111,12 @@ class PostgresTwoPhaseSink(TableSink):
 
     def _require_transactions(self, session: Session, parallelism: int) -> None:
         row = session.execute("SHOW max_prepared_transactions").fetchone()
-        allowed, needed = int(row[0]) if row else 0, 2 * parallelism
+        allowed, needed = int(row[0]) if row else 0, (self._overlapping + 1) * parallelism
         if allowed < needed:
+            epochs = "an epoch" if self._overlapping == 1 else f"{self._overlapping} epochs"
             message = (
                 f"{self.table.target}: max_prepared_transactions of the server is {allowed}; a sink"
-                f" with parallelism {parallelism} needs at least {needed}, for those of an epoch"
+                f" with parallelism {parallelism} needs at least {needed}, for those of {epochs}"
                 " and those that a failed try left. Set it in postgresql.conf and restart the"
                 " server, or use PostgresSink.commit_table, which needs none"
             )
