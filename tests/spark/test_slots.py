@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from millstream.engines.spark import slots
 from millstream.engines.spark.java_process import JavaProcess
+from millstream.engines.spark.presence import Presence
 from millstream.engines.spark.slot_function import host_of
 from millstream.engines.spark.slots import SparkSlotHost
 from millstream.errors import EngineError, SourceError, WorkerLostError
@@ -202,6 +204,50 @@ def test_what_a_slot_raises_reaches_the_driver(
     assert str(run.host.lost()) in {f"slot {slot} has nothing to read" for slot in (0, 1)}
 
 
+def fails_otherwise(settings: SlotSettings) -> None:
+    tell(settings)
+    try:
+        "no number".index("7")
+    except ValueError as error:
+        message = "this executor has another\nMillstream"
+        raise ImportError(message) from error
+
+
+def test_what_a_worker_raises_that_is_not_of_millstream(
+    begin: Callable[..., Run], eventually: Eventually
+) -> None:
+    run = begin(fails_otherwise).start(eventually)
+    eventually(lambda: "ended with" in str(run.host.lost()), "the error")
+    assert isinstance(run.host.lost(), WorkerLostError)
+    said = "the Python worker of a slot has ended with ImportError: this executor has another"
+    assert str(run.host.lost()) == said
+
+
+def test_strangers_do_not_keep_slots_away(
+    begin: Callable[..., Run], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever connects and does not belong to the run is let go of, and nobody's end is awaited."""
+    made: list[Presence] = []
+
+    class Seen(Presence):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+            for _ in range(3):
+                stranger = socket.create_connection(self.address, timeout=5)
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 9)
+                strangers.append(stranger)
+
+    strangers: list[socket.socket] = []
+    monkeypatch.setattr(slots, "Presence", Seen)
+    run = begin(until_told).start(eventually)
+    (run.directory / "end").touch()
+    run.host.stop(LONGEST)
+    assert made[0].came == 2
+    for stranger in strangers:
+        stranger.close()
+
+
 def test_a_host_that_stops_before_spark_has_begun(begin: Callable[..., Run]) -> None:
     run = begin(until_told)
     run.host.start(run.settings)
@@ -226,7 +272,8 @@ def test_cores_that_another_job_has(
     assert "after 0.1 s 0 of 2 slots have started: Spark" in caplog.text, "while it is waited for"
     group = f"millstream-run-{other.directory.name}"
     assert "runs other jobs: job" in said
-    assert f" of group '{group}' (Millstream job 'job' in 1 slots). Wait for their end" in said
+    assert f" of group '{group}' (Millstream job 'job' in 1 slots)" in said
+    assert "Wait for their end" in said
     run.host.stop(LONGEST)
     assert run.notes() == []
     run = begin(until_told)

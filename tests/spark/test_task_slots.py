@@ -39,8 +39,11 @@ class Option:
         return self.value
 
 
-def job(number: int, status: str, group: str | None, description: str | None) -> object:
+def job(
+    number: int, status: str, group: str | None, description: str | None, tasks: int = 0
+) -> object:
     values = {
+        "numActiveTasks": tasks,
         "jobId": number,
         "status": status,
         "jobGroup": Option(group),
@@ -62,6 +65,7 @@ def task_slots(
     total: int = 0,
     executors: tuple[object, ...] = (),
     jobs: tuple[object, ...] = (),
+    at_work: int = 0,
 ) -> TaskSlots:
     """Of a session of which only this is known."""
     profiles = SimpleNamespace(defaultResourceProfile=lambda: "default")
@@ -72,6 +76,9 @@ def task_slots(
         resourceProfileManager=lambda: profiles,
         maxNumConcurrentTasks=lambda _: total,
         statusStore=lambda: store,
+        statusTracker=lambda: SimpleNamespace(
+            getExecutorInfos=lambda: [SimpleNamespace(numRunningTasks=lambda: at_work)]
+        ),
     )
     given = options or {}
     conf = SimpleNamespace(get=given.get)
@@ -155,6 +162,29 @@ def test_the_jobs_that_others_run() -> None:
     assert "\n" not in said
     alone = task_slots("yarn", total=4, executors=executors, jobs=jobs[:2]).shortage(4, "own")
     assert "no other job of this session runs on them" in alone
+
+
+@pytest.mark.parametrize(
+    ("at_work", "others", "known", "started"),
+    [
+        (0, False, 0, False),
+        (1, False, 0, False),
+        (2, False, 0, True),  # whatever the store knows: all of them are its own
+        (2, True, 0, False),
+        (4, True, 1, True),  # one of a barrier stage: all of it
+    ],
+)
+def test_tasks_that_spark_has_started(
+    at_work: int, others: bool, known: int, started: bool
+) -> None:
+    jobs = [job(1, "RUNNING", "own", "Millstream", known)]
+    if others:
+        jobs.append(job(2, "RUNNING", "report", "daily", 2))
+    slots = task_slots("yarn", total=4, jobs=tuple(jobs), at_work=at_work)
+    assert slots.has_started(2, "own") is started
+    said = slots.shortage(2, "own")
+    assert ("started the tasks, but their Python workers do not come" in said) is started
+    assert ("of group 'report' (daily)" in said) is (others and not started)
 
 
 def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

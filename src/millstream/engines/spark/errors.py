@@ -12,7 +12,7 @@ from typing import Final
 
 from millstream import errors
 
-__all__ = ["in_a_line", "original_error"]
+__all__ = ["in_a_line", "original_error", "raised_in_python"]
 
 _RAISED: Final = re.compile(
     r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)"
@@ -51,3 +51,14 @@ def in_a_line(error: BaseException) -> str:
     if not isinstance(error, errors.MillstreamError):
         text = " ".join(_DETAILS.split(_CALL.sub("", text), maxsplit=1)[0].split())[:_LONGEST]
     return text or type(error).__name__
+
+
+#: The end of a traceback: the first line behind the places, which are indented.
+_PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<said>\S.*)")
+
+
+def raised_in_python(error: BaseException) -> str | None:
+    """What a Python worker raised, in a line, if an error of Spark's tells of that."""
+    found = [match["said"] for match in _PYTHON.finditer(str(error))]
+    # The last one is what was raised; those before it are its causes.
+    return found[-1].strip()[:_LONGEST] if found else None

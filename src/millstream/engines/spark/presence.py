@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Presence", "be_present"]
 
+#: Connections in the middle of a handshake.  More come only from outside, and wait.
+_MOST_HANDSHAKES: Final = 64
 #: Seconds that a process may take to connect.
 _CONNECT: Final = 10.0
 #: Seconds after which a machine that gives no answer is gone; a look each of ``_LOOKS`` parts.
@@ -62,6 +64,7 @@ class Presence:
         self._refusing = False
         #: Connections in the middle of a handshake.
         self._arriving = 0
+        self._turns = threading.BoundedSemaphore(_MOST_HANDSHAKES)
         self._came: set[int] = set()
         self._left: list[int] = []
         self._here: dict[socket.socket, int] = {}
@@ -121,6 +124,7 @@ class Presence:
                 connection, _ = self._listener.accept()
             except OSError:  # closed
                 return
+            self._turns.acquire()  # not with the lock: who is in a handshake needs that
             with self._changed:
                 if self._refusing:
                     connection.close()
@@ -144,6 +148,7 @@ class Presence:
         except AuthenticationError:
             slot = None  # somebody who does not belong here
         finally:
+            self._turns.release()
             with self._changed:
                 self._arriving -= 1
                 self._changed.notify_all()

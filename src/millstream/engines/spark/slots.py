@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError
 
 from millstream.engines.pipelined.slot_host import SlotHost
-from millstream.engines.spark.errors import in_a_line, original_error
+from millstream.engines.spark.errors import in_a_line, original_error, raised_in_python
 from millstream.engines.spark.presence import Presence
 from millstream.engines.spark.slot_function import SlotFunction
 from millstream.engines.spark.task_slots import TaskSlots
@@ -60,6 +60,8 @@ _KILL: Final = 15.0
 #: Seconds by which this host is ahead of the engine, which gives up a run for missing slots as well
 #: and knows less about it.
 _AHEAD: Final = 0.5
+#: What Spark says of a barrier stage ahead of what has become of its task.
+_BARRIER_FAILED: Final = "finished unsuccessfully."
 #: What Spark says when an executor has ended, and the tasks on it.
 _EXECUTOR_LOST: Final = "ExecutorLostFailure"
 _OPTIONS: Final = {
@@ -271,7 +273,8 @@ class _BarrierJob:
         limit = max(timeout / 2, timeout - _AHEAD)
         said = min(_SAID_AFTER, limit)
         try:
-            if self._waits(said):
+            # That Python takes long to start on a busy machine is nothing to look at.
+            if self._waits(said) and not self._task_slots.has_started(self._slots, self._group):
                 _LOG.warning("%s", self._missing(said))
             if self._waits(limit - said) and self.error is None:
                 self.error = WorkerLostError(self._missing(timeout))
@@ -290,8 +293,12 @@ class _BarrierJob:
 
 
 def _told(error: BaseException) -> BaseException:
-    """What a task raised; of Spark's hundreds of lines about anything else, the first."""
+    """What a task raised; of Spark's hundreds of lines about anything else, the one to read."""
     cause = original_error(error)
     if isinstance(cause, MillstreamError):
         return cause
-    return WorkerLostError(f"the Spark job of the slots has ended: {in_a_line(error)}")
+    raised = raised_in_python(error)
+    if raised is not None:
+        return WorkerLostError(f"the Python worker of a slot has ended with {raised}")
+    words = in_a_line(error).rpartition(_BARRIER_FAILED)[2].strip()
+    return WorkerLostError(f"the Spark job of the slots has ended: {words}")

@@ -81,6 +81,19 @@ class TaskSlots:
         profile = context.resourceProfileManager().defaultResourceProfile()
         return int(context.maxNumConcurrentTasks(profile))
 
+    def has_started(self, slots: int, own: str) -> bool:
+        """Whether Spark has started so many tasks of a job group, as far as it tells.
+
+        How many tasks a job has at work its store knows late; how many there are in all it does
+        know, and of a barrier stage all are started at once.
+        """
+        tracker: Any = self._context._jsc.sc().statusTracker()  # noqa: SLF001
+        if sum(each.numRunningTasks() for each in tracker.getExecutorInfos()) < slots:
+            return False
+        running = self._running_jobs()
+        mine = [job for job in running if _group_of(job) == own]
+        return len(mine) == len(running) or any(job.numActiveTasks() for job in mine)
+
     def shortage(self, slots: int, own: str) -> str:
         """Why so many slots do not come, as far as Spark tells, and what to do.
 
@@ -94,6 +107,12 @@ class TaskSlots:
             return (
                 f"{has}, and the job needs {slots}. Executors may still be starting, or the cluster"
                 f" may have no cores left. {self._remedy(slots)}"
+            )
+        if self.has_started(slots, own):
+            return (
+                f"{has} and has started the tasks, but their Python workers do not come: they are"
+                " still starting, cannot start, or cannot reach the driver; the logs of the"
+                " executors may say why"
             )
         others = self._jobs_but(own)
         if not others:
@@ -156,14 +175,16 @@ class TaskSlots:
             for each in found
         )
 
-    def _jobs_but(self, own: str) -> str:
-        """The jobs of the session that run, but for those of one group."""
+    def _running_jobs(self) -> list[Any]:
         store: Any = self._context._jsc.sc().statusStore()  # noqa: SLF001
+        return [job for job in _items(store.jobsList(None)) if str(job.status()) == "RUNNING"]
+
+    def _jobs_but(self, own: str) -> str:
+        """The jobs of the session that run, or wait themselves, but for those of one group."""
         lines = []
-        for job in _items(store.jobsList(None)):
-            group = job.jobGroup().get() if job.jobGroup().isDefined() else ""
-            # How many tasks each has at work the store knows up to a second later.
-            if str(job.status()) != "RUNNING" or group == own:
+        for job in self._running_jobs():
+            group = _group_of(job)
+            if group == own:
                 continue
             described = job.description().get() if job.description().isDefined() else job.name()
             words = " ".join(str(described).split())[:_DESCRIPTION]
@@ -171,6 +192,11 @@ class TaskSlots:
             lines.append(f"job {job.jobId()}{of} ({words})")
         more = len(lines) - _MOST_JOBS
         return ", ".join(lines[:_MOST_JOBS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _group_of(job: Any) -> str:
+    group = job.jobGroup()
+    return str(group.get()) if group.isDefined() else ""
 
 
 def _counted(number: int, thing: str) -> str:
