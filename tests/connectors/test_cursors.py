@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 import socket
 import time
@@ -18,7 +19,7 @@ from millstream.connectors.basic.data_generator import DataGeneratorSource
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.connectors.files.source import FileSource
-from millstream.connectors.formats import line_format
+from millstream.connectors.formats import line_format, parquet_format
 from millstream.connectors.formats.avro_files import AvroInputFormat, AvroParquetFormat
 from millstream.connectors.formats.avro_types import AvroSchema
 from millstream.testing.conformance import check_cursors
@@ -140,14 +141,56 @@ def test_a_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     opened: list[object] = []
     real = pq.ParquetFile
 
-    def opening(file: object) -> object:
+    def opening(file: object, **options: object) -> object:
         opened.append(file)
-        return real(file)
+        return real(file, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", opening)
     while cursor.poll(1_000) is not None:
         pass
     assert (cursor.is_over, len(opened)) == (True, 1)
+
+
+def test_a_row_group_is_not_read_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_format, "BUFFER_SIZE", 1 << 14)
+    path = tmp_path / "file"
+    pq.write_table(pa.table({"n": list(range(400_000))}), path, use_dictionary=False)
+    cursor = _cursor(FileSource.parquet(str(path)))
+    read = 0
+
+    class Counted(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            nonlocal read
+            found = super().read(-1 if size is None else size) or b""
+            read += len(found)
+            return found
+
+    monkeypatch.setattr(parquet_format, "open_file", Counted)
+    batch = cursor.poll(10)
+    assert batch is not None
+    assert read < path.stat().st_size // 4
+    cursor.close()
+
+
+def test_going_on_within_a_row_group_or_a_compressed_file_takes_several_polls(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file"
+    pq.write_table(pa.table({"n": list(range(100_000))}), path)
+    source = FileSource.parquet(str(path))
+    (split,) = source.discover(frozenset())
+    cursor = source.open_cursor(split, 90_000)
+    cursor.extend(100_000, final=True)
+    lengths = []
+    while not (batch := cursor.poll(100)):
+        assert batch is not None
+        lengths.append((cursor.position, cursor.settled))
+    assert lengths == [(90_000, True)] * 5
+    assert batch.arrow is not None
+    assert batch.arrow.column(0)[0].as_py() == 90_000
+    cursor.close()
 
 
 # -- sources that grow -------------------------------------------------------------------------

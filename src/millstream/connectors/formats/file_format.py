@@ -33,6 +33,7 @@ __all__ = [
     "MalformedPolicy",
     "SchemaFormat",
     "StreamFormat",
+    "is_local",
     "open_file",
     "split_path",
 ]
@@ -136,6 +137,11 @@ class BulkFormat(FileFormat):
 def split_path(split: Split) -> str:
     """The path of the split's file."""
     return str(split.properties["path"])
+
+
+def is_local(path: str) -> bool:
+    """Whether a path or URI is on a file system of this machine's."""
+    return "://" not in path or path.startswith("file:/")
 
 
 def resolve(path: str) -> tuple[Any, str]:

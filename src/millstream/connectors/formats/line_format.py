@@ -270,7 +270,7 @@ class LineFormat(StreamFormat):
             if not skipped:
                 break
             read += len(skipped)
-            yield SourceBatch(values=[])  # so that nobody waits for all of it
+            yield SourceBatch(values=[], position=start)  # nobody waits for all of it
         unlimited = 1 << 62
         for position, part in self._blocks(file, begin, unlimited, unlimited, block[begin:]):
             yield from self._batches(parse, path, position, part, -(position + len(part)))

@@ -11,7 +11,7 @@ Read next: ``connectors/files/source.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from millstream.connectors.formats.file_format import (
     BATCH_SIZE,
     BulkFormat,
     SchemaFormat,
+    is_local,
     open_file,
     split_path,
 )
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Split
 
 __all__ = ["ParquetFormat"]
+
+#: Bytes of each column that are read at a time from a local file: the first record of a row group
+#: does not wait for all of it.  Other file systems are asked for whole columns side by side.
+BUFFER_SIZE: Final = 4 << 20
 
 
 class ParquetFormat(SchemaFormat, BulkFormat):
@@ -97,7 +102,10 @@ class ParquetFormat(SchemaFormat, BulkFormat):
             ):
                 first, last = max(start - position, 0), min(stop - position, batch.num_rows)
                 position += batch.num_rows
-                if first < last:
+                if first >= last:
+                    # Decoded in vain, as cuts within row groups are; nobody waits for all of it.
+                    yield SourceBatch(values=[], position=start)
+                else:
                     part = batch.slice(first, last - first)
                     behind = min(position, stop)
                     yield SourceBatch(
@@ -116,6 +124,8 @@ def _group_ends(split: Split) -> list[int]:
 
 def _parquet(path: str, file: Any) -> pq.ParquetFile:
     try:
+        if is_local(path):
+            return pq.ParquetFile(file, buffer_size=BUFFER_SIZE, pre_buffer=False)
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         message = f"{path!r} is not a Parquet file, or is incomplete: {error}"
