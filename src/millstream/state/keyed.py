@@ -301,8 +301,12 @@ class KeyedState(KeyContext):
 
     def _is_full(self) -> bool:
         """Whether the younger generation takes the half of what there is for both."""
-        most = self.most_bytes // max(1, len(_sharing)) // 2
-        return sum(state.weight for state in self._states.values()) > most
+        return sum(state.weight for state in self._states.values()) > self.share
+
+    @property
+    def share(self) -> int:
+        """How many bytes a generation of what one operator has in memory may take."""
+        return self.most_bytes // max(1, len(_sharing)) // 2
 
     def _make_room(self) -> None:
         """Write what states have changed, and age; timers stay as they are: some may be firing."""

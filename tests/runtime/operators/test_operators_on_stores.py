@@ -9,6 +9,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.functions.functions import AggregateFunction
+from millstream.functions.window_assigners import EventTimeSessionWindows
 from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 from millstream.runtime.columnar.aggregates import Count, Sum
 from millstream.runtime.operators import (
@@ -18,6 +19,7 @@ from millstream.runtime.operators import (
     KeyedReduceFactory,
     WindowFactory,
 )
+from millstream.state import keyed
 from millstream.state.backend import open_store
 from millstream.testing.harness import OperatorHarness
 from millstream.types.types import Types
@@ -41,6 +43,9 @@ class Total(AggregateFunction):
 
     def get_result(self, accumulator: Any) -> Any:
         return accumulator
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        return acc_a + acc_b
 
 
 class BackendHarness(OperatorHarness):
@@ -109,3 +114,33 @@ def test_agree_backends(backend: str, kind: str, tmp_path: Path) -> None:
     expected = feed(OperatorHarness(factory, input_type=RECORD), seed=1)
     assert len(expected) > 20
     assert feed(BackendHarness(backend, tmp_path, factory), seed=1) == expected
+
+
+SESSIONS: dict[str, Any] = {
+    "built-in sessions": WindowFactory(
+        EventTimeSessionWindows(6), BuiltInSpec([Count(), Sum(1)]), lambda r: r[0], 15
+    ),
+    "sessions": WindowFactory(
+        EventTimeSessionWindows(6), AggregateSpec(Total()), lambda r: r[0]
+    ),
+    "late sessions": WindowFactory(
+        EventTimeSessionWindows(6), AggregateSpec(Total()), lambda r: r[0], 15
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["long-lived"], indirect=True)
+@pytest.mark.parametrize(
+    ("most_bytes", "most_unwritten"), [(0, 0), (3_000, 3), (64 << 20, 0), (64 << 20, 2_000)]
+)
+@pytest.mark.parametrize("kind", FACTORIES | SESSIONS)
+def test_agree_however_much_stays_in_memory(
+    kind: str, most_bytes: int, most_unwritten: int, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """Evicted, and written ahead of snapshots, at any moment: the results are the same."""
+    assert engine == "long-lived"
+    factory = (FACTORIES | SESSIONS)[kind]
+    monkeypatch.setattr(keyed, "MOST_UNWRITTEN", most_unwritten)
+    monkeypatch.setattr(OperatorHarness, "managed_memory", most_bytes)
+    expected = feed(OperatorHarness(factory, input_type=RECORD, long_lived=False), seed=2)
+    assert feed(OperatorHarness(factory, input_type=RECORD, long_lived=True), seed=2) == expected

@@ -1,9 +1,10 @@
 """The state of windows with user-written functions: an accumulator or a list per key and window.
 
-What it is: a dictionary per window for the epoch, over ``T`` entries of the store, so that firing
-a window is one range scan.  Accumulators are read by one multi-get per batch and window and
-replaced; lists are append-only: every epoch adds one entry per key that got elements, and nothing
-is read before the window fires.
+What it is: a dictionary per window over ``T`` entries of the store, so that firing a window is one
+range scan.  Accumulators are read by one multi-get per batch and window and replaced; where tasks
+live on they stay in memory in two generations, as in ``state/generations.py``.  Lists are
+append-only: every epoch adds one entry per key that got elements, and nothing is read before the
+window fires.
 
 What it is not: shared with user state (``state/keyed.py``).
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,19 +52,32 @@ _INT_REST: Final = struct.Struct(">HIBq")
 _SEQUENCE: Final = struct.Struct(">QI")
 _KEY_AT: Final = 11 + _REST.size
 _MOST_DELETED: Final = 4096
+#: What an accumulator takes in memory, roughly: by itself, and for each byte that it is stored in.
+_PER_ENTRY: Final = 250
+_PER_BYTE: Final = 4
 
 
 class WindowAccumulators:
-    """Accumulators (or lists) by window and key."""
+    """Accumulators (or lists) by window and key.
+
+    Invariant: what differs from the store is in ``_windows``; of accumulators, ``_dirty`` has its
+    keys.
+    Invariant: of the windows in ``_whole`` all that there is is in memory.
+    """
 
     __slots__ = (
+        "_dirty",
         "_lists",
         "_max_parallelism",
+        "_measured",
+        "_measured_bytes",
         "_notes",
+        "_old",
         "_section",
         "_sequence",
         "_store",
         "_stored",
+        "_whole",
         "_windows",
     )
 
@@ -73,38 +88,68 @@ class WindowAccumulators:
         self._lists = lists
         self._section = TimeSection(b"T", ACCUMULATOR_INDEX)
         self._windows: dict[int, dict[CacheKey, Any]] = {}
+        #: What was not used of late.
+        self._old: dict[int, dict[CacheKey, Any]] = {}
+        self._dirty: dict[int, set[CacheKey]] = {}
+        self._whole: set[int] = set()
         self._stored: set[int] = set()
+        self._measured = 1
+        self._measured_bytes = 0
 
     def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> set[int]:
         """Take the restored store; return the windows that have state in it."""
         self._store = store
         self._notes.begin_epoch(store)
-        self._sequence = _SEQUENCE.pack(epoch, zlib.crc32(attempt.encode()))
-        self._windows = {}
+        self.forget()
+        self.go_on(epoch, attempt)
         self._stored = set(self._section.times(store))
         return self._stored
 
-    def of_window(self, window: int) -> dict[CacheKey, Any]:
-        """Return what this epoch has in memory for the window; changes are written at flush."""
-        return self._windows.setdefault(window, {})
+    def go_on(self, epoch: int, attempt: str) -> None:
+        """Write what comes next under the names of another epoch."""
+        self._sequence = _SEQUENCE.pack(epoch, zlib.crc32(attempt.encode()))
 
-    def prefetch(self, window: int, keys: Iterable[CacheKey]) -> None:
-        """Read the accumulators of ``keys`` that are not in memory, by one multi-get."""
-        if self._lists or window not in self._stored:
-            return
+    def of_window(self, window: int) -> dict[CacheKey, Any]:
+        """Return what is in memory for the window; see ``change``."""
+        found = self._windows.get(window)
+        if found is None:
+            found = self._windows[window] = {}
+            if window not in self._stored:
+                self._whole.add(window)
+        return found
+
+    def change(self, window: int, keys: Iterable[CacheKey]) -> dict[CacheKey, Any]:
+        """Return what there is of ``keys``, with others; it may be changed until the next flush.
+
+        Accumulators that are not in memory are read by one multi-get.
+        """
         cached = self.of_window(window)
-        missing = [key for key in set(keys) if key not in cached]
-        if not missing:
-            return
-        names = self._names(window, missing)
-        for key, stored in zip(missing, self._store.get_many(names), strict=True):
+        if self._lists:
+            return cached
+        wanted = set(keys)
+        try:
+            self._dirty[window] |= wanted
+        except KeyError:
+            self._dirty[window] = set(wanted)
+        missing = wanted.difference(cached) if cached else wanted
+        old = self._old.get(window)
+        if old and missing:
+            found = missing & old.keys()
+            cached.update((key, old[key]) for key in found)
+            missing = missing - found
+        if not missing or window in self._whole or window not in self._stored:
+            return cached
+        unread = list(missing)
+        names = self._names(window, unread)
+        for key, stored in zip(unread, self._store.get_many(names), strict=True):
             if stored is not None:
                 cached[key] = loads(stored)
+        return cached
 
     def content(self, window: int) -> Iterator[tuple[Any, Any]]:
         """Yield key and accumulator (or list) of every key of the window."""
-        cached = self._windows.get(window, {})
-        if window not in self._stored:
+        cached = self._in_memory(window)
+        if window not in self._stored or window in self._whole:
             if bytes not in set(map(type, cached)):  # the keys themselves
                 yield from cached.items()
                 return
@@ -120,8 +165,12 @@ class WindowAccumulators:
             for key, accumulator in cached.items():
                 yield uncache_key(key), accumulator
 
+    def _in_memory(self, window: int) -> dict[CacheKey, Any]:
+        young, old = self._windows.get(window, {}), self._old.get(window)
+        return {**old, **young} if old else young
+
     def one(self, window: int, key: CacheKey) -> Any:
-        """Return the accumulator (or list) of one key."""
+        """Return the accumulator (or list) of one key that was just changed."""
         cached = self._windows.get(window, {})
         if not self._lists or window not in self._stored:
             return cached[key]
@@ -136,6 +185,9 @@ class WindowAccumulators:
     def drop(self, window: int) -> None:
         """Forget the window."""
         self._windows.pop(window, None)
+        self._old.pop(window, None)
+        self._dirty.pop(window, None)
+        self._whole.discard(window)
         if window in self._stored:
             self._stored.discard(window)
             self._store.delete_range(self._section.prefix(window), self._section.after(window))
@@ -153,14 +205,71 @@ class WindowAccumulators:
         store.write([], gone)
 
     def flush(self) -> None:
-        """Write what this epoch has in memory."""
+        """Write what has changed; accumulators stay in memory."""
+        if not self._lists:
+            self.flush_some(self.unwritten)
+            return
         for window, cached in self._windows.items():
             if cached:
                 self._notes.write()
-                suffix = self._sequence if self._lists else b""
-                names = self._names(window, list(cached), suffix)
+                self._stored.add(window)
+                names = self._names(window, list(cached), self._sequence)
                 self._store.write(zip(names, map(dumps, cached.values()), strict=True))
         self._windows = {}
+        self._whole.clear()
+
+    @property
+    def unwritten(self) -> int:
+        """How many entries can be written ahead; no lists, each of whose entries is one more."""
+        return sum(map(len, self._dirty.values()))
+
+    def flush_some(self, most: int) -> None:
+        """Write at most so many accumulators that have changed."""
+        for window in list(self._dirty):
+            dirty = self._dirty[window]
+            keys = list(islice(dirty, most))
+            dirty.difference_update(keys)
+            if not dirty:
+                del self._dirty[window]
+            if keys:
+                self._write(window, keys)
+            most -= len(keys)
+            if most <= 0:
+                return
+
+    def _write(self, window: int, keys: list[CacheKey]) -> None:
+        self._notes.write()
+        self._stored.add(window)
+        cached = self._windows[window]
+        # A key whose first element has failed is without an accumulator.
+        keys = [key for key in keys if key in cached]
+        values = [dumps(cached[key]) for key in keys]
+        self._measured += len(values)
+        self._measured_bytes += sum(map(len, values))
+        self._store.write(sorted(zip(self._names(window, keys), values, strict=True)))
+
+    @property
+    def weight(self) -> int:
+        """How many bytes the younger generation takes, roughly; lists are not counted."""
+        if self._lists:
+            return 0
+        size = _PER_ENTRY + _PER_BYTE * self._measured_bytes // self._measured
+        return sum(map(len, self._windows.values())) * size
+
+    def age(self) -> None:
+        """Write what has changed, let what is young be old and forget what was old."""
+        self.flush()
+        if self._lists:
+            return
+        for window, gone in self._old.items():
+            if gone:
+                self._whole.discard(window)
+        self._old, self._windows = self._windows, {}
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self._windows, self._old, self._dirty = {}, {}, {}
+        self._whole = set()
 
     def _name(self, window: int, key: CacheKey) -> bytes:
         encoded = key if type(key) is bytes else encode_key(key)

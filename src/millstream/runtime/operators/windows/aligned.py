@@ -15,6 +15,7 @@ Read next: ``runtime/operators/windows/clock.py``, ``runtime/operators/windows/a
 
 from __future__ import annotations
 
+import time
 from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,7 @@ from millstream.runtime.operators.windows.logic import make_logic
 from millstream.runtime.operators.windows.older_layouts import adopt_window_maps
 from millstream.runtime.operators.windows.sections import aligned_section
 from millstream.runtime.user_code import user_error
+from millstream.state import keyed
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedStates
 from millstream.state.serializers import dumps, loads
@@ -54,6 +56,8 @@ __all__ = [
     "WindowOperator",
 ]
 
+#: Accumulators that are written ahead of a snapshot in one go.
+_WRITTEN_AT_ONCE: Final = 500
 #: Keys of a window that are evaluated before results are sent on.
 _KEYS_AT_ONCE: Final = 8192
 
@@ -118,9 +122,10 @@ class WindowOperator(KeyedOperator):
         accumulators.begin_epoch(self._store, 0, "")  # nothing written from now on has these names
         for number, (key, window, content) in enumerate(adoption.windows()):
             if content is not ABSENT:
-                accumulators.of_window(window.max_timestamp())[key] = content
+                accumulators.change(window.max_timestamp(), [key])[key] = content
             if number % _KEYS_AT_ONCE == 0:
                 accumulators.flush()
+                accumulators.forget()
         accumulators.flush()
         if stored.layout == self.section.layout:
             accumulators.drop_lists(self._store)
@@ -188,9 +193,25 @@ class WindowOperator(KeyedOperator):
         """Write the state through; go on in entries that the next epoch writes."""
         self._accumulators.flush()
         if checkpoint.next_attempt is not None:
-            next_epoch = checkpoint.epoch + 1
-            self._accumulators.begin_epoch(self._store, next_epoch, checkpoint.next_attempt)
+            self._accumulators.go_on(checkpoint.epoch + 1, checkpoint.next_attempt)
+        else:
+            self._accumulators.forget()
         return super().snapshot(checkpoint)
+
+    def write_some(self, deadline: float) -> bool:
+        """Write accumulators that have changed, then the states of the function."""
+        accumulators = self._accumulators
+        while accumulators.unwritten > keyed.MOST_UNWRITTEN and not self._store.is_busy:
+            accumulators.flush_some(_WRITTEN_AT_ONCE)
+            if time.monotonic() >= deadline:
+                return True
+        return super().write_some(deadline)
+
+    def _bound_memory(self) -> None:
+        """Keep what is in memory behind snapshots within what there is for it."""
+        state = self.keyed_state
+        if state.is_used_behind_snapshots and self._accumulators.weight > state.share:
+            self._accumulators.age()
 
     def take_metrics(self) -> dict[str, MetricValue]:
         metrics = super().take_metrics()
@@ -200,8 +221,8 @@ class WindowOperator(KeyedOperator):
 
     def _add(self, window: int, keys: list[CacheKey], values: list[Any]) -> None:
         self._clock.open(window)
-        self._accumulators.prefetch(window, keys)
-        accumulators = self._accumulators.of_window(window)
+        self._bound_memory()
+        accumulators = self._accumulators.change(window, keys)
         if self._clock.has_fired(window):
             self._add_and_fire(window, accumulators, keys, values)
             return

@@ -65,12 +65,20 @@ class WindowChunks:
     def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> set[int]:
         """Take the restored store; return the panes that have state in it."""
         self._store = store
-        self._epoch = epoch
-        self._attempt = zlib.crc32(attempt.encode())
-        self._added, self._loaded = {}, {}
+        self.go_on(epoch, attempt)
+        self.forget()
         self._notes.begin_epoch(store)
         self._stored = {self._panes.of_timestamp(time) for time in self._section.times(store)}
         return self._stored
+
+    def go_on(self, epoch: int, attempt: str) -> None:
+        """Write what comes next as chunks of another epoch."""
+        self._epoch = epoch
+        self._attempt = zlib.crc32(attempt.encode())
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self._added, self._loaded = {}, {}
 
     def add(self, pane: int, table: pa.Table) -> None:
         """Add partials of one form of key to the pane.
@@ -105,8 +113,12 @@ class WindowChunks:
             self._stored.discard(pane)
             self._store.delete_range(*self._range(pane))
 
-    def flush(self) -> None:
-        """Write what this epoch has in memory, as one chunk per pane and form of key."""
+    def flush(self, keep: int = 0) -> None:
+        """Write what this epoch has added, as one chunk per pane and form of key.
+
+        Args:
+            keep: about how many bytes of what is stored may stay in memory.
+        """
         forms: dict[bytes, dict[int, list[pa.Table]]] = {}
         if self._added:
             self._notes.write()
@@ -115,6 +127,9 @@ class WindowChunks:
             if self._epoch % _MERGE_EPOCHS == 0 and pane in self._stored:
                 tables = {form: self.parts(pane, form) for form in self.forms([pane])}
                 self._store.delete_range(*self._range(pane))
+                self._loaded[pane] = {}
+            elif pane not in self._stored:
+                self._loaded[pane] = {}
             for form, parts in tables.items():
                 forms.setdefault(form, {})[pane] = parts
         for form, panes in forms.items():
@@ -126,7 +141,17 @@ class WindowChunks:
                     for pane, table in merged.items()
                 ]
             )
-        self._added, self._loaded = {}, {}
+            for pane, table in merged.items():
+                self._stored.add(pane)
+                if pane in self._loaded:  # else it is read as a whole when it is wanted
+                    self._loaded[pane].setdefault(form, []).append(table)
+        self._added = {}
+        if self._loaded_bytes() > keep:
+            self._loaded = {}
+
+    def _loaded_bytes(self) -> int:
+        tables = (each for forms in self._loaded.values() for each in forms.values())
+        return sum(table.nbytes for each in tables for table in each)
 
     def _encoded(self, table: pa.Table) -> bytes:
         return encoded_chunk(table, self._max_parallelism, self._key_groups)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.configuration import options
 from millstream.runtime.columnar.aggregates import named_aggregates
 from millstream.runtime.columnar.grouped_kernels import one_array
 from millstream.runtime.columnar.key_columns import KEY
@@ -166,11 +167,13 @@ class BuiltInWindowOperator(BuiltInOperator):
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write one chunk per pane; go on in chunks of the next epoch."""
-        self._chunks.flush()
-        if checkpoint.next_attempt is not None:
-            next_epoch = checkpoint.epoch + 1
-            self._chunks.begin_epoch(self._store, next_epoch, checkpoint.next_attempt)
-        self._combined = {}
+        if checkpoint.next_attempt is None:
+            self._chunks.flush()
+            self._chunks.forget()
+            self._combined = {}
+        else:
+            self._chunks.flush(self.context.configuration.get(options.MANAGED_MEMORY) // 4)
+            self._chunks.go_on(checkpoint.epoch + 1, checkpoint.next_attempt)
         return super().snapshot(checkpoint)
 
     # Adding.

@@ -162,9 +162,10 @@ class BuiltInSessionOperator(BuiltInOperator):
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write the fragments; go on in a run of the next epoch."""
         self._state.flush()
-        if checkpoint.next_attempt is not None:
-            next_epoch = checkpoint.epoch + 1
-            self._state.begin_epoch(self._store, next_epoch, checkpoint.next_attempt)
+        if checkpoint.next_attempt is None:
+            self._state.forget()
+        else:
+            self._state.go_on(checkpoint.epoch + 1, checkpoint.next_attempt)
         return super().snapshot(checkpoint)
 
     @property

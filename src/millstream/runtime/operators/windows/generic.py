@@ -216,7 +216,8 @@ class GeneralWindowOperator(KeyedOperator):
         self.output.emit_watermark(watermark)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        self._context.registered.clear()
+        if checkpoint.next_attempt is None:
+            self._context.registered.clear()
         return super().snapshot(checkpoint)
 
     def take_metrics(self) -> dict[str, MetricValue]:

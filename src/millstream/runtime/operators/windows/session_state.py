@@ -98,12 +98,20 @@ class SessionState:
         """Take the restored store."""
         self._store = store
         self._notes.begin_epoch(store)
-        self._epoch = epoch
-        self._attempt = zlib.crc32(attempt.encode())
+        self.go_on(epoch, attempt)
         self._runs = {}
         #: Whether runs were written by other subtasks: then all are written anew.
         self._moved = False
         self._load()
+
+    def go_on(self, epoch: int, attempt: str) -> None:
+        """Write what comes next as a run of another epoch."""
+        self._epoch = epoch
+        self._attempt = zlib.crc32(attempt.encode())
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self._runs = {}
 
     def forms(self) -> list[bytes]:
         """Return the forms of key that there are."""
@@ -142,9 +150,10 @@ class SessionState:
     # Storing.
 
     def flush(self) -> None:
-        """Write what this epoch has changed."""
+        """Write what has changed; what is left in memory is what the store has."""
         if self._moved:
             self._store.delete_range(*self._section.everything())
+        left: dict[bytes, list[_Run]] = {}
         for form, runs in self._runs.items():
             stored = [run for run in runs if run.name is not None]
             fresh = [run.rest() for run in runs if run.name is None and run.count]
@@ -165,7 +174,13 @@ class SessionState:
                     self._delete(run)
                 elif run.changed:
                     self._mark(run)
-        self._runs = {}
+            kept = [run for run in stored if run.count]
+            if length:
+                kept.append(_Run(table, self._name(form, _RUN)))
+            if kept:
+                left[form] = kept
+        self._runs = left
+        self._moved = False
 
     def _delete(self, run: _Run) -> None:
         if run.name is not None and not self._moved:
@@ -174,6 +189,7 @@ class SessionState:
     def _mark(self, run: _Run) -> None:
         if run.name is not None:
             self._store.write([(_marks(run.name), marks_of(~run.alive))])
+            run.changed = False
 
     def _name(self, form: bytes, kind: int) -> bytes:
         rest = _REST.pack(form, self._epoch, self._attempt, kind)
