@@ -12,16 +12,14 @@ Read next: ``state/entry_handles.py``, ``runtime/operators/windows/trigger_conte
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
 from millstream.functions.functions import KeyedStateStore
+from millstream.state.cached_values import CachedValues
 from millstream.state.entry_handles import handle_of
-from millstream.state.generations import Generations
 from millstream.state.key_codec import CacheKey
-from millstream.state.serializers import dumps, loads
 from millstream.state.typed_state import hold_to_types
 
 if TYPE_CHECKING:
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from millstream.functions.handles import State
-    from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
 
 __all__ = ["ABSENT", "NamespacedStates", "NamespacedValues", "Slot"]
@@ -50,34 +47,23 @@ class _Namespaced(StateDescriptor):
     kind = "namespaced"
 
 
-class NamespacedValues(Generations[Slot]):
-    """One value per key and namespace.
+class NamespacedValues(CachedValues[Slot]):
+    """One value per key and namespace."""
 
-    Invariant: ``cache[slot]`` is ABSENT where it is known that there is no value.
-    """
+    __slots__ = ()
 
-    __slots__ = ("descriptor", "index", "keyed")
+    absent = ABSENT
 
     def __init__(self, keyed: KeyedState, name: str) -> None:
         """Keep the values under the state name ``name``."""
-        super().__init__()
-        self.keyed = keyed
-        self.descriptor: StateDescriptor = _Namespaced(name)
-        #: The state's number in the store, set at the start of every epoch.
-        self.index = -1
+        super().__init__(keyed, _Namespaced(name))
 
     def get(self, slot: Slot) -> Any:
         """Return the value, ABSENT if there is none."""
         try:
             return self.cache[slot]
         except KeyError:
-            if slot in self.old:
-                value = self.cache[slot] = self.old[slot]
-                return value
-            key, namespace = slot
-            stored = self.keyed.store.get(self.keyed.store_key(self.index, key) + namespace)
-            value = self.cache[slot] = ABSENT if stored is None else loads(stored)
-            return value
+            return self.read(slot)
 
     def put(self, slot: Slot, value: object) -> None:
         """Set the value; ABSENT removes it."""
@@ -89,35 +75,12 @@ class NamespacedValues(Generations[Slot]):
 
     def prefetch_slots(self, slots: Iterable[Slot]) -> None:
         """Read the values at ``slots`` that are not in memory, in one go."""
-        missing = self.missing(slots)
-        if missing:
-            stored = self.keyed.store.get_many(self.names(missing))
-            self.measure(stored)
-            values = [ABSENT if each is None else loads(each) for each in stored]
-            self.cache.update(zip(missing, values, strict=True))
+        self.fetch(slots)
 
-    def names(self, slots: Sequence[Slot]) -> list[bytes]:
+    def names(self, keys: list[Slot]) -> list[bytes]:
         """Return the names of values in the store."""
-        keys = self.keyed.store_keys(self.index, [key for key, _ in slots])
-        return [name + slot[1] for name, slot in zip(keys, slots, strict=True)]
-
-    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes``."""
-        self.flush_some(len(self.dirty), puts, deletes)
-
-    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        """``flush`` of at most so many entries."""
-        slots = list(islice(self.dirty, most))
-        self.dirty.difference_update(slots)
-        cache = self.cache
-        before = len(puts)
-        for name, slot in zip(self.names(slots), slots, strict=True):
-            value = cache[slot]
-            if value is ABSENT:
-                deletes.append(name)
-            else:
-                puts.append((name, dumps(value)))
-        self.measure([value for _, value in puts[before : before + 32]])
+        heads = self.keyed.store_keys(self.index, [key for key, _ in keys])
+        return [head + namespace for head, (_, namespace) in zip(heads, keys, strict=True)]
 
     def end_epoch(self) -> None:
         """Forget everything."""

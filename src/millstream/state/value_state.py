@@ -11,12 +11,11 @@ Read next: ``state/keyed.py``, which prefetches and flushes.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.functions.handles import AggregatingState, ReducingState, ValueState
-from millstream.state.generations import Generations
-from millstream.state.serializers import dumps, loads
+from millstream.state.cached_values import CachedValues
+from millstream.state.key_codec import CacheKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
     from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ReducingStateDescriptor,
-        StateDescriptor,
     )
-    from millstream.state.key_codec import CacheKey
-    from millstream.state.key_context import KeyContext, Puts
+    from millstream.state.key_context import KeyContext
 
 __all__ = ["KeyedAggregatingState", "KeyedReducingState", "KeyedValueState", "SingleValue"]
 
@@ -37,70 +34,20 @@ _MOST_KEPT: Final = 200_000
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
-class SingleValue(Generations["CacheKey"]):
+class SingleValue(CachedValues[CacheKey]):
     """The cache of one state: cache key -> value, None where the store has none."""
 
-    __slots__ = ("descriptor", "index", "keyed")
-
-    def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
-        super().__init__()
-        self.keyed = keyed
-        self.descriptor = descriptor
-        #: The state's number in the store, set at the start of every epoch.
-        self.index = -1
+    __slots__ = ()
 
     def load(self) -> Any:
         """Read the value of the current key, which is not in the cache."""
-        keyed = self.keyed
-        key = keyed.cache_key
-        if key in self.old:
-            value = self.cache[key] = self.old[key]
-            return value
-        stored = keyed.store.get(keyed.store_key(self.index, key))
-        value = None if stored is None else loads(stored)
-        self.cache[key] = value
-        return value
+        return self.read(self.keyed.cache_key)
 
     def put(self, value: object) -> None:
         """Set the value of the current key; None removes it."""
         key = self.keyed.cache_key
         self.cache[key] = value
         self.dirty.add(key)
-
-    def prefetch(self, keys: set[CacheKey]) -> None:
-        """Read the values of ``keys`` that are not in the cache."""
-        missing = self.missing(keys)
-        if not missing:
-            return
-        stored = self.keyed.store.get_many(self.keyed.store_keys(self.index, missing))
-        self.measure(stored)
-        decode = loads
-        values = [None if each is None else decode(each) for each in stored]
-        self.cache.update(zip(missing, values, strict=True))
-
-    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes``."""
-        if self.dirty:
-            keys = list(self.dirty)
-            self.dirty.clear()
-            self._add(keys, puts, deletes)
-
-    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        """``flush`` of at most so many entries."""
-        keys = list(islice(self.dirty, most))
-        self.dirty.difference_update(keys)
-        self._add(keys, puts, deletes)
-
-    def _add(self, keys: list[CacheKey], puts: Puts, deletes: list[bytes]) -> None:
-        cache, encode = self.cache, dumps
-        before = len(puts)
-        for stored, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
-            value = cache[key]
-            if value is None:
-                deletes.append(stored)
-            else:
-                puts.append((stored, encode(value)))
-        self.measure([value for _, value in puts[before : before + 32]])
 
     def end_epoch(self) -> None:
         """Forget all but a few plain values."""

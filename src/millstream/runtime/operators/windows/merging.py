@@ -15,13 +15,12 @@ Read next: ``runtime/operators/windows/contents.py``.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
 from millstream.functions.windows import MergingWindowAssigner
-from millstream.state.generations import Generations
+from millstream.state.cached_values import CachedValues
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from millstream.functions.window import TimeWindow, Window
     from millstream.state.key_codec import CacheKey
-    from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
     from millstream.state.window_codec import WindowCodec
 
@@ -153,66 +151,37 @@ class MergingSetsDescriptor(StateDescriptor):
     kind = "merging windows"
 
 
-class MergingSets(Generations["CacheKey"]):
+class MergingSets(CachedValues["CacheKey"]):
     """The merging window sets of all keys: a state like those of the user."""
 
-    __slots__ = ("_codec", "_sessions", "descriptor", "index", "keyed")
+    __slots__ = ("_codec", "_sessions")
 
     def __init__(self, keyed: KeyedState, codec: WindowCodec, *, sessions: bool) -> None:
         """Keep the sets in ``keyed``; ``sessions`` as for ``MergingWindowSet``."""
-        super().__init__()
-        self.keyed = keyed
-        self.descriptor: StateDescriptor = MergingSetsDescriptor("\0windows.merging")
-        self.index = -1
+        super().__init__(keyed, MergingSetsDescriptor("\0windows.merging"))
         self._codec = codec
         self._sessions = sessions
 
     def of(self, key: CacheKey) -> MergingWindowSet:
         """Return the set of a key."""
         found: MergingWindowSet | None = self.cache.get(key)
-        if found is None:
-            found = self.old.get(key)
-            if found is None:
-                stored = self.keyed.store.get(self.keyed.store_key(self.index, key))
-                found = self._decoded(stored)
-            self.cache[key] = found
-        return found
+        return self.read(key) if found is None else found
 
     def touch(self, key: CacheKey) -> None:
         """Note that the set of a key, which ``of`` gave, has changed."""
         self.dirty.add(key)
 
-    def prefetch(self, keys: set[CacheKey]) -> None:
-        """Read the sets of ``keys`` that are not in memory, in one go."""
-        missing = self.missing(keys)
-        if missing:
-            found = self.keyed.store.get_many(self.keyed.store_keys(self.index, missing))
-            self.measure(found)
-            for key, stored in zip(missing, found, strict=True):
-                self.cache[key] = self._decoded(stored)
-
-    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
-        """Add what has changed to ``puts`` and ``deletes``."""
-        self.flush_some(len(self.dirty), puts, deletes)
-
-    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        """``flush`` of at most so many keys."""
-        keys = list(islice(self.dirty, most))
-        self.dirty.difference_update(keys)
-        encode = self._codec.encode
-        for name, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
-            windows = self.cache[key].windows
-            if windows:
-                entries = [(encode(window), states) for window, states in windows.items()]
-                puts.append((name, dumps(entries)))
-            else:
-                deletes.append(name)
-
     def end_epoch(self) -> None:
         """Forget everything."""
         self.forget()
 
-    def _decoded(self, stored: bytes | None) -> MergingWindowSet:
+    def encoded(self, value: MergingWindowSet) -> bytes:
+        encode = self._codec.encode
+        entries = [(encode(window), states) for window, states in value.windows.items()]
+        return dumps(entries) if entries else b""
+
+    def decoded(self, key: CacheKey, stored: bytes | None) -> MergingWindowSet:
+        del key
         entries = [] if stored is None else loads(stored)
         decode = self._codec.decode
         windows = {decode(window): states for window, states in entries}

@@ -14,19 +14,16 @@ Read next: ``runtime/operators/windows/sessions.py``.
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from millstream.functions.window import TimeWindow
 from millstream.runtime.operators.windows.merging import MergingSetsDescriptor
-from millstream.state.generations import Generations
+from millstream.state.cached_values import CachedValues
 from millstream.state.serializers import dumps, loads
 
 if TYPE_CHECKING:
-    from millstream.functions.descriptors import StateDescriptor
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
-    from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
     from millstream.state.window_codec import WindowCodec
@@ -50,34 +47,25 @@ class Session:
         self.slot = slot
 
 
-class SessionSets(Generations["CacheKey"]):
+class SessionSets(CachedValues["CacheKey"]):
     """The sessions of all keys: a state like those of the user.
 
     Invariant: the sessions of a key are in order of time; no two of them overlap or touch.
     Callers add to ``dirty`` the keys whose sessions they change, which ``of`` gave them.
     """
 
-    __slots__ = ("_codec", "_position", "descriptor", "index", "keyed")
+    __slots__ = ("_codec", "_position")
 
     def __init__(self, keyed: KeyedState, codec: WindowCodec, position: int) -> None:
         """Keep the sets in ``keyed``; elements go to the state window at ``position``."""
-        super().__init__()
-        self.keyed = keyed
-        self.descriptor: StateDescriptor = MergingSetsDescriptor("\0windows.merging")
-        self.index = -1
+        super().__init__(keyed, MergingSetsDescriptor("\0windows.merging"))
         self._codec = codec
         self._position = position
 
     def of(self, key: CacheKey) -> list[Session]:
         """Return the sessions of a key."""
         found: list[Session] | None = self.cache.get(key)
-        if found is None:
-            found = self.old.get(key)
-            if found is None:
-                stored = self.keyed.store.get(self.keyed.store_key(self.index, key))
-                found = self._decoded(key, stored)
-            self.cache[key] = found
-        return found
+        return self.read(key) if found is None else found
 
     def make(self, key: CacheKey, start: int, end: int, states: StateWindows) -> Session:
         """Return a session that is not in the set yet."""
@@ -90,40 +78,17 @@ class SessionSets(Generations["CacheKey"]):
         sessions.insert(at, self.make(key, start, end, states))
         self.dirty.add(key)
 
-    def prefetch(self, keys: set[CacheKey]) -> None:
-        """Read the sets of ``keys`` that are not in memory, in one go."""
-        missing = self.missing(keys)
-        if missing:
-            found = self.keyed.store.get_many(self.keyed.store_keys(self.index, missing))
-            self.measure(found)
-            for key, stored in zip(missing, found, strict=True):
-                self.cache[key] = self._decoded(key, stored)
-
-    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
-        """Add what has changed to ``puts`` and ``deletes``."""
-        self.flush_some(len(self.dirty), puts, deletes)
-
-    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        """``flush`` of at most so many keys."""
-        keys = list(islice(self.dirty, most))
-        self.dirty.difference_update(keys)
-        encode = self._codec.encode
-        for name, key in zip(self.keyed.store_keys(self.index, keys), keys, strict=True):
-            sessions = self.cache[key]
-            if sessions:
-                entries = [
-                    (encode(TimeWindow(each.start, each.end)), each.states) for each in sessions
-                ]
-                puts.append((name, dumps(entries)))
-            else:
-                deletes.append(name)
-
     def end_epoch(self) -> None:
         """Forget everything if it is much."""
         if len(self.cache) > _MOST_KEPT:
             self.cache.clear()
 
-    def _decoded(self, key: CacheKey, stored: bytes | None) -> list[Session]:
+    def encoded(self, value: list[Session]) -> bytes:
+        encode = self._codec.encode
+        entries = [(encode(TimeWindow(each.start, each.end)), each.states) for each in value]
+        return dumps(entries) if entries else b""
+
+    def decoded(self, key: CacheKey, stored: bytes | None) -> list[Session]:
         if stored is None:
             return []
         decode = self._codec.decode
