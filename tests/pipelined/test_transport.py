@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import random
+import select
 import socket
 import struct
 import threading
@@ -437,6 +438,27 @@ def test_all_slots_connect_and_strangers_hold_nobody_up() -> None:
         assert came == [(s, s, bytes([target])) for s in range(4) if s != target]
     for transport in transports:
         transport.close()
+
+
+def test_a_slot_that_is_not_ready_yet_is_waited_for() -> None:
+    listeners = [listen("127.0.0.1", 2) for _ in range(2)]
+    addresses = [each.getsockname()[:2] for each in listeners]
+    made: dict[int, dict[int, socket.socket]] = {}
+
+    def connect(slot: int) -> None:
+        made[slot] = connect_slots(slot, listeners[slot], addresses, TOKEN, "run")
+
+    early = threading.Thread(target=connect, args=(1,))
+    early.start()
+    # It has connected, as far as the system is concerned, and waits.
+    until = time.monotonic() + DEADLINE
+    while not select.select([listeners[0]], [], [], 0.1)[0]:
+        assert time.monotonic() < until
+    assert early.is_alive()
+    connect(0)
+    early.join(DEADLINE)
+    assert set(made) == {0, 1}
+    close_all(list(made.values()))
 
 
 def test_a_slot_that_does_not_connect_is_named() -> None:

@@ -29,10 +29,13 @@ from millstream.runtime.pipelined.handshake import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CONNECT_SECONDS", "connect_slots", "listen"]
+__all__ = ["connect_slots", "listen"]
 
-#: How long the slots of a run may take to connect to each other: all of them have registered.
-CONNECT_SECONDS: Final = 30.0
+#: How long a slot may be out of reach: all of them have registered, so all listen.
+_REACH_SECONDS: Final = 30.0
+#: How long slots may take until all take part: one of them may have to install what the program
+#: requires.  If one dies meanwhile the driver ends the others.
+_READY_SECONDS: Final = 600.0
 #: Connections in the middle of a handshake.  More come only from outside, and wait.
 _MOST_HANDSHAKES: Final = 64
 
@@ -54,7 +57,7 @@ def connect_slots(
     addresses: Sequence[tuple[str, int]],
     token: bytes,
     run_id: str,
-    timeout: float = CONNECT_SECONDS,
+    timeout: float = _READY_SECONDS,
 ) -> dict[int, socket.socket]:
     """Connect to all other slots of a run.
 
@@ -101,7 +104,7 @@ def _connect(
     sock: socket.socket | None = None
     try:
         left = max(0.001, deadline - time.monotonic())
-        sock = socket.create_connection(address, left)
+        sock = socket.create_connection(address, min(left, _REACH_SECONDS))
         sock.settimeout(None)
         me, peer = Party(Role.SLOT, slot), Party(Role.SLOT, other)
         left = max(0.001, deadline - time.monotonic())
