@@ -319,6 +319,22 @@ def test_growing_splits_are_all_read_at_once_and_stay_put(tmp_path: Path) -> Non
     assert found == [(str(n), n % 2, False, None) for n in range(5)]
 
 
+def test_complete_splits_of_the_same_time_are_all_read_at_once(tmp_path: Path) -> None:
+    """Or what is read later would be late: the watermark of those before has passed it."""
+    source = _Lengths([9] * 5)
+    source.side_by_side = True
+    enumerator = _enumerator(tmp_path, source, 2)
+    assigned = enumerator.begin()
+    assert [(a.split.id, a.finished) for a in assigned] == [(str(n), True) for n in range(5)]
+    assert {a.subtask for a in assigned} == {0, 1}
+    for assignment in assigned:
+        assert not enumerator.is_over
+        enumerator.progress(_done(assignment))
+        update = enumerator.look(1)
+        assert not update.assigned
+    assert update.ended == ["s"]
+
+
 def test_few_complete_splits_are_open_at_a_time(tmp_path: Path) -> None:
     enumerator = _enumerator(tmp_path, _Lengths([9, 2, 5, 5, 1]), 2)
     first, second = enumerator.begin()

@@ -120,6 +120,19 @@ def test_bounded_source_is_read_once_in_order(seed: int, tmp_path: Path) -> None
     assert planner.latest_offset(offset) == offset
 
 
+def test_complete_splits_of_the_same_time_all_begin_at_once(tmp_path: Path) -> None:
+    """Or what is read later would be late: the watermark of those before has passed it."""
+    one_by_one, side_by_side = _Lengths([30] * 6), _Lengths([30] * 6)
+    side_by_side.side_by_side = True
+    begun = []
+    for name, source in (("one", one_by_one), ("all", side_by_side)):
+        planner = _planner(source, tmp_path / name, 2)
+        planner.set_limit(12)
+        offset = planner.latest_offset(initial_offset())
+        begun.append(len(planner.assignments(initial_offset(), offset)))
+    assert begun == [2, 6]
+
+
 def test_unbounded_source_discovers_and_grows(tmp_path: Path) -> None:
     source = _Lengths([3], bounded=False)
     planner = _planner(source, tmp_path, 2)

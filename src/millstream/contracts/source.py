@@ -129,6 +129,11 @@ class Source(ABC):
         del split
         return min(start + limit, end)
 
+    #: Whether all splits are read side by side, also those that are complete, because they hold the
+    #: same time (partitions of a log).  Else each subtask reads complete splits (files) one after
+    #: the other, and what a later one holds may be late.
+    side_by_side: bool = False
+
     #: Whether cursors find out themselves that a split has grown.  The driver then asks for ends
     #: only now and then, so that records which were lost are noticed.
     cursors_follow: bool = False

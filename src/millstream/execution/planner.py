@@ -239,10 +239,11 @@ class SourcePlanner:
         held = {number for number in unfinished if self._is_held(planned, position, number)}
         planned.waiting = held
         turn = [number for number in unfinished if number not in held]
-        growing = sum(not source.is_final(splits[number]) for number in turn)
         # So many are read side by side, each up to its share, whatever the others take: as many
-        # as there are subtasks, and every split that grows.  The rest of the limit goes to more.
-        side, taken = max(planned.parallelism, growing), 0
+        # as there are subtasks, and every split that grows or has the same time as the others.  The
+        # rest of the limit goes to more.
+        alike = sum(source.side_by_side or not source.is_final(splits[number]) for number in turn)
+        side, taken = max(planned.parallelism, alike), 0
         share = max(1, -(-sizer.limit // side))
         for number in turn:
             split = splits[number]

@@ -80,8 +80,8 @@ class _Open:
     position: int
     end: int
     final: bool
-    #: Whether it was complete when it was assigned.
-    complete: bool
+    #: Whether it is one of those that are read one after the other.
+    in_turn: bool
 
 
 @dataclass(slots=True)
@@ -248,7 +248,7 @@ class SplitEnumerator:
     def _close(self, reading: _Reading, split: _Open) -> None:
         del reading.open[split.channel], self._by_channel[split.channel]
         self._times.get(reading.planned.uid, {}).pop(split.split.id, None)
-        if split.complete:
+        if split.in_turn:
             subtask = reading.subtasks[split.subtask]
             subtask.splits -= 1
             if not subtask.splits:
@@ -281,13 +281,13 @@ class SplitEnumerator:
     def _take_in(
         self, reading: _Reading, numbers: Iterable[int], now: int, made: list[SplitAssignment]
     ) -> None:
-        """Assign new splits that grow, and let complete ones wait for a subtask."""
+        """Assign new splits that are read side by side; others wait for a subtask."""
         table = reading.planned.table
         for number in numbers:
             split = table.splits.get(number)
             if split is None:
                 continue  # finished, by a driver that has compacted the log
-            if reading.source.is_final(split):
+            if reading.source.is_final(split) and not reading.source.side_by_side:
                 reading.waiting.append(number)
             else:
                 start = reading.source.start_offset(split)
@@ -315,10 +315,11 @@ class SplitEnumerator:
             subtask = self._least(reading, every) if final else number % planned.parallelism
         channel = self._next_channel
         self._next_channel += 1
-        reading.open[channel] = _Open(number, split, channel, subtask, start, end, final, final)
+        in_turn = final and not source.side_by_side
+        reading.open[channel] = _Open(number, split, channel, subtask, start, end, final, in_turn)
         reading.assigned[split.id] = number, channel
         self._by_channel[channel] = reading
-        if final:
+        if in_turn:
             reading.subtasks[subtask].splits += 1
             reading.subtasks[subtask].assigned = now
         return SplitAssignment(
@@ -339,7 +340,7 @@ class SplitEnumerator:
             for each in other.open.values():
                 if each.subtask in splits:
                     splits[each.subtask] += 1
-                    if other is reading and each.complete:
+                    if other is reading and each.in_turn:
                         left[each.subtask] += max(0, each.end - each.position)
         return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))
 

@@ -93,6 +93,9 @@ class DataGeneratorSource(Source):
         clock: seconds since 1970; replaced in tests.
     """
 
+    #: Each part has one record of so many in a row.
+    side_by_side = True
+
     def __init__(
         self,
         generator_function: GeneratorLike,

@@ -56,6 +56,7 @@ class KafkaSource(Source):
 
     initial_limit = 200_000
     cursors_follow = True
+    side_by_side = True
 
     def __init__(
         self,
