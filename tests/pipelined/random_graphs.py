@@ -6,7 +6,10 @@ so that records meet again behind ways of different length.  A record knows its 
 operators remember every record that they have met: two computations agree exactly if each record
 has passed each operator equally often.
 
-What it is not: a test of the operators' own meaning; none of these depends on order or time.
+Some programs have windows of event time.  Each split is in order of time, so no record may be late,
+whatever the order between splits.  What is behind a window is known at the end of the input only.
+
+What it is not: a test of the operators' own meaning.
 
 Read next: ``tests/pipelined/simulation.py``.
 """
@@ -18,15 +21,18 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.common import Types
+from millstream.common import Time, Types, WatermarkStrategy
+from millstream.common.watermark_strategy import TimestampAssigner
 from millstream.connectors.basic.collect import CollectSink
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split, SplitCursor
 from millstream.datastream import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    ProcessWindowFunction,
     StreamExecutionEnvironment,
 )
 from millstream.datastream.state import MapStateDescriptor
+from millstream.datastream.window import TumblingEventTimeWindows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -51,6 +57,8 @@ __all__ = [
 ]
 
 KEYS: Final = 13
+#: Milliseconds.
+WINDOW: Final = 70
 _TYPE: Final = Types.TUPLE([Types.LONG(), Types.LONG()])
 _EXCHANGES: Final = ("rebalance", "rescale", "shuffle", "broadcast", "custom", "global", "forward")
 
@@ -88,12 +96,23 @@ class Graph:
     sinks: tuple[int, ...]
     #: Records are columns; else pickled.
     is_typed: bool
+    #: There are windows of event time.
+    is_timed: bool = False
 
     @property
     def slots(self) -> int:
         """The widest parallelism."""
         widths = [each.parallelism for each in self.sources]
         return max(widths + [each.parallelism for each in self.operations])
+
+    @property
+    def behind_windows(self) -> set[int]:
+        """The streams that windows have a part in."""
+        found: set[int] = set()
+        for number, each in enumerate(self.operations, len(self.sources)):
+            if each.kind == "window" or not found.isdisjoint(each.inputs):
+                found.add(number)
+        return found
 
     @property
     def keyed(self) -> list[int]:
@@ -104,9 +123,10 @@ class Graph:
 
 
 def random_graph(seed: int) -> Graph:
-    """The graph of a seed."""
+    """The graph of a seed; every third has windows."""
     chance = random.Random(seed)
     most = chance.choice([2, 2, 3, 4])
+    is_timed = seed % 3 == 0
 
     def parallelism() -> int:
         return chance.randint(1, most)
@@ -119,10 +139,12 @@ def random_graph(seed: int) -> Graph:
         )
         for _ in range(chance.randint(1, 3))
     )
+    kinds = ["map", "filter", "union", "keyed", "keyed", "connected", *_EXCHANGES]
+    kinds += ["window"] * 4 * is_timed
     operations: list[Operation] = []
     for _ in range(chance.randint(3, 7)):
         streams = len(sources) + len(operations)
-        kind = chance.choice(["map", "filter", "union", "keyed", "keyed", "connected", *_EXCHANGES])
+        kind = chance.choice(kinds)
         inputs = chance.sample(range(streams), min(streams, _inputs(kind, chance)))
         if kind in ("union", "connected") and len(inputs) < 2:
             kind = "keyed"
@@ -133,7 +155,8 @@ def random_graph(seed: int) -> Graph:
     streams = len(sources) + len(operations)
     read = {stream for each in operations for stream in each.inputs}
     sinks = tuple(s for s in range(streams) if s not in read or chance.random() < 0.2)
-    return Graph(seed, sources, tuple(operations), sinks, chance.random() < 0.5)
+    is_typed = chance.random() < 0.5
+    return Graph(seed, sources, tuple(operations), sinks, is_typed, is_timed)
 
 
 def rescaled(graph: Graph, chance: random.Random) -> Graph:
@@ -186,16 +209,30 @@ def key_of(record: Record) -> int:
     return (record[0] * 7 + record[1]) % KEYS
 
 
+def time_of(record: Record) -> int:
+    """When a record of a source was, in milliseconds."""
+    return record[0] % 10_000 * 10
+
+
+def gathered(key: int, window: int, records: Iterable[Record]) -> Record:
+    """What a window makes of its records, in whatever order they have come."""
+    return key * 100_000 + window, sum(31 * number + way for number, way in records) % 1_000_003
+
+
 # -- the plain computation ---------------------------------------------------------------------
+
+
+#: A record and its time -> how often it is there.
+Timed = Counter[tuple[Record, int]]
 
 
 @dataclass
 class Computed:
     """What the records up to some positions become."""
 
-    #: Stream -> its records.
+    #: Stream -> its records; of those behind windows, as if the input were over.
     streams: list[Counter[Record]]
-    #: Keyed operation -> (key, input, record) -> how often it was met.
+    #: Keyed operation -> (key, input and record) -> how often it was met.
     states: dict[int, Counter[tuple[int, str]]]
 
 
@@ -206,28 +243,53 @@ def computed(graph: Graph, positions: Mapping[str, int]) -> Computed:
         graph: the program.
         positions: split -> how far it is read; those that are left out are not begun.
     """
-    streams: list[Counter[Record]] = []
+    streams: list[Timed] = []
     states: dict[int, Counter[tuple[int, str]]] = {}
     for number, source in enumerate(graph.sources):
-        streams.append(
-            Counter(
-                record_of(number, split, offset)
-                for split in range(len(source.splits))
-                for offset in range(positions.get(split_id(number, split), 0))
-            )
+        records = (
+            record_of(number, split, offset)
+            for split in range(len(source.splits))
+            for offset in range(positions.get(split_id(number, split), 0))
         )
+        streams.append(Counter((record, time_of(record)) for record in records))
     for number, operation in enumerate(graph.operations, len(graph.sources)):
-        made: Counter[Record] = Counter()
-        for place, stream in enumerate(operation.inputs):
-            for record, count in streams[stream].items():
-                if operation.kind in ("keyed", "connected"):
-                    state = states.setdefault(number, Counter())
+        inputs = [streams[stream] for stream in operation.inputs]
+        if operation.kind in ("keyed", "connected"):
+            state = states[number] = Counter()
+            for place, stream in enumerate(inputs):
+                for (record, _), count in stream.items():
                     state[key_of(record), memory_of(place, record)] += count
-                if operation.kind != "filter" or is_kept(record):
-                    times = operation.parallelism if operation.kind == "broadcast" else 1
-                    made[passed(record, number)] += count * times
-        streams.append(made)
-    return Computed(streams, states)
+        streams.append(_made(number, operation, inputs))
+    return Computed([_without_times(stream) for stream in streams], states)
+
+
+def _made(number: int, operation: Operation, inputs: list[Timed]) -> Timed:
+    if operation.kind == "window":
+        return _windows(number, inputs[0])
+    made: Timed = Counter()
+    times = operation.parallelism if operation.kind == "broadcast" else 1
+    for stream in inputs:
+        for (record, time), count in stream.items():
+            if operation.kind != "filter" or is_kept(record):
+                made[passed(record, number), time] += count * times
+    return made
+
+
+def _windows(number: int, stream: Timed) -> Timed:
+    content: dict[tuple[int, int], list[Record]] = {}
+    for (record, time), count in stream.items():
+        content.setdefault((key_of(record), time // WINDOW), []).extend([record] * count)
+    return Counter(
+        (passed(gathered(key, window, records), number), (window + 1) * WINDOW - 1)
+        for (key, window), records in content.items()
+    )
+
+
+def _without_times(stream: Timed) -> Counter[Record]:
+    found: Counter[Record] = Counter()
+    for (record, _), count in stream.items():
+        found[record] += count
+    return found
 
 
 def split_id(source: int, split: int) -> str:
@@ -260,7 +322,8 @@ def program(env: StreamExecutionEnvironment, graph: Graph, world: str, directory
     streams: list[DataStream] = []
     for number, spec in enumerate(graph.sources):
         source = GraphSource(number, spec, world, graph)
-        stream = env.from_source(source, None, f"source {number}")
+        times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(_Times())
+        stream = env.from_source(source, times if graph.is_timed else None, f"source {number}")
         streams.append(stream.uid(uid_of(number)).set_parallelism(spec.parallelism))
     made_type = _TYPE if graph.is_typed else None
     for number, operation in enumerate(graph.operations, len(graph.sources)):
@@ -280,6 +343,10 @@ def _operation(
     if kind == "keyed":
         keyed = stream.key_by(key_of, Types.LONG())
         return keyed.process(Remember(number), made_type)
+    if kind == "window":
+        windows = TumblingEventTimeWindows.of(Time.milliseconds(WINDOW))
+        windowed = stream.key_by(key_of, Types.LONG()).window(windows)
+        return windowed.process(Gather(number), made_type)
     if kind == "connected":
         one, other = (each.key_by(key_of, Types.LONG()) for each in inputs)
         return one.connect(other).process(RememberBoth(number), made_type)
@@ -335,6 +402,23 @@ class RememberBoth(_Memory, KeyedCoProcessFunction):
         yield from self._meet(1, value)
 
 
+class Gather(ProcessWindowFunction[Any, Any, Any, Any]):
+    """Makes one record of a window."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterator[Record]:
+        records = [(number, way) for number, way in elements]
+        window = context.window().start // WINDOW
+        yield passed(gathered(key, window, records), self._number)
+
+
+class _Times(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return time_of(value)
+
+
 # -- the sources -------------------------------------------------------------------------------
 
 #: Name -> split -> how far it has grown; all copies of a source see the same.
@@ -349,6 +433,7 @@ class GraphSource(Source):
         self.spec = spec
         self.world = world
         self.seed = graph.seed
+        self.side_by_side = graph.is_timed
         self.is_typed = graph.is_typed
 
     @property

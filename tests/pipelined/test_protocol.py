@@ -42,11 +42,12 @@ def test_each_checkpoint_is_a_consistent_cut(tmp_path: Path, seed: int) -> None:
 
 
 def test_the_simulation_does_what_it_is_for(tmp_path: Path) -> None:
-    """Or it would show little: there are kills, checkpoints between them, and both engines."""
+    """Or it would show little: kills, checkpoints between them, failed ones, both engines."""
     done = simulate_all(range(100, 106), tmp_path)
     assert sum(each.runs - 1 for each in done) >= 6
     assert sum(len(each.compared) for each in done) >= 20
     assert any(each.epochs for each in done)
+    assert any(each.given_up for each in done)
     assert any(any(positions.values()) for each in done for _, positions in each.compared)
 
 
