@@ -281,6 +281,26 @@ def test_rows_match_by_name_if_they_have_the_same_names_else_by_position() -> No
     assert round_trip(info, [{"age": 1}])[0].as_dict() == {"name": None, "age": 1}
 
 
+def test_rows_in_another_order_match_whatever_kinds_and_orders_meet() -> None:
+    kind = Types.ROW_NAMED(["b", "a"], [Types.LONG(), Types.STRING()])
+    sorted_one, deleted = Row(a="x", b=1), Row.of_kind(RowKind.DELETE, a="y", b=2)
+    as_declared = Row("z", 3)
+    as_declared.set_field_names(["b", "a"])
+    as_declared["b"], as_declared["a"] = 3, "z"
+    expected = {"b": [1, 2, 3], "a": ["x", "y", "z"]}
+    cases: list[list[object]] = [
+        [sorted_one, deleted],
+        [sorted_one, deleted, as_declared],
+        [sorted_one, (2, "y"), {"a": "z", "b": 3}],
+    ]
+    for values in cases:
+        columns = kind.to_arrow(values).select(["b", "a"]).to_pydict()
+        assert columns == {name: each[: len(values)] for name, each in expected.items()}
+    twice = Row("x", 1, "again")
+    twice.set_field_names(["a", "b", "a"])
+    assert kind.to_arrow([twice]).to_pydict() == {"b": [1], "a": ["x"]}
+
+
 def test_row_kinds_travel_in_a_column_of_their_own() -> None:
     info = Types.ROW([Types.LONG()])
     rows = [row_class(("f0",))([i]) for i in range(3)]

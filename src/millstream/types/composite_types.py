@@ -200,9 +200,26 @@ class RowTypeInfo(CompositeTypeInfo):
         return row_class(self._names)
 
     def _to_columns(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
-        if any(self._needs_care(kind) for kind in set(map(type, values))):
-            values = [self._in_order(index, value) for index, value in enumerate(values)]
-        return self._transposed(values)
+        kinds = set(map(type, values))
+        if not any(map(self._needs_care, kinds)):
+            return self._transposed(values)
+        positions = self._positions_in(kinds)
+        if positions is not None:
+            columns = self._transposed(values)
+            return [columns[position] for position in positions]
+        return self._transposed(
+            [self._in_order(index, value) for index, value in enumerate(values)]
+        )
+
+    def _positions_in(self, kinds: set[type]) -> list[int] | None:
+        """Where the fields are in rows of these classes; None if there is no one answer."""
+        rows = [kind for kind in kinds if issubclass(kind, Row)]
+        if len(rows) < len(kinds):
+            return None
+        names, *others = {kind._fields for kind in rows}
+        if others or names is None or len(names) != len(self._names):
+            return None
+        return [names.index(name) for name in self._names]
 
     def _needs_care(self, kind: type) -> bool:
         """Whether values of that class are not simply sequences in the right order."""

@@ -21,6 +21,7 @@ __all__ = ["Row", "RowKind", "row_class"]
 
 _get_item: Final = list.__getitem__
 _set_item: Final = list.__setitem__
+_set_attribute: Final = object.__setattr__
 
 
 class RowKind(Enum):
@@ -82,14 +83,20 @@ class Row(list[Any]):
             if args:
                 message = "Can not use both args and kwargs to create Row"
                 raise ValueError(message)
-            names = tuple(sorted(kwargs))
-            list.__init__(self, [kwargs[name] for name in names])
-            self._become(names, RowKind.INSERT)
+            given = tuple(kwargs)
+            found = _given.get(given)
+            if found is None:
+                names = tuple(sorted(given))
+                order = None if names == given else names
+                found = _given.setdefault(given, (order, row_class(names)))
+            order, kind = found
+            list.__init__(self, kwargs.values() if order is None else map(kwargs.get, order))
+            _set_attribute(self, "__class__", kind)
         else:
             list.__init__(self, args)
 
     def _become(self, names: tuple[str, ...] | None, kind: RowKind) -> None:
-        object.__setattr__(self, "__class__", row_class(names, kind))
+        _set_attribute(self, "__class__", row_class(names, kind))
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - PyFlink's
         """The values by name.
@@ -235,6 +242,8 @@ Row._maker = _Maker(None, RowKind.INSERT)  # noqa: SLF001 - of this module
 _RESERVED: Final = frozenset(vars(Row)) | frozenset(vars(object)) | {"__class__"}
 
 _classes: Final[dict[tuple[tuple[str, ...] | None, RowKind], type[Row]]] = {}
+#: Names as a program gives them -> the order of the values, if it is another, and the class.
+_given: Final[dict[tuple[str, ...], tuple[tuple[str, ...] | None, type[Row]]]] = {}
 
 
 def row_class(names: tuple[str, ...] | None, kind: RowKind = RowKind.INSERT) -> type[Row]:
