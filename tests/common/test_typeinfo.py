@@ -287,7 +287,7 @@ def test_rows_in_another_order_match_whatever_kinds_and_orders_meet() -> None:
     as_declared = Row("z", 3)
     as_declared.set_field_names(["b", "a"])
     as_declared["b"], as_declared["a"] = 3, "z"
-    expected = {"b": [1, 2, 3], "a": ["x", "y", "z"]}
+    expected: dict[str, list[object]] = {"b": [1, 2, 3], "a": ["x", "y", "z"]}
     cases: list[list[object]] = [
         [sorted_one, deleted],
         [sorted_one, deleted, as_declared],
