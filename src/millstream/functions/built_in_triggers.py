@@ -457,18 +457,15 @@ class PurgingTrigger(Trigger[Any, Any]):
         return self.nested_trigger.can_restore()
 
     def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
-        """Let the other trigger take over."""
         self.nested_trigger.on_restore(window, ctx)
 
     def can_merge(self) -> bool:
         return self.nested_trigger.can_merge()
 
     def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
-        """Let the other trigger do it."""
         self.nested_trigger.on_merge(window, ctx)
 
     def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
-        """Let the other trigger do it."""
         self.nested_trigger.clear(window, ctx)
 
     def __repr__(self) -> str:

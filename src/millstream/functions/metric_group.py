@@ -80,7 +80,6 @@ class Counter(Metric):
         return self._count
 
     def take(self) -> int | None:
-        """The count, if it is not zero."""
         count, self._count = self._count, 0
         return count or None
 
@@ -104,7 +103,6 @@ class Meter(Metric):
         return self._count
 
     def take(self) -> MetricValue | None:
-        """The events, if there were any."""
         count, self._count = self._count, 0
         return meter(count, self._span) if count else None
 
@@ -133,7 +131,6 @@ class Distribution(Metric):
         self._sum += value
 
     def take(self) -> MetricValue | None:
-        """The values, if there were any."""
         count, self._count = self._count, 0
         if not count:
             return None

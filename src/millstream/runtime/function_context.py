@@ -61,11 +61,9 @@ class Clock(TimerService):
         self.processing_time = 0
 
     def current_processing_time(self) -> int:
-        """Return the epoch's processing time, in milliseconds."""
         return self.processing_time
 
     def current_watermark(self) -> int:
-        """Return the operator's watermark, in milliseconds."""
         return self.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
@@ -135,13 +133,11 @@ class KeyedTimerService(Clock):
             self._timers.register_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Take back for the current key."""
         if timestamp.__class__ is not int:
             timestamp = _checked_time(timestamp)
         self._timers.delete_processing_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Take back for the current key."""
         if timestamp.__class__ is not int:
             timestamp = _checked_time(timestamp)
         self._timers.delete_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
@@ -170,7 +166,6 @@ class StateAccess(KeyedStateStore):
         return self._need(state_descriptor.name).get_map_state(state_descriptor)
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
-        """Return the handle of a reduced value per key."""
         return self._need(state_descriptor.name).get_reducing_state(state_descriptor)
 
     def get_aggregating_state(
@@ -218,5 +213,4 @@ class FunctionContext(StateAccess, RuntimeContext):
         return DistributedCache(self._context.cached_files)
 
     def get_metrics_group(self) -> MetricGroup:
-        """Return the counters of the function."""
         return self.metrics

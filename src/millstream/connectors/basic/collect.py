@@ -46,7 +46,6 @@ class CollectSink(Sink):
         self.fsync = fsync
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer for one epoch of a subtask."""
         return _CollectWriter(self, context)
 
     def create_committer(self) -> Committer:

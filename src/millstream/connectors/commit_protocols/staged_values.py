@@ -187,7 +187,6 @@ class StagedCommitter(Committer):
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
-        """Delete what is staged and ``keep`` does not name."""
         if self._context is not None:
             kept = {staged_part(item)["name"] for item in keep}
             directory = staging_directory(job_id, sink_uid)

@@ -201,7 +201,6 @@ class StoredMarker(CheckpointCommitter):
         self._storage.write(self._name, str(checkpoint_id).encode())
 
     def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
-        """Whether this number, or a later one, was written."""
         del subtask_idx
         try:
             return checkpoint_id <= int(self._storage.read(self._name))

@@ -177,7 +177,6 @@ class PendingFileCommitter(Committer):
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
-        """Delete the pending files of this sink and job that ``keep`` does not name."""
         directory = pending_directory(self._base, job_id, sink_uid)
         kept = {(self._base / _paths(committable)["pending"]).name for committable in keep}
         try:

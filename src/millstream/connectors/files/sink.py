@@ -317,7 +317,6 @@ class FileSink(Sink):
             raise directory_refusal(what, self.directory, refused)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer for one epoch of a subtask."""
         return _FileSinkWriter(self, context)
 
     def create_committer(self) -> Committer:

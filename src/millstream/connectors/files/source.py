@@ -213,7 +213,6 @@ class FileSource(Source):
         return self.file_format.next_stop(split, start, limit, end)
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        """Read a range of a file with the format."""
         return self.file_format.read(split, start, stop)
 
     def open_cursor(self, split: Split, position: int) -> SplitCursor:

@@ -212,7 +212,6 @@ class CsvFormat(SchemaFormat, LineFormat):
         return options
 
     def is_comment(self, record: bytes) -> bool:
-        """Whether the record is a comment."""
         return self.options.comments and record.startswith(b"#")
 
     def _check_header(self, path: str, header: bytes, names: list[str]) -> None:
@@ -253,7 +252,6 @@ class CsvFormat(SchemaFormat, LineFormat):
         return names
 
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
-        """Parse a block of records into the columns of the schema."""
         schema = columns_of(self.produced_type)
         if self.options.header:
             names = self._names_of(path, header)

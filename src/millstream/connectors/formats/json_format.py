@@ -45,7 +45,6 @@ class JsonLinesFormat(SchemaFormat, LineFormat):
         self.type_info = None if schema is None else type_of_schema(schema)
 
     def prepare(self, path: str) -> None:
-        """Infer the schema from the head of the file."""
         if self.type_info is not None:
             return
         head, complete = head_of_file(path)
@@ -62,7 +61,6 @@ class JsonLinesFormat(SchemaFormat, LineFormat):
         self.type_info = row_type_of(schema)
 
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
-        """Parse a block of lines into the columns of the schema."""
         del path, header
         return JsonColumns(self.produced_type, texts=False).read
 

@@ -60,7 +60,6 @@ class TextLineFormat(LineFormat):
         return False
 
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
-        """Split a block into its lines."""
         del path, header
         return self._split
 

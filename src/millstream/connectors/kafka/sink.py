@@ -136,7 +136,6 @@ class KafkaSink(Sink):
                 control.close()
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer for one epoch of a subtask."""
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             return _TransactionWriter(self, context)
         return _PlainWriter(self)

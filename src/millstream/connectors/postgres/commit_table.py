@@ -92,7 +92,6 @@ class PostgresCommitTableSink(TableSink):
         return _StagingWriter(self, context)
 
     def create_committer(self) -> Committer:
-        """The committer, which moves the rows."""
         return _StagingCommitter(self)
 
     def make_tables(self, session: Session) -> None:

@@ -200,7 +200,6 @@ class TableCommitter(Committer):
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
-        """Drop pre-committed output of this sink and job that ``keep`` does not name."""
         owner = OutputNames(job_id, sink_uid).on_server
         kept = {as_part(item)["part"] for item in keep}
         with self.use(f"sink {sink_uid}, dropping orphans") as session:

@@ -82,7 +82,6 @@ class LocalEngine(Engine):
         self._pool = WorkerPool(workers)
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
-        """Run epochs until the job is over."""
         graph, pool = run.job.graph, self._pool
         pool.begin_run(RunMessage(cloudpickle.dumps(graph), graph.files))
         with tempfile.TemporaryDirectory(prefix="frames-", dir=run_directory().path) as directory:

@@ -134,7 +134,6 @@ class RowAggregates(AggregateFunction):
         return accumulator
 
     def merge(self, acc_a: list[Any], acc_b: list[Any]) -> list[Any]:
-        """Return both in one; what is in ``acc_a`` came first."""
         return [
             row.merge(one, other) for row, one, other in zip(self._rows, acc_a, acc_b, strict=True)
         ]

@@ -64,7 +64,6 @@ class FunctionOperator(Operator):
                     raise user_error(self.context, error, doing="opening the function") from error
 
     def close(self) -> None:
-        """Close the user function if it was opened."""
         if not self._opened:
             return
         self._opened = False

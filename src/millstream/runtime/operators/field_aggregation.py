@@ -42,7 +42,6 @@ class FieldAggregation(ReduceFunction):
         self._field = field
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        """Fold ``value2`` into a copy of ``value1``."""
         field, kind = self._field, self._kind
         get = _getter(value1, field)
         first, second = get(value1), get(value2)

@@ -75,7 +75,6 @@ class TaggedInputsOperator(Operator):
         self.inner.restore(restored)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Tag the records and process them."""
         tagged: list[object] = list(map(partial(TaggedUnion, input_index), batch.values))
         self.inner.process_batch(Batch(self._type, values=tagged, timestamps=batch.raw_timestamps))
 

@@ -89,7 +89,6 @@ class WindowOperator(KeyedOperator):
         self.late_dropped = 0
 
     def user_functions(self) -> Iterable[object]:
-        """Return the functions within the spec."""
         return self._logic.functions
 
     def open(self) -> None:
@@ -102,7 +101,6 @@ class WindowOperator(KeyedOperator):
         super().open()
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         super().restore(restored)
         self._store = store_of(restored)
         adopt_window_maps(self.keyed_state)
@@ -150,7 +148,6 @@ class WindowOperator(KeyedOperator):
         return self._window_states
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Add all records to their windows."""
         del input_index
         count = len(batch)
         if not count:

@@ -93,7 +93,6 @@ class BuiltInWindowOperator(BuiltInOperator):
         self._clock = PaneClock(self._panes, allowed_lateness)
 
     def open(self) -> None:
-        """Make the state."""
         context = self.context
         self._chunks = WindowChunks(
             self._partials,

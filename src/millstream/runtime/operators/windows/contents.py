@@ -150,7 +150,6 @@ class Accumulators(Contents):
         self._values.put(slot, ABSENT)
 
     def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:
-        """Let an accumulator be the content."""
         self._values.put((key, states[0]), content)
 
     def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
@@ -200,7 +199,6 @@ class Elements(Contents):
 
     @property
     def cached(self) -> int:
-        """How many elements are held in memory."""
         return self._count
 
     def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:

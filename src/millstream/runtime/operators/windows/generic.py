@@ -125,7 +125,6 @@ class GeneralWindowOperator(KeyedOperator):
             raise ProgramError(message)
 
     def user_functions(self) -> Iterable[object]:
-        """Return the functions within the spec."""
         return self._logic.functions
 
     def open(self) -> None:
@@ -176,7 +175,6 @@ class GeneralWindowOperator(KeyedOperator):
     # -- the life of an epoch --------------------------------------------------------------
 
     def restore(self, restored: RestoreContext) -> None:
-        """Take the restored state."""
         super().restore(restored)
         context = self._context
         context.registered.clear()
@@ -264,7 +262,6 @@ class GeneralWindowOperator(KeyedOperator):
     # -- elements --------------------------------------------------------------------------
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Add all records to their windows."""
         del input_index
         if not len(batch):
             return

@@ -57,13 +57,11 @@ class SessionWindowOperator(GeneralWindowOperator):
         return None
 
     def place_new(self, key: CacheKey, window: Any) -> StateWindows:
-        """Let a session be in flight; return where its content belongs."""
         states = (self._assignment.codec.encode(window),)
         self._sessions.insert(key, window.start, window.end, states)
         return states
 
     def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:
-        """End a session that is over; else register its timer."""
         self.keyed_state.set_current_key(uncache_key(key))
         session = next(each for each in self._sessions.of(key) if each.states == states)
         if min(session.end - 1, MAX_TIMESTAMP) > self.watermark:
@@ -77,7 +75,6 @@ class SessionWindowOperator(GeneralWindowOperator):
             self._logic.clear(self.keyed_state.current_key, window)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Add all records to their sessions."""
         del input_index
         if not len(batch):
             return

@@ -66,28 +66,24 @@ class WindowTriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         return self.watermark
 
     def register_processing_time_timer(self, time: int) -> None:
-        """Register for the current key and window."""
         if not self.is_ending:
             self._timers.register_processing_time(
                 self._keyed.current_key, self._namespace, _within_long(time)
             )
 
     def register_event_time_timer(self, time: int) -> None:
-        """Register for the current key and window."""
         if not self.is_ending:
             self._timers.register_event_time(
                 self._keyed.current_key, self._namespace, _within_long(time)
             )
 
     def delete_processing_time_timer(self, time: int) -> None:
-        """Take back for the current key and window."""
         self.registered.discard(self.states.slot)
         self._timers.delete_processing_time(
             self._keyed.current_key, self._namespace, _within_long(time)
         )
 
     def delete_event_time_timer(self, time: int) -> None:
-        """Take back for the current key and window."""
         self.registered.discard(self.states.slot)
         self._timers.delete_event_time(self._keyed.current_key, self._namespace, _within_long(time))
 
