@@ -11,10 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.environments import environments
 
-from millstream.common import Encoder, SimpleStringSchema, Types, WatermarkStrategy
+from millstream.common import (
+    Duration,
+    Encoder,
+    SimpleStringSchema,
+    Time,
+    Types,
+    WatermarkStrategy,
+)
+from millstream.common.watermark_strategy import TimestampAssigner
 from millstream.connectors.basic.data_generator import DataGeneratorSource
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
-from millstream.datastream import JobStatus
+from millstream.contracts.source import Boundedness
+from millstream.datastream import JobStatus, TumblingEventTimeWindows
 from millstream.datastream.connectors import FileSink
 from millstream.datastream.connectors.file_system import FileSource
 from millstream.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Broker
 
     from millstream.contracts.source import Source, Split, SplitCursor
-    from millstream.datastream import JobClient
+    from millstream.datastream import JobClient, StreamExecutionEnvironment
 
 COUNT = 3_000
 
@@ -66,12 +75,21 @@ def _slowly(record: object) -> str:
     return str(_number(record))
 
 
-def _start(directory: Path, engine: str, source: Source) -> JobClient:
+def _environment(directory: Path, engine: str) -> StreamExecutionEnvironment:
     settings = {"execution.target": "local", "millstream.execution": engine}
     make = environments(directory, {**settings, "execution.checkpointing.interval": "50"})
-    env = make(2, {"execution.checkpointing.dir": str(directory / "checkpoints")})
+    return make(2, {"execution.checkpointing.dir": str(directory / "checkpoints")})
+
+
+def _start(
+    directory: Path,
+    engine: str,
+    source: Source,
+    strategy: WatermarkStrategy = WatermarkStrategy.no_watermarks(),  # noqa: B008 - immutable
+) -> JobClient:
+    env = _environment(directory, engine)
     sink = FileSink.for_row_format(str(directory / "out"), Encoder.simple_string_encoder())
-    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "source").uid("source")
+    stream = env.from_source(source, strategy, "source").uid("source")
     texts = stream.map(_slowly, Types.STRING()).uid("slowly")
     texts.key_by(lambda text: int(text) % 7).map(lambda text: text, Types.STRING()).uid(
         "on"
@@ -135,3 +153,75 @@ def test_a_split_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     where = r"'Source: source' \(test_sources.py:\d+, uid source\)"
     with pytest.raises(SourceError, match=f"{where} failed while reading split 'numbers-0'"):
         client.get_job_execution_result().result()
+
+
+# -- watermark alignment and idleness ----------------------------------------------------------
+
+
+class _TwoSpeeds(NumberSequenceSource):
+    """One split of a hundred records a second, and one that has all of them at once, or none."""
+
+    def __init__(self, fast: int) -> None:
+        super().__init__(0, 2 * 10**9 - 1, splits=2)
+        self.started = time.time()
+        self.fast = fast
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.CONTINUOUS_UNBOUNDED
+
+    def is_final(self, split: Split) -> bool:
+        return False
+
+    def end_offset(self, split: Split) -> int:
+        if split.id == "numbers-1":
+            return self.fast
+        return int(100 * (time.time() - self.started))
+
+
+class _Seconds(TimestampAssigner):
+    """The n-th record of a split is n seconds."""
+
+    def extract_timestamp(self, value: object, record_timestamp: int) -> int:
+        del record_timestamp
+        return int(str(value)) % 10**9 * 1000
+
+
+def test_a_split_that_is_ahead_waits(
+    tmp_path: Path, eventually: Callable[[Callable[[], bool], str], None]
+) -> None:
+    def count() -> tuple[int, int]:
+        written = _written(tmp_path)
+        slow = sum(n < 10**9 for n in written)
+        return slow, len(written) - slow
+
+    strategy = (
+        WatermarkStrategy.for_monotonous_timestamps()
+        .with_timestamp_assigner(_Seconds())
+        .with_watermark_alignment("g", Duration.of_seconds(10), Duration.of_millis(50))
+    )
+    client = _start(tmp_path, "pipelined", _TwoSpeeds(10**9), strategy)
+    eventually(lambda: count()[0] > 150, "records of the slow split")
+    client.stop().result()
+    slow, fast = count()
+    # Ten seconds ahead, and what it reads of 5,000 a second until it is told to wait.
+    assert slow < fast < slow + 10 + 1_000
+
+
+def test_time_goes_on_without_a_split_that_is_idle(
+    tmp_path: Path, eventually: Callable[[Callable[[], bool], str], None]
+) -> None:
+    strategy = (
+        WatermarkStrategy.for_monotonous_timestamps()
+        .with_timestamp_assigner(_Seconds())
+        .with_idleness(Duration.of_millis(200))
+    )
+    env = _environment(tmp_path, "pipelined")
+    stream = env.from_source(_TwoSpeeds(fast=3), strategy, "source").key_by(lambda _: 0)
+    greatest = stream.window(TumblingEventTimeWindows.of(Time.seconds(10))).reduce(max)
+    sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder())
+    greatest.map(str, Types.STRING()).sink_to(sink.build())
+    client = env.execute_async("idle")
+    # The first window holds for the other split, until nothing comes of it.
+    eventually(lambda: {10**9 + 2, 19, 29} <= set(_written(tmp_path)), "windows")
+    client.cancel().result()
