@@ -70,21 +70,25 @@ def main() -> int:
     parser.add_argument(
         "--no-kill", action="store_true", help="let the job run through without killing it"
     )
+    parser.add_argument(
+        "--pipelined", action="store_true", help="run it with tasks that live on (docs/engines.md)"
+    )
     options = parser.parse_args()
     try:
-        return run_demo(options.directory, kill=not options.no_kill)
+        return run_demo(options.directory, kill=not options.no_kill, pipelined=options.pipelined)
     except MillstreamError as error:
         print(f"demo: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
-def run_demo(directory: Path, *, kill: bool = True) -> int:
+def run_demo(directory: Path, *, kill: bool = True, pipelined: bool = False) -> int:
     """Run the demo.
 
     Args:
         directory: where input, results, checkpoints and log go.  Input that is there already is
             used again, anything else of an earlier demo is removed.
         kill: whether to kill the job half way.
+        pipelined: whether its tasks live on, in place of epochs.
 
     Returns:
         0 if every row is right, else 1.
@@ -93,7 +97,7 @@ def run_demo(directory: Path, *, kill: bool = True) -> int:
         SourceError: the package with the flights is not installed.
         JobError: the job failed, or did not end in time.
     """
-    demo = _Demo(directory.absolute())
+    demo = _Demo(directory.absolute(), ["--pipelined"] if pipelined else [])
     started = time.monotonic()
     demo.prepare()
     demo.run(kill=kill)
@@ -105,8 +109,9 @@ def run_demo(directory: Path, *, kill: bool = True) -> int:
 class _Demo:
     """The demo's directories, and what is done with them in order."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, options: list[str]) -> None:
         self._directory = directory
+        self._options = options
         self._outputs = OutputDirectories(directory / "results")
         self._checkpoints = directory / "checkpoints"
         self._log = directory / "job.log"
@@ -171,7 +176,7 @@ class _Demo:
         job = Path(__file__).with_name("job.py")
         command = [sys.executable, "-m", "millstream", "run"]
         command += ["--master", f"local[{_PARALLELISM}]", "--parallelism", str(_PARALLELISM)]
-        command += ["--checkpoint-dir", str(self._checkpoints)]
+        command += ["--checkpoint-dir", str(self._checkpoints), *self._options]
         for key, value in _OPTIONS.items():
             command += ["-D", f"{key}={value}"]
         command += [str(job), str(self._inputs.directory), str(self._outputs.directory)]

@@ -394,7 +394,7 @@ def test_only_what_has_changed_is_told(tmp_path: Path) -> None:
     assert enumerator.look(4).final == {first.channel}
     before = enumerator.is_over
     enumerator.progress({first.channel: SplitProgress(4, 0, idle=False, over=True)})
-    assert enumerator.look(5) == Update(ended=["s"])
+    assert enumerator.look(5) == Update(retired={0: {0}}, ended=["s"])
     assert (before, enumerator.is_over) == (False, True)
     assert not enumerator.look(6)
 

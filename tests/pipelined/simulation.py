@@ -54,6 +54,7 @@ from millstream.runtime.pipelined.messages import (
     Grown,
     Held,
     Progress,
+    Retired,
     SourceEnded,
     TakeCheckpoint,
 )
@@ -443,6 +444,8 @@ class SimulatedRun:
             ends = {c: end for c, end in update.grown.items() if self.readers[c] == slot}
             final = frozenset(c for c in update.final if self.readers[c] == slot)
             self._tell(slot, Grown(ends, final))
+        for slot, channels in update.retired.items():
+            self._tell(slot, Retired(frozenset(channels)))
         if update.held is not None:
             self._tell_all(Held(update.held))
         for uid in update.ended:

@@ -57,6 +57,8 @@ class Update:
     grown: dict[int, int] = field(default_factory=dict)
     #: Channels whose end is their last.
     final: set[int] = field(default_factory=set)
+    #: Slot -> channels of splits that it has read to their ends, to be told behind ``assigned``.
+    retired: dict[int, set[int]] = field(default_factory=dict)
     #: Uids of sources that are over: nothing more comes, and all is read.
     ended: list[str] = field(default_factory=list)
     #: Channels that must wait, all others do not; None: as before.
@@ -64,7 +66,7 @@ class Update:
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
-        found = self.assigned or self.grown or self.final or self.ended
+        found = self.assigned or self.grown or self.final or self.retired or self.ended
         return bool(found) or self.held is not None
 
 
@@ -174,6 +176,8 @@ class SplitEnumerator:
             if each.source is not None
         ]
         self._by_channel: dict[int, _Reading] = {}
+        #: Slot -> channels of splits that are over, of which it is to be told that this is known.
+        self._retired: dict[int, set[int]] = {}
         self._aligner = Aligner()
         #: Source uid -> split id -> its time, for the aligner; of aligned sources only.
         self._times: dict[str, dict[str, TimeOfSplit]] = {
@@ -228,6 +232,7 @@ class SplitEnumerator:
                 update.ended.append(reading.planned.uid)
         for assignment in made:
             update.assigned.setdefault(assignment.subtask, []).append(assignment)
+        update.retired, self._retired = self._retired, {}
         update.held = self._compare(now)
         return update
 
@@ -243,6 +248,7 @@ class SplitEnumerator:
             if times is not None:
                 times[split.split.id] = told
             if told.over:
+                self._retired.setdefault(split.subtask, set()).add(channel)
                 self._close(reading, split)
 
     def _close(self, reading: _Reading, split: _Open) -> None:

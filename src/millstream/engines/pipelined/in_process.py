@@ -29,6 +29,7 @@ from millstream.runtime.pipelined.messages import (
     Completed,
     Grown,
     Progress,
+    Retired,
     SourceEnded,
     TakeCheckpoint,
 )
@@ -124,6 +125,7 @@ class PipelinedTasks:
             else:
                 self._begin(plan, splits)
             self._turn_until(self._has_read, "its splits to be read")
+            self._tell(Retired(frozenset(each.channel for each in splits if each.finished)))
             for uid in dict.fromkeys(each.source_uid for each in ends):
                 self._tell(SourceEnded(uid))
             self._tell(TakeCheckpoint(plan.epoch, plan.final))

@@ -55,6 +55,7 @@ from millstream.runtime.pipelined.messages import (
     Held,
     Progress,
     Registered,
+    Retired,
     SlotSettings,
     SourceEnded,
 )
@@ -275,6 +276,8 @@ class RunLoop:
             ends = {c: end for c, end in update.grown.items() if self._readers[c] == slot}
             final = frozenset(c for c in update.final if self._readers[c] == slot)
             tell(slot, Grown(ends, final))
+        for slot, channels in update.retired.items():
+            tell(slot, Retired(frozenset(channels)))
         if update.held is not None:
             self._server.tell_all(Held(update.held))
         for uid in update.ended:

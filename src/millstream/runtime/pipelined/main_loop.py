@@ -38,6 +38,7 @@ from millstream.runtime.pipelined.messages import (
     Grown,
     Held,
     Progress,
+    Retired,
     SourceEnded,
     SubtaskTimes,
     TakeCheckpoint,
@@ -309,6 +310,8 @@ def _tell(splits: SplitTurns, message: DriverMessage) -> None:
         splits.extend(message.ends, message.final)
     elif isinstance(message, Held):
         splits.hold(message.channels)
+    elif isinstance(message, Retired):
+        splits.retire(message.channels)
     elif isinstance(message, Drain):
         splits.drain()
     elif isinstance(message, SourceEnded):

@@ -31,6 +31,7 @@ __all__ = [
     "Held",
     "Progress",
     "Registered",
+    "Retired",
     "SlotMessage",
     "SlotSettings",
     "SourceEnded",
@@ -96,6 +97,17 @@ class Grown:
 
 
 @dataclass(frozen=True, slots=True)
+class Retired:
+    """These splits are read to their ends, and what follows them was assigned ahead of this.
+
+    Until then they hold time back: else nobody would, while the next splits are on their way to
+    their readers, and records of these would be late.
+    """
+
+    channels: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class SourceEnded:
     """No split of a source will come any more, and all that it had are read to their ends."""
 
@@ -139,7 +151,16 @@ class End:
 
 
 DriverMessage = (
-    Begin | Assigned | Grown | SourceEnded | Held | Drain | TakeCheckpoint | Completed | End
+    Begin
+    | Assigned
+    | Grown
+    | Retired
+    | SourceEnded
+    | Held
+    | Drain
+    | TakeCheckpoint
+    | Completed
+    | End
 )
 
 # -- from a slot -------------------------------------------------------------------------------

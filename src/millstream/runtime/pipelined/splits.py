@@ -111,6 +111,8 @@ class SplitTurns:
         self._most = instance.graph.configuration.get(options.BATCH_SIZE)
         self._limit = min(self._most, 4 * _LEAST_RECORDS)
         self._splits: dict[int, _OpenSplit] = {}
+        #: Read to their ends, while their readers wait for what follows them.
+        self._ending: dict[int, _OpenSplit] = {}
         #: Channels in the order of their turns.
         self._order: list[int] = []
         self._current: _OpenSplit | None = None
@@ -175,6 +177,7 @@ class SplitTurns:
         if chain is None:
             return
         self._leave()
+        self.retire([c for c, each in self._ending.items() if each.assignment.source_uid == uid])
         subtask = self._instance.subtask
         name = Split(f"{END_OF_INPUT}-{subtask}")
         end = SplitAssignment(uid, name, subtask, 0, 0, END_CHANNEL + subtask)
@@ -252,12 +255,8 @@ class SplitTurns:
         self._enter(split)
         split.assignment.finished = True
         self._leave()
-        for writer in split.chain.writers:
-            # Behind everything that the split has: its readers stop waiting for it.
-            writer.emit_finished()
-            writer.flush()
         channel = split.assignment.channel
-        del self._splits[channel]
+        self._ending[channel] = self._splits.pop(channel)
         split.cursor.close()
         self._plan.assignments.remove(split.assignment)
         for node in split.chain.nodes:
@@ -267,6 +266,22 @@ class SplitTurns:
             self._over[channel] = SplitProgress(
                 split.assignment.stop, split.state.watermark, idle=False, over=True
             )
+
+    def retire(self, channels: Iterable[int]) -> None:
+        """What follows these splits is assigned: their readers stop waiting for them.
+
+        Args:
+            channels: of splits that are read to their ends, here or by other subtasks.
+        """
+        for channel in channels:
+            split = self._ending.pop(channel, None)
+            if split is None:
+                continue
+            self._leave()
+            self.reader.enter(split.chain, split.assignment)
+            for writer in split.chain.writers:
+                writer.emit_finished()
+                writer.flush()
 
     # -- whose operators they are --------------------------------------------------------------
 
