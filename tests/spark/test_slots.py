@@ -28,6 +28,7 @@ from millstream.engines.spark.slot_function import host_of
 from millstream.engines.spark.slots import SparkSlotHost
 from millstream.errors import EngineError, SourceError, WorkerLostError
 from millstream.graph.job_files import JobFiles
+from millstream.runtime.pipelined.control import end_process
 from millstream.runtime.pipelined.messages import SlotSettings
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def until_fenced(settings: SlotSettings) -> None:
     with socket.create_connection(settings.driver) as control:
         tell(settings)
         control.recv(1)
-        os._exit(113)
+        end_process()
 
 
 def fails(settings: SlotSettings) -> None:
@@ -173,6 +174,23 @@ def test_fenced_slots_are_gone_when_the_host_has_stopped(
     run.host.stop(LONGEST)
     assert time.monotonic() - began < LONGEST / 4, "it did not wait for Spark"
     assert not any(is_running(pid) for pid in run.pids())
+    assert run.host.lost() is None
+
+
+def test_the_slot_that_crashed_is_told_from_those_that_were_fenced(
+    begin: Callable[..., Run], eventually: Eventually
+) -> None:
+    run = begin(until_fenced)
+    run.host.start(run.settings)
+    controls = [run.driver.accept()[0] for _ in run.settings]
+    eventually(run.all_there, "all slots")
+    os.kill(run.pids()[1], signal.SIGKILL)
+    for control in controls:
+        control.close()
+    run.host.stop(LONGEST)
+    lost = run.host.lost()
+    assert isinstance(lost, WorkerLostError)
+    assert "the Python worker that was slot 1 was killed or has crashed" in str(lost)
 
 
 def test_a_slot_that_does_not_end_is_killed(
@@ -184,6 +202,7 @@ def test_a_slot_that_does_not_end_is_killed(
     run.host.stop(0.1)
     assert not any(is_running(pid) for pid in run.pids())
     assert "slots [0, 1] do not end by themselves" in caplog.text
+    assert run.host.lost() is None, "what was wrong with them the engine knows"
 
 
 def test_a_killed_slot_is_noticed(begin: Callable[..., Run], eventually: Eventually) -> None:

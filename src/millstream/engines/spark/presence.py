@@ -7,6 +7,9 @@ does, and never before.  Of a machine that gives no answer any more nobody knows
 counts as ended after ``_UNREACHABLE`` seconds, within which a slot there ends by itself, for it
 does not hear its driver either (``runtime/pipelined/control.py``).
 
+A process that its driver has let go of, or whose task ends or raises, says a word first: of all
+others it is known that they were killed or have crashed.
+
 What it is not: the fence, which is the control connection of the slot.
 
 Read next: ``engines/spark/slots.py``.
@@ -23,12 +26,13 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import AuthenticationError
 from millstream.runtime.pipelined.connect import listen
+from millstream.runtime.pipelined.control import last_words
 from millstream.runtime.pipelined.handshake import Party, Role, prove, require_proof
 
 if TYPE_CHECKING:
     from millstream.runtime.pipelined.messages import Address, SlotSettings
 
-__all__ = ["Presence", "be_present"]
+__all__ = ["Presence", "be_present", "say_goodbye"]
 
 #: Connections in the middle of a handshake.  More come only from outside, and wait.
 _MOST_HANDSHAKES: Final = 64
@@ -37,6 +41,9 @@ _CONNECT: Final = 10.0
 #: Seconds after which a machine that gives no answer is gone; a look each of ``_LOOKS`` parts.
 _UNREACHABLE: Final = 12
 _LOOKS: Final = 4
+
+#: What a process says that does not crash.
+_GOODBYE: Final = b"."
 
 #: Of this process, for as long as it lives.
 _held: list[socket.socket] = []
@@ -66,7 +73,7 @@ class Presence:
         self._arriving = 0
         self._turns = threading.BoundedSemaphore(_MOST_HANDSHAKES)
         self._came: set[int] = set()
-        self._left: list[int] = []
+        self._crashed: list[int] = []
         self._here: dict[socket.socket, int] = {}
         threading.Thread(target=self._accept, name="millstream-presence", daemon=True).start()
 
@@ -77,10 +84,10 @@ class Presence:
             return len(self._came)
 
     @property
-    def left(self) -> list[int]:
-        """Slots whose process has ended, in that order."""
+    def crashed(self) -> list[int]:
+        """Slots whose process has ended without a word, in that order."""
         with self._changed:
-            return list(self._left)
+            return list(self._crashed)
 
     def wait_for_all(self, seconds: float) -> bool:
         """Wait until every slot has come, or none can any more; whether every slot has."""
@@ -154,11 +161,11 @@ class Presence:
                 self._changed.notify_all()
         if slot is not None:
             _watch(connection)
-            with contextlib.suppress(OSError):  # reset, or no answer: it is gone as well
-                connection.recv(1)
+            word = _wait_for_end(connection)
             with self._changed:
                 del self._here[connection]
-                self._left.append(slot)
+                if word != _GOODBYE:
+                    self._crashed.append(slot)
                 self._changed.notify_all()
         connection.close()
 
@@ -179,8 +186,25 @@ def be_present(settings: SlotSettings, address: Address) -> None:
     connection.settimeout(None)
     _watch(connection)
     _held.append(connection)
+    last_words.append(say_goodbye)
     # What a user's function forks may live longer.
     os.register_at_fork(after_in_child=connection.close)
+
+
+def say_goodbye() -> None:
+    """Tell the driver that this process is about to end, and why is known; does not wait."""
+    for connection in _held:
+        with contextlib.suppress(OSError):  # the driver is gone
+            connection.send(_GOODBYE, socket.MSG_DONTWAIT)
+
+
+def _wait_for_end(connection: socket.socket) -> bytes:
+    """What a process has said before it ended."""
+    said = b""
+    with contextlib.suppress(OSError):  # reset, or no answer: it is gone as well
+        while word := connection.recv(1):
+            said = word
+    return said
 
 
 def _watch(connection: socket.socket) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import BarrierTaskContext
 
-from millstream.engines.spark.presence import be_present
+from millstream.engines.spark.presence import be_present, say_goodbye
 from millstream.runtime.pipelined.slot import run_slot
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ class SlotFunction:
         settings = self._settings[own]
         host = host_of(context.getTaskInfos()[own].address, settings.driver)
         be_present(settings, self._presence)
-        self._run(replace(settings, host=host))
+        try:
+            self._run(replace(settings, host=host))
+        finally:
+            say_goodbye()
         yield from ()
 
 

@@ -136,9 +136,9 @@ class SparkSlotHost(SlotHost):
         if job.error is not None:
             # That nothing can run any more is what says most.
             return self._java.lost() or job.error
-        if job.first_gone is not None:
+        if job.crashed:
             return WorkerLostError(
-                f"the Python worker that was slot {job.first_gone} was killed or has crashed; the"
+                f"the Python worker that was slot {job.crashed[0]} was killed or has crashed; the"
                 " log of its executor may say why"
             )
         return None
@@ -185,16 +185,15 @@ class _BarrierJob:
         self._stopping = threading.Event()
         self._over = threading.Event()
         self._presence = presence
-        #: The slots that had gone when the run was stopped.
-        self._gone_before: list[int] | None = None
+        #: The slots that had crashed before Spark was told to kill what is left.
+        self._crashed: list[int] | None = None
         #: Why the run cannot go on, once that is known.
         self.error: BaseException | None = None
 
     @property
-    def first_gone(self) -> int | None:
-        """The first slot whose process ended before the run was stopped."""
-        gone = self._presence.left if self._gone_before is None else self._gone_before
-        return gone[0] if gone else None
+    def crashed(self) -> list[int]:
+        """The slots whose process has ended by neither driver nor job, in that order."""
+        return self._presence.crashed if self._crashed is None else self._crashed
 
     def start(self, timeout: float) -> None:
         """Begin, in threads.
@@ -202,9 +201,12 @@ class _BarrierJob:
         Args:
             timeout: seconds that the slots may take to come.
         """
-        threading.Thread(target=self._main, name="millstream-slots", daemon=True).start()
-        watch = threading.Thread(target=self._watch, args=(timeout,), daemon=True)
-        watch.start()
+        self._running = threading.Thread(target=self._main, name="millstream-slots", daemon=True)
+        self._watching = threading.Thread(
+            target=self._watch, args=(timeout,), name="millstream-slots-watch", daemon=True
+        )
+        self._running.start()
+        self._watching.start()
 
     def stop(self, patience: float) -> None:
         """Wait until the job is over and its processes are gone.
@@ -223,7 +225,6 @@ class _BarrierJob:
         """
         if self._stopping.is_set():
             return
-        self._gone_before = self._presence.left
         self._stopping.set()
         self._presence.refuse()
         deadline = time.monotonic() + patience
@@ -234,9 +235,12 @@ class _BarrierJob:
             self._cancel()
             deadline = time.monotonic() + _KILL
             self._presence.wait_until_gone(_KILL)
-        if not self._over.wait(max(_POLL, deadline - time.monotonic())):
+        # Their ends, for what they hold of the JVM's they let go of by then.
+        self._running.join(max(_POLL, deadline - time.monotonic()))
+        if self._running.is_alive():
             self._cancel()
-            self._over.wait(_KILL)
+            self._running.join(_KILL)
+        self._watching.join(_KILL)
         here = self._presence.here()
         self._presence.close()
         if here:
@@ -245,6 +249,8 @@ class _BarrierJob:
 
     def _cancel(self) -> None:
         """Have Spark give up the job, also if it is only about to begin."""
+        if self._crashed is None:
+            self._crashed = self._presence.crashed
         # If the JVM is gone so is the job.
         with contextlib.suppress(Py4JError, OSError):
             context: Any = self._context._jsc.sc()  # noqa: SLF001 - PySpark cancels only what runs

@@ -44,7 +44,14 @@ if TYPE_CHECKING:
         SubtaskTimes,
     )
 
-__all__ = ["FENCED", "ControlConnection", "GivenUpError", "close_in_forks", "end_process"]
+__all__ = [
+    "FENCED",
+    "ControlConnection",
+    "GivenUpError",
+    "close_in_forks",
+    "end_process",
+    "last_words",
+]
 
 #: Exit code of a slot whose driver has let go of it, or is gone.
 FENCED: Final = 113
@@ -67,9 +74,17 @@ class GivenUpError(BaseException):
     """The driver wants the slot to end, and its main loop is at something else for too long."""
 
 
+#: Called right before the process ends because its driver has let go of it; they must not wait.
+last_words: Final[list[Callable[[], None]]] = []
+
+
 def end_process() -> None:
     """End this process now: no ``finally`` of a task may write anything any more."""
-    os._exit(FENCED)
+    try:
+        for say in last_words:
+            say()
+    finally:
+        os._exit(FENCED)
 
 
 class ControlConnection:
