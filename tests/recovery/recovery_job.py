@@ -1,7 +1,8 @@
 """The job of the kill tests: keyed state, timers and windows into two exactly-once file sinks.
 
 Run as ``python recovery_job.py INPUT OUTPUT CHECKPOINTS BYTES_PER_EPOCH MASTER``, where the master
-is one of Spark, or ``local`` for the local engine, or ``mini``: then the job runs in this process,
+is one of Spark, or ``local`` for the local engine, or ``pipelined`` for slots that are processes of
+this machine, or ``mini``: then the job runs in this process,
 with the same tasks, coordinator and sinks, and starts in a second instead of many.  With
 ``DATABASE BROKERS TOPIC`` behind it the running totals go to PostgreSQL (table ``running``,
 two-phase) and Kafka as well.  Every key lives in one input file, so the order of its records is
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.common import Configuration, Duration, Row, Types, WatermarkStrategy
+from millstream.contracts.split_cursor import RangeCursor
 from millstream.crash_points import VICTIM_VARIABLE
 from millstream.datastream import (
     AggregateFunction,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from millstream.contracts.source import Split
+    from millstream.contracts.split_cursor import SplitCursor
 
 EVENT = Types.ROW_NAMED(
     ["id", "key", "ts", "value"], [Types.LONG(), Types.STRING(), Types.LONG(), Types.LONG()]
@@ -125,6 +129,18 @@ class SlowFileSource(FileSource):
             limit = min(limit, self.bytes_per_epoch)
         return super().next_stop(split, start, limit, end)
 
+    def open_cursor(self, split: Split, position: int) -> SplitCursor:
+        if self.bytes_per_epoch:
+            return RangeCursor(self, split, position)
+        return super().open_cursor(split, position)
+
+
+def slowly(row: Row) -> bool:
+    """Takes its time, so that there are many checkpoints."""
+    del row
+    time.sleep(0.004)
+    return True
+
 
 def key_of(row: Row) -> bytes:
     """The key of a message."""
@@ -158,6 +174,13 @@ def main(arguments: list[str]) -> None:
     configuration.set_string("parallelism.default", "2")
     if arguments[4] == "local":
         configuration.set_string("execution.target", "local")
+    elif arguments[4] == "pipelined":
+        configuration.set_string("execution.target", "local")
+        configuration.set_string("millstream.execution", "pipelined")
+        configuration.set_string("execution.checkpointing.interval", "20 ms")
+        # As many as there are files: those that wait for a subtask do not hold time back, as in
+        # Flink, and what they hold would be late.
+        configuration.set_string("parallelism.default", "3")
     elif arguments[4] != "mini":
         configuration.set_string("millstream.spark.master", arguments[4])
     configuration.set_string("millstream.local-directory", str(Path(checkpoints) / "local"))
@@ -176,6 +199,8 @@ def main(arguments: list[str]) -> None:
         Duration.of_millis(OUT_OF_ORDERNESS)
     ).with_timestamp_assigner(lambda row, _: row.ts)
     events = env.from_source(source, strategy, "events").uid("events")
+    if arguments[4] == "pipelined" and int(bytes_per_epoch):
+        events = events.filter(slowly).uid("slowly")
     keyed = events.key_by(lambda row: row.key)
     running = keyed.process(RunningTotal(), RUNNING).uid("running")
     running.sink_to(FileSink.json_lines(str(Path(output) / "running"))).uid("running-sink")

@@ -72,6 +72,9 @@ DECISIVE: Final = [
 #: A start on Spark takes a quarter of a minute; the other points are left to ``make soak``.
 SPARK_POINTS: Final = 6
 LOCAL_POINTS: Final = 8
+PIPELINED_POINTS: Final = 8
+#: Passed by tasks that live on only when the last of them has ended.
+AT_THE_END: Final = ["sink.abort.before", "sink.abort.after"]
 RANDOM_KILLS: Final = 1
 #: Of the JVM alone, and where.
 JVM_POINTS: Final = [*DECISIVE, "log.open.before", "recover.abort.before", "sink.prepare.after"]
@@ -120,7 +123,7 @@ class Chain:
         self.starts += 1
         arguments = self.arguments(slow=slow)
         directory = self.directory / "runs" / f"{self.starts}-{crash.replace(':', '-')}"
-        if self.master == "mini" and crash:
+        if self.master in {"mini", "pipelined"} and crash:
             run = run_forked(
                 self.job, arguments, directory=directory, crash=crash, deadline=DEADLINE
             )
@@ -201,8 +204,10 @@ class ServerChain(Chain):
 
 
 def _kill_at(chain: Chain, points: list[str], chance: random.Random) -> None:
+    # Tasks that live on are started once.
+    once_a_run = ("recover.", "log.", *(["epoch.start."] if chain.master == "pipelined" else []))
     for point in points:
-        once = point in FIRST or point.startswith(("recover.", "log."))
+        once = point in FIRST or point.startswith(once_a_run)
         passing = 1 if once else chance.choice([1, 1, 2])
         run = chain.start(f"{point}:{passing}")
         assert run.killed, f"{chain}: crash point {point} was not reached\n{run.output}"
@@ -258,6 +263,19 @@ def test_points_and_moments_on_the_local_engine(seed: int, tmp_path: Path) -> No
     points = sorted(set(POINTS) - set(FIRST))
     _kill_at(chain, FIRST[:1] + chance.sample(points, LOCAL_POINTS), chance)
     _kill_at_random(chain, 3 * RANDOM_KILLS, chance)
+    assert chain.start(slow=False).exit_code == 0
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.usefixtures("forks")
+@pytest.mark.parametrize("seed", SEEDS[:1])
+def test_points_and_moments_on_the_pipelined_engine(seed: int, tmp_path: Path) -> None:
+    """Driver and slots are processes of their own; some points, those of barriers among them."""
+    print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
+    chance = random.Random(seed)
+    chain = Chain(tmp_path, seed, "pipelined")
+    points = sorted({*POINTS, *points_of("pipelined task")} - set(FIRST) - set(AT_THE_END))
+    _kill_at(chain, FIRST[:1] + chance.sample(points, PIPELINED_POINTS), chance)
     assert chain.start(slow=False).exit_code == 0
 
 

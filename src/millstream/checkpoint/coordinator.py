@@ -401,6 +401,20 @@ class Coordinator:
             raise CheckpointError(message)
         return self._in_flight.fail(epoch)
 
+    def finish(self) -> None:
+        """Drop what tasks that went on have left, none of which is at work any more.
+
+        That is what they had begun behind the last checkpoint.  If it fails, or the process dies,
+        the next run drops it.
+
+        Raises:
+            FencedError: a newer run has taken over, which sees to it.
+            SinkError: a sink kept failing.
+        """
+        last = self._require_recovered()
+        if last is not None:
+            self._abort_orphans(last, self._log.generation)
+
     def _abort_orphans(self, manifest: Manifest, generation: int) -> None:
         crash_point("sink.abort.before")
         abort_orphans(manifest, self._job_id, self._committers, self._log, generation)

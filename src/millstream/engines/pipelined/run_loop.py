@@ -167,6 +167,8 @@ class RunLoop:
             raise
         finally:
             self._clear_away()
+        if self._over:
+            self._run.coordinator.finish()
         return self._over
 
     # -- beginning -----------------------------------------------------------------------------
@@ -363,6 +365,11 @@ class RunLoop:
                 _LOG.warning("slots were ended that did not end by themselves in %g s", patience)
                 return
             time.sleep(_LOOK)
+        while not self._events.empty():
+            event = self._events.get()
+            if isinstance(event, Failed):
+                # All that matters is committed, or given up.
+                _LOG.warning("a slot ended with an error: %r", _unpickled(event))
 
     def _clear_away(self) -> None:
         """Fence, and see that nothing is at work any more; does nothing the second time."""

@@ -114,7 +114,10 @@ def _run(
         with contextlib.suppress(Exception):
             loop.close()
         return
-    loop.close()
+    try:
+        loop.close()
+    except Exception as error:  # noqa: BLE001 - the driver's to tell
+        control.send(Failed(settings.slot, portable_error(error)))
     transport.close()
 
 
