@@ -22,7 +22,7 @@ DEADLINE = 60.0
 def make(tmp_path: Path) -> Callable[..., StreamExecutionEnvironment]:
     """Make an environment of a parallelism, with settings."""
     engine = {"execution.target": "local", "millstream.execution": "pipelined"}
-    return environments(tmp_path, {**engine, "execution.checkpointing.interval": "100"})
+    return environments(tmp_path, engine)
 
 
 @pytest.fixture

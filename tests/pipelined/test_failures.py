@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipelined.processes import lives, stopped
 
-from millstream.common import Encoder, Types
+from millstream.common import Encoder, Types, WatermarkStrategy
+from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream import (
     JobClient,
     JobStatus,
@@ -37,6 +38,9 @@ from millstream.errors import FencedError, UserFunctionError, WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from millstream.contracts.source import SourceBatch, Split
+    from millstream.contracts.split_cursor import SplitCursor
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
@@ -83,7 +87,11 @@ class Count(KeyedProcessFunction):
 def job(make: Make, directory: Path, **settings: str) -> StreamExecutionEnvironment:
     """The job, restarted after failures, which keeps its checkpoints in ``directory``."""
     settings = {key.replace("_", "-"): value for key, value in settings.items()}
-    env = make(2, {"execution.checkpointing.dir": str(directory / "checkpoints"), **settings})
+    fixed = {
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+        "execution.checkpointing.interval": "100",
+    }
+    env = make(2, {**fixed, **settings})
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 1))
     numbers = env.from_sequence(0, NUMBERS - 1).uid("numbers")
     paced = numbers.map(Paced(directory / "notes"), Types.LONG()).uid("paced")
@@ -242,7 +250,8 @@ def test_a_commit_that_takes_long_does_not_stop_the_records(
         return complete(self, metadata, acks, expected)
 
     monkeypatch.setattr(Coordinator, "complete_epoch", slowly)
-    env = make(1, {"execution.checkpointing.max-concurrent-checkpoints": "3"})
+    settings = {"execution.checkpointing.max-concurrent-checkpoints": "3"}
+    env = make(1, {**settings, "execution.checkpointing.interval": "100"})
     notes = tmp_path / "read"
     notes.touch()
 
@@ -322,3 +331,37 @@ def test_a_slot_that_does_not_listen_is_killed(
     eventually(lambda: bool(list(processes.iterdir())), "a task at work")
     client.cancel().result()
     assert not any(lives(int(each.name)) for each in processes.iterdir())
+
+
+def test_checkpoints_of_nothing_are_no_progress(make: Make, tmp_path: Path) -> None:
+    """A record that fails at every try ends the job, however many checkpoints come before."""
+    tries = tmp_path / "tries"
+
+    def fail_later(n: int) -> int:
+        if n == 0:
+            with tries.open("a") as file:
+                file.write(".")
+            message = "always the same"
+            raise ValueError(message)
+        return n
+
+    class Late(NumberSequenceSource):
+        """Has nothing for so long that several checkpoints are taken first."""
+
+        def open_cursor(self, split: Split, position: int) -> SplitCursor:
+            cursor = super().open_cursor(split, position)
+            begun, poll = time.monotonic(), cursor.poll
+
+            def wait(most: int) -> SourceBatch | None:
+                return poll(most) if time.monotonic() > begun + 0.3 else None
+
+            cursor.poll = wait  # type: ignore[method-assign]
+            return cursor
+
+    env = make(1, {"execution.checkpointing.interval": "20"})
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 1))
+    numbers = env.from_source(Late(0, 9, splits=1), WatermarkStrategy.no_watermarks(), "late")
+    numbers.map(fail_later, Types.LONG()).print()
+    with pytest.raises(UserFunctionError, match="always the same"):
+        env.execute("late")
+    assert tries.read_text() == "..."

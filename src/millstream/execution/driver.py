@@ -278,7 +278,10 @@ class JobDriver:
         monitor = self._monitor
 
         def on_epoch(manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
-            strategy.on_progress()
+            # Tasks that go on acknowledge checkpoints of nothing, too, up to the record that they
+            # fail of again and again.
+            if not self._engine.tasks_go_on or _has_read(acks):
+                strategy.on_progress()
             monitor.epoch_done(manifest, acks, seconds)
 
         run = self._run = Run(
@@ -317,3 +320,8 @@ class JobDriver:
             self._generation = coordinator.claimed_generation
         if coordinator.opened:
             self._last = coordinator
+
+
+def _has_read(acks: list[TaskAck]) -> bool:
+    """Whether a checkpoint has any record."""
+    return any(split.records for ack in acks for split in ack.splits)

@@ -62,7 +62,7 @@ class Checkpoints:
         configuration: the job's; read are ``execution.checkpointing.*``.
         tasks: (stage, subtask) of all tasks.
         first: the number of the first checkpoint.
-        now: monotonic seconds at which the run begins.
+        now: monotonic seconds.
     """
 
     def __init__(
@@ -99,6 +99,10 @@ class Checkpoints:
     def pending(self) -> int:
         """How many are under way."""
         return len(self._pending)
+
+    def begin(self, now: float) -> None:
+        """Note that the tasks begin to work: the first is an interval later."""
+        self._triggered = now
 
     def is_due(self, now: float) -> bool:
         """Whether the next is to be triggered."""

@@ -202,6 +202,7 @@ class RunLoop:
         if registered is None:
             return False
         crash_point("epoch.start.before")
+        self._checkpoints.begin(time.monotonic())
         self._server.tell_all(Begin(plan, tuple(each.address for each in registered)))
         return True
 
