@@ -11,7 +11,7 @@ On the wire a frame is the length of its payload (4 bytes, little endian), the c
 which always has the same size, and the payload.  ``_GOODBYE`` in place of a length ends the
 connection.
 
-Read next: ``runtime/pipelined/connect.py``.
+Read next: ``runtime/pipelined/connect.py``, ``runtime/pipelined/main_loop.py``.
 """
 
 from __future__ import annotations
