@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -162,13 +163,12 @@ class CompositeTypeInfo(TypeInformation):
 
     def _transposed(self, values: Sequence[Any]) -> Sequence[Sequence[object]]:
         """The fields of records that are sequences, all of the right length."""
-        try:
-            columns = list(zip(*values, strict=True))
-        except ValueError:
-            columns = []
-        if len(columns) == len(self._names):
-            return columns
-        index = next(i for i, value in enumerate(values) if len(value) != len(self._names))
+        count = len(self._names)
+        if set(map(len, values)) <= {count}:
+            # Not zip: so many iterators at a time set the garbage collector going.
+            flat = list(chain.from_iterable(values))
+            return [flat[at::count] for at in range(count)]
+        index = next(i for i, value in enumerate(values) if len(value) != count)
         reason = f"it has {_fields(len(values[index]))} instead of {len(self._names)}"
         raise ColumnMismatchError(index, values[index], str(self), reason)
 
