@@ -63,8 +63,9 @@ __all__ = [
 ]
 
 _LOG: Final = logging.getLogger("millstream.kafka")
-#: Messages that a producer holds before writing waits.
-_MOST_WAITING: Final = 100_000
+#: Messages that a producer holds before writing waits.  A checkpoint waits until they are
+#: delivered, so not more than a broker takes in some milliseconds.
+_MOST_WAITING: Final = 20_000
 _CHUNK: Final = 10_000
 #: librdkafka's names for "by the partitioner" and "when it is sent".
 _ANY_PARTITION: Final = -1
