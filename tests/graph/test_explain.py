@@ -13,7 +13,7 @@ from millstream.configuration.configuration import Configuration
 from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.collect import CollectSink
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
-from millstream.contracts.sink import DeliveryGuarantee, SinkKind
+from millstream.contracts.sink import DeliveryGuarantee, Sink, SinkKind
 from millstream.datastream import (
     CheckpointingMode,
     OutputTag,
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
 
 
-def environment(directory: str) -> StreamExecutionEnvironment:
+def environment(directory: str, execution: str = "epochs") -> StreamExecutionEnvironment:
     configuration = Configuration().set_string("execution.checkpointing.dir", directory)
+    configuration.set_string("millstream.execution", execution)
     return StreamExecutionEnvironment.get_execution_environment(configuration)
 
 
@@ -183,6 +184,25 @@ def test_guarantee_is_that_of_the_weakest_part(
     assert found.guarantee == expected
     assert bool(found.reasons) == (expected != "exactly-once")
     assert bool(found.notes) == isinstance(sink, KeyedSink)
+
+
+@pytest.mark.parametrize(
+    ("sink", "mode", "expected"),
+    [
+        (KeyedSink(), CheckpointingMode.EXACTLY_ONCE, "exactly-once"),
+        # Counts that were restored may have taken in what is read again.
+        (KeyedSink(), CheckpointingMode.AT_LEAST_ONCE, "at-least-once"),
+        (CollectSink("collected"), CheckpointingMode.NONE, "at-most-once"),
+        (KeyedSink(), CheckpointingMode.NONE, "none"),
+    ],
+)
+def test_guarantee_where_tasks_go_on(sink: Sink, mode: CheckpointingMode, expected: str) -> None:
+    env = environment("checkpoints", "pipelined")
+    env.enable_checkpointing(1000, mode)
+    env.from_source(NumberSequenceSource(1, 2), None, "numbers").sink_to(sink)
+    (found,) = sink_guarantees(env.get_job_graph())
+    assert found.guarantee == expected
+    assert bool(found.reasons) == (expected != "exactly-once")
 
 
 @pytest.mark.parametrize("directory", ["", "checkpoints"])

@@ -58,7 +58,13 @@ class SinkGuarantee:
 
 
 def combine(
-    kind: SinkKind, own: DeliveryGuarantee, mode: CheckpointingMode, lost: tuple[str, ...] = ()
+    kind: SinkKind,
+    own: DeliveryGuarantee,
+    mode: CheckpointingMode,
+    lost: tuple[str, ...] = (),
+    *,
+    pipelined: bool = False,
+    commits: bool = True,
 ) -> tuple[str, tuple[str, ...]]:
     """The guarantee of a sink in a job, and the reasons why it is not exactly-once.
 
@@ -67,16 +73,22 @@ def combine(
         own: what it promises in mode EXACTLY_ONCE.
         mode: the job's.
         lost: a reason for each source above it that cannot be read again.
+        pipelined: the tasks go on from checkpoint to checkpoint.
+        commits: the sink shows what it writes when the checkpoint is complete, not before.
     """
     key = options.CHECKPOINTING_MODE.key
     if own is DeliveryGuarantee.NONE:
         return "none", ("the sink promises nothing", *lost)
+    if mode is CheckpointingMode.NONE and pipelined and not commits:
+        # How far sources are read is known behind a barrier, and the sink does not wait for that.
+        return "none", (f"{key} is NONE: what came behind a checkpoint is shown again", *lost)
     if mode is CheckpointingMode.NONE:
         return "at-most-once", (f"{key} is NONE: an epoch that fails is not run again", *lost)
     repeated = []
     if own is DeliveryGuarantee.AT_LEAST_ONCE:
         repeated.append("the sink may write records again after a failure")
-    if mode is CheckpointingMode.AT_LEAST_ONCE and kind is not SinkKind.IDEMPOTENT:
+    # Epochs repeat output alone; tasks that go on count records twice in their state as well.
+    if mode is CheckpointingMode.AT_LEAST_ONCE and (pipelined or kind is not SinkKind.IDEMPOTENT):
         repeated.append(f"{key} is AT_LEAST_ONCE")
     if lost and repeated:
         word = "none"
@@ -127,7 +139,14 @@ def _guarantee(job_graph: JobGraph, node: StreamNode, mode: CheckpointingMode) -
     if node.sink is None:
         return SinkGuarantee(node.id, "none")
     kind = node.sink.kind
-    word, reasons = combine(kind, node.sink.guarantee, mode, lost)
+    word, reasons = combine(
+        kind,
+        node.sink.guarantee,
+        mode,
+        lost,
+        pipelined=job_graph.configuration.get(options.EXECUTION) == "pipelined",
+        commits=node.sink.create_committer() is not None,
+    )
     notes: tuple[str, ...] = ()
     if kind is SinkKind.IDEMPOTENT and not getattr(node.sink, "fenced", False):
         notes = (_BY_KEY,)
