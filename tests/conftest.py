@@ -16,6 +16,9 @@ Third: property tests try the same examples each time, whatever the machine and 
 Fourth: servers and faults for tests of several directories.  A server is started when the first
 test of a process asks for it, and stopped with the process.
 
+Fifth: what is marked ``both_engines`` runs a second time, with ``MiniCluster`` on the tasks of the
+pipelined engine, unless a mark ``epochs_only`` says why not (``docs/engines.md`` has the list).
+
 What it is not: other fixtures; these are next to the tests that use them.
 
 Read next: ``docs/contributors.md``.
@@ -29,6 +32,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -67,8 +71,6 @@ _DIRECTORY: Final = pytest.StashKey[Path]()
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the directory of this run; the processes started by it inherit the choice."""
     _configure_hypothesis(config)
-    if os.environ.get("MILLSTREAM_TEST_PIPELINED"):
-        MiniCluster.pipelined = True
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As shells start what runs in the background; programs of tests are to be interrupted.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -140,14 +142,50 @@ def _remove_left_over() -> None:
                 continue  # of another user, or not of this kind
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests on both engines that are marked so; the name of the first stays as it is."""
+    node = metafunc.definition
+    if node.get_closest_marker("both_engines"):
+        engines = [pytest.param(False, id=pytest.HIDDEN_PARAM), pytest.param(True, id="pipelined")]
+        metafunc.parametrize("_tasks_live_on", engines, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def _tasks_live_on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which tasks ``MiniCluster`` runs."""
+    if getattr(request, "param", False):
+        monkeypatch.setattr(MiniCluster, "pipelined", True)
+
+
 # Before pytest looks at the marks to deselect tests.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests; those of equal rank stay in the order of their files."""
+    items[:] = _chosen(items)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
     items.sort(key=_rank)
+
+
+def _chosen(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Leave out what is not for the pipelined engine; only a soak runs more than a sample."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        on_both = item.get_closest_marker("both_engines")
+        if on_both is None or not _is_pipelined(item):
+            yield item
+        elif item.get_closest_marker("epochs_only") is None:
+            function = item.nodeid.partition("[")[0]
+            if seen[function] % on_both.kwargs.get("every", 1):
+                item.add_marker(pytest.mark.soak)
+            seen[function] += 1
+            yield item
+
+
+def _is_pipelined(item: pytest.Item) -> bool:
+    spec = getattr(item, "callspec", None)
+    return spec is not None and bool(spec.params.get("_tasks_live_on"))
 
 
 def _rank(item: pytest.Item) -> tuple[bool, bool]:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from millstream.types.typeinfo import TypeInformation
 
+pytestmark = pytest.mark.both_engines(every=8)
+
 KEYS = sorted(row.key for row in ROWS)
 FIRST = sorted(row.key for row in ROWS[:PER_EPOCH])
 

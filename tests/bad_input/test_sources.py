@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import Source
 
+pytestmark = pytest.mark.both_engines
+
 ROW = Types.ROW_NAMED(["i", "n"], [Types.LONG(), Types.LONG()])
 
 

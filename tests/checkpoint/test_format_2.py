@@ -53,6 +53,7 @@ def unpack(directory: Path) -> None:
         archive.extractall(directory, filter="data")
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("parallelism", "backend"), [(2, "hashmap"), (1, "rocksdb"), (3, "hashmap")]
 )
@@ -127,6 +128,7 @@ class Fires(kept.Fires):
         yield from super().process(key, context, elements)
 
 
+@pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("changed", ["late", "continuous"])
 @pytest.mark.parametrize("parallelism", [1, 2])

@@ -72,6 +72,7 @@ def write(tmp_path: Path, factory: BulkWriterFactory, records: list[Any], kind: 
     return path
 
 
+@pytest.mark.both_engines
 def test_avro_files_are_written_and_read(tmp_path: Path) -> None:
     path = write(tmp_path, AvroBulkWriters.for_generic_record(SCHEMA), RECORDS)
     with path.open("rb") as file:
@@ -82,6 +83,7 @@ def test_avro_files_are_written_and_read(tmp_path: Path) -> None:
     assert run_and_collect(stream) == [RECORDS]
 
 
+@pytest.mark.both_engines
 def test_rows_are_written_by_their_names(tmp_path: Path) -> None:
     kind = Types.ROW_NAMED(
         ["id", "name", "values", "tags"],
@@ -114,6 +116,7 @@ def test_avro_files_are_cut_at_blocks_and_within(tmp_path: Path) -> None:
     check_source(source, rounds=2)
 
 
+@pytest.mark.both_engines
 def test_parquet_by_an_avro_schema(tmp_path: Path) -> None:
     path = write(tmp_path, AvroParquetWriters.for_generic_record(SCHEMA), RECORDS)
     assert pq.read_table(path).column_names == ["id", "name", "values", "tags"]
@@ -125,6 +128,7 @@ def test_parquet_by_an_avro_schema(tmp_path: Path) -> None:
     assert read_records(source, split, 0, 2) == RECORDS
 
 
+@pytest.mark.both_engines
 def test_records_that_do_not_fit(tmp_path: Path) -> None:
     bad: list[Any] = [{"id": "x", "name": None, "values": [], "tags": {}}]
     with pytest.raises(PermanentSinkError, match="does not fit the Avro schema"):
@@ -151,6 +155,7 @@ def test_files_and_schemas_that_are_none(tmp_path: Path) -> None:
         AvroParquetReaders.for_generic_record(union)
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("typed", [True, False])
 def test_orc_files_are_written(tmp_path: Path, typed: bool) -> None:
     kind = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])

@@ -39,6 +39,7 @@ def files(directory: Path) -> dict[str, list[str]]:
     return {path.name: path.read_text().split() for path in found}
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("orderly", [True, False])
 def test_committed_files_that_were_taken_away(tmp_path: Path, *, orderly: bool) -> None:
     first = cluster(tmp_path)
@@ -57,6 +58,7 @@ def test_committed_files_that_were_taken_away(tmp_path: Path, *, orderly: bool) 
     assert sorted(map(int, read)) == list(range(40))
 
 
+@pytest.mark.both_engines
 def test_somebody_confirms_what_was_taken_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +78,7 @@ def test_somebody_confirms_what_was_taken_away(
     assert sorted(map(int, read)) == list(range(40))
 
 
+@pytest.mark.both_engines
 def test_what_is_pending_is_committed_though_it_is_confirmed(tmp_path: Path) -> None:
     def stop(_: str) -> None:
         raise InterruptedError
@@ -93,6 +96,7 @@ def test_what_is_pending_is_committed_though_it_is_confirmed(tmp_path: Path) -> 
     assert sorted(map(int, read)) == list(range(40))
 
 
+@pytest.mark.both_engines
 def test_a_note_of_another_checkpoint_does_not_count(tmp_path: Path) -> None:
     first = cluster(tmp_path)
     first.run(1)
@@ -105,6 +109,7 @@ def test_a_note_of_another_checkpoint_does_not_count(tmp_path: Path) -> None:
         cluster(tmp_path)
 
 
+@pytest.mark.both_engines
 def test_an_older_copy_of_the_checkpoint_replaces_nothing(tmp_path: Path) -> None:
     cluster(tmp_path).run(1)
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")

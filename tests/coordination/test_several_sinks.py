@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     Disturb = Callable[[str, Callable[[], None]], None]
     Rows = list[tuple[str, int, int]]
 
+pytestmark = pytest.mark.both_engines(every=4)
+
 SINKS = ("files", "sqlite", "postgres", "kafka")
 READ = "SELECT key, n, id FROM results"
 

@@ -88,6 +88,7 @@ def graph_of(source: PostgresSource, out: Path) -> JobGraph:
     return env.get_job_graph("numbers")
 
 
+@pytest.mark.both_engines
 def test_a_job_reads_it_through_a_restart(database: str, tmp_path: Path) -> None:
     execute(database, NUMBERS)
 

@@ -63,6 +63,7 @@ class Emit(ProcessFunction):
         yield self.value
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("kind", "value", "says"),
     [
@@ -101,11 +102,13 @@ def test_output_that_breaks_its_type_is_refused_without_an_exchange(
     assert caught.match(f"^{place}: value [01]")
 
 
+@pytest.mark.both_engines
 def test_what_a_reduce_emits_is_held_to_its_type(tmp_path: Path) -> None:
     with pytest.raises(TypeMismatchError, match=r"operator 'Reduce' .*'01' is a str.*fit Long"):
         run(lambda n: n.key_by(lambda _: 1).reduce(lambda a, b: f"{a}{b}", LONG), tmp_path)
 
 
+@pytest.mark.both_engines
 def test_what_pyflink_takes_is_taken(tmp_path: Path) -> None:
     kind = Types.ROW([LONG, INT, Types.DOUBLE(), Types.BOOLEAN(), TEXT, LONG])
     given = (True, np.int32(5), 1, 1, "x", None)
@@ -123,6 +126,7 @@ class CountKeys(KeyedProcessFunction):
         yield ctx.get_current_key(), self.n.value()
 
 
+@pytest.mark.both_engines
 def test_a_key_is_the_same_on_both_sides_of_the_exchange(tmp_path: Path) -> None:
     """1, True and 1.0 are the key 1.0 of a DOUBLE: one key group, one subtask, one count."""
 

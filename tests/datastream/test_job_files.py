@@ -82,6 +82,7 @@ def wheel(directory: Path, name: str, factor: int) -> Path:
     return path
 
 
+@pytest.mark.both_engines
 def test_modules_directories_and_archives_of_python(
     env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_modules_directories_and_archives_of_python(
     assert run_and_collect(*streams) == [[3, 6], [5, 10], [7, 14]]
 
 
+@pytest.mark.both_engines
 def test_a_module_of_another_job_is_not_taken(tmp_path: Path) -> None:
     found = []
     for factor in (3, 4):
@@ -110,6 +112,7 @@ def test_a_module_of_another_job_is_not_taken(tmp_path: Path) -> None:
         answers(env, times_of("same_shipped"))
 
 
+@pytest.mark.both_engines
 def test_archives_are_in_the_working_directory(
     env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -136,6 +139,7 @@ def test_archives_are_in_the_working_directory(
     assert Path.cwd() == before
 
 
+@pytest.mark.both_engines
 def test_cached_files_are_found_by_name(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("mill")
     (tmp_path / "model").mkdir()
@@ -170,6 +174,7 @@ def test_cached_files_are_found_by_name(env: StreamExecutionEnvironment, tmp_pat
         answers(env, Missing())
 
 
+@pytest.mark.both_engines
 def test_requirements_are_installed_from_a_directory(
     env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -202,6 +207,7 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
 """
 
 
+@pytest.mark.both_engines
 def test_requirements_are_built_from_source_distributions(
     env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -223,6 +229,7 @@ def test_requirements_are_built_from_source_distributions(
     assert answers(env, times_of("built_shipped")) == [13, 26]
 
 
+@pytest.mark.both_engines
 def test_requirements_that_cannot_be_installed_say_what_pip_says(
     env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -262,6 +269,7 @@ def test_what_has_not_changed_is_not_sent_again_and_what_is_not_needed_goes(
     assert importlib.import_module("first_shipped").changed
 
 
+@pytest.mark.both_engines
 def test_a_run_that_takes_the_job_over_deletes_what_it_does_not_need(tmp_path: Path) -> None:
     for factor in (1, 2):
         module = write_module(tmp_path, "of_run", factor)
@@ -350,6 +358,7 @@ def test_files_that_are_refused(tmp_path: Path, key: str, value: str, message: s
         ship_files(Configuration({key: value}), storage, tmp_path)
 
 
+@pytest.mark.both_engines
 def test_archive_that_is_none(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no archive")
     env.add_python_archive(str(tmp_path / "notes.txt"))

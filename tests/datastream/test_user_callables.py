@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
     from millstream.datastream import DataStream
 
+pytestmark = pytest.mark.both_engines
+
 RECORDS = [("good", 1), ("good", 2), ("bad", 3), ("good", 4)]
 
 
@@ -442,7 +444,11 @@ def test_what_raises_names_operator_line_and_record(
     assert re.search(
         rf"operator '[^']*{re.escape(operator)}[^']*' \(test_user_callables.py:\d+\)", message
     )
-    assert says in message
+    named = {says}
+    if MiniCluster.pipelined and says in map(str, RECORDS):
+        # Which of two subtasks fails first depends on whose turn it is, where tasks live on.
+        named = {str(record) for record in RECORDS}
+    assert any(each in message for each in named)
     if name not in {"partitioner's range", "partitioner's kind"}:
         assert isinstance(caught.value, UserFunctionError)
         assert "PlantedError" in message
@@ -493,7 +499,10 @@ def test_what_raises_in_a_sink_names_sink_line_and_record(
     message = str(caught.value)
     assert re.search(r"sink 'results' \(test_user_callables.py:\d+", message), message
     assert "PlantedError" in message
-    assert "'bad', 3" in message or "'good', 1" in message
+    first = ["'bad', 3", "'good', 1"]
+    if MiniCluster.pipelined:  # by turns, so that the second subtask may be at its second record
+        first.append("'good', 2")
+    assert any(record in message for record in first)
     assert re.search(r"at .*test_user_callables.py:\d+ in boom: raise", message)
 
 

@@ -1,8 +1,8 @@
 """What the tests of whole jobs share: sources, watermarks, schedules, and running a job.
 
 What it is: a *schedule* says how a job is run: where its epochs are cut, with which state backend,
-at which parallelisms, when it is stopped, and whether the workers' local copies of the state are
-lost meanwhile.  No schedule may change a result.
+at which parallelisms, when it is stopped, whether the workers' local copies of the state are
+lost meanwhile, and on which engine it goes on.  No schedule may change a result.
 
 What it is not: a program or an answer; these are in the tests.
 
@@ -166,6 +166,8 @@ class Schedule:
     epochs_per_run: int
     #: The local copies of the state are lost at each stop.
     forget_local: bool
+    #: By turns: whether tasks live on, as in the pipelined engine; empty: what the test runs on.
+    live_on: tuple[bool, ...] = ()
 
 
 def schedules(*, rescale: bool = True) -> st.SearchStrategy[Schedule]:
@@ -182,6 +184,7 @@ def schedules(*, rescale: bool = True) -> st.SearchStrategy[Schedule]:
         parallelisms=free if rescale else fixed,
         epochs_per_run=st.integers(1, 3),
         forget_local=st.booleans(),
+        live_on=st.lists(st.booleans(), min_size=1, max_size=3).map(tuple),
     )
 
 
@@ -222,6 +225,7 @@ def run_schedule(
             limits=schedule.limits,
             seed=schedule.seed + run,
             state_backend=schedule.backend,
+            pipelined=schedule.live_on[run % len(schedule.live_on)] if schedule.live_on else None,
         )
         manifest = cluster.run() if run == last else cluster.run(schedule.epochs_per_run)
         if schedule.forget_local and run < last:

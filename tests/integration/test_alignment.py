@@ -78,6 +78,7 @@ def watermarks(running: MiniCluster) -> list[int]:
     return [state.watermark for many in splits for state in many.values()]
 
 
+@pytest.mark.both_engines
 @given(
     st.integers(0, 60),
     st.integers(1, 4),
@@ -115,6 +116,7 @@ def test_sources_keep_step_over_restarts_and_everything_is_read(
         assert sorted(collected(directory)) == sorted([*slow, *fast, *more])
 
 
+@pytest.mark.both_engines
 def test_split_that_is_ahead_is_not_read_until_the_others_have_come(tmp_path: Path) -> None:
     available = tmp_path / "available"
     available.write_text("1")
@@ -142,6 +144,7 @@ def test_split_that_is_ahead_is_not_read_until_the_others_have_come(tmp_path: Pa
     assert (read("behind"), read("ahead")) == (100, 100)
 
 
+@pytest.mark.both_engines
 def test_idle_split_does_not_hold_its_group_and_the_held_one_is_not_idle(tmp_path: Path) -> None:
     available = tmp_path / "available"
     available.write_text("1")
@@ -169,6 +172,7 @@ def test_idle_split_does_not_hold_its_group_and_the_held_one_is_not_idle(tmp_pat
     assert len(collected(tmp_path)) == 1 + 60
 
 
+@pytest.mark.both_engines
 def test_groups_are_apart_and_a_source_alone_never_waits(tmp_path: Path) -> None:
     env = environment(1)
     one = env.from_source(Paced([events("a", 50, 1)], 1), aligned(0, group="a"), "a")

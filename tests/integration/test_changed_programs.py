@@ -132,6 +132,7 @@ def counting(
 # -- max parallelism (a key's state lies in its key group) ---------------------------------------
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("stored", [counting(64), counting(of_operator=64)])
 def test_max_parallelism_is_taken_from_the_checkpoint(job: Job, stored: Any) -> None:
     job.stop(stored)
@@ -142,6 +143,7 @@ def test_max_parallelism_is_taken_from_the_checkpoint(job: Job, stored: Any) -> 
     assert Counter(collected(job.directory)) == expected()
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("changed", [counting(64), counting(of_operator=64)])
 def test_another_max_parallelism_is_refused_with_both_numbers(job: Job, changed: Any) -> None:
     job.stop(counting())
@@ -153,6 +155,7 @@ def test_another_max_parallelism_is_refused_with_both_numbers(job: Job, changed:
     assert Counter(collected(job.directory)) == expected()
 
 
+@pytest.mark.both_engines
 def test_more_subtasks_than_stored_key_groups_are_refused(job: Job) -> None:
     job.stop(counting(3))
     assert "parallelism 4" in job.refusal(counting(), 4)
@@ -160,6 +163,7 @@ def test_more_subtasks_than_stored_key_groups_are_refused(job: Job) -> None:
     assert Counter(collected(job.directory)) == expected()
 
 
+@pytest.mark.both_engines
 def test_operators_without_state_may_have_any_max_parallelism(job: Job) -> None:
     def build(groups: int) -> Callable[[StreamExecutionEnvironment], DataStream]:
         def made(env: StreamExecutionEnvironment) -> DataStream:
@@ -176,6 +180,7 @@ def test_operators_without_state_may_have_any_max_parallelism(job: Job) -> None:
 # -- parallelism of one operator -----------------------------------------------------------------
 
 
+@pytest.mark.both_engines
 def test_an_operator_is_rescaled_within_a_stage_that_stays_as_wide(job: Job) -> None:
     """Its old subtasks leave the checkpoint: their state would come back in the next epoch."""
     told: list[dict[str, int]] = []
@@ -217,6 +222,7 @@ def mapped(uid: str | None) -> Callable[[StreamExecutionEnvironment], DataStream
     return build
 
 
+@pytest.mark.both_engines
 def test_a_changed_program_without_uids_gets_names_and_a_way_that_works(job: Job) -> None:
     job.stop(plain)
     message = job.refusal(mapped(None))
@@ -235,6 +241,7 @@ def test_a_changed_program_without_uids_gets_names_and_a_way_that_works(job: Job
     assert Counter(collected(job.directory)) == expected()
 
 
+@pytest.mark.both_engines
 def test_an_operator_with_state_that_is_gone(job: Job) -> None:
     job.stop(counting())
 
@@ -252,6 +259,7 @@ def test_an_operator_with_state_that_is_gone(job: Job) -> None:
     assert sum(Counter(collected(job.directory)).values()) == len(EVENTS)
 
 
+@pytest.mark.both_engines
 def test_operators_may_be_added(job: Job) -> None:
     job.stop(counting())
 
@@ -266,6 +274,7 @@ def test_operators_may_be_added(job: Job) -> None:
     assert max(count for _, count in collected(job.directory, "again")) < 160 // KEYS
 
 
+@pytest.mark.both_engines
 def test_a_sink_that_is_another_or_gone(job: Job) -> None:
     job.stop(counting())
 
@@ -282,6 +291,7 @@ def test_a_sink_that_is_another_or_gone(job: Job) -> None:
     assert re.search(r"  - sink .* is gone; the checkpoint has \d+ committables", job.refusal(gone))
 
 
+@pytest.mark.both_engines
 def test_another_kind_of_operator_under_the_same_uid(job: Job) -> None:
     job.stop(counting())
 
@@ -319,6 +329,7 @@ def with_states(*descriptors: Any) -> Callable[[StreamExecutionEnvironment], Dat
 COUNT = ValueStateDescriptor("count", Types.LONG())
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("descriptor", "reason"),
     [
@@ -334,6 +345,7 @@ def test_a_state_of_another_type_is_refused(job: Job, descriptor: Any, reason: s
     assert Counter(collected(job.directory)) == expected()
 
 
+@pytest.mark.both_engines
 def test_a_state_that_is_not_named_any_more_is_kept(job: Job) -> None:
     seen = MapStateDescriptor("seen", Types.LONG(), Types.LONG())
     job.stop(with_states(COUNT, seen))
@@ -351,6 +363,7 @@ def test_a_state_that_is_not_named_any_more_is_kept(job: Job) -> None:
 # -- checkpoints of older releases, and what people are shown ------------------------------------
 
 
+@pytest.mark.both_engines
 def test_a_checkpoint_of_format_1_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -364,6 +377,7 @@ def test_a_checkpoint_of_format_1_goes_on(
     assert "running" in capsys.readouterr().out
 
 
+@pytest.mark.both_engines
 def test_a_checkpoint_of_format_1_with_another_max_parallelism(tmp_path: Path) -> None:
     kept = older_program.__file__.replace("older_program.py", "format-1")
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
@@ -373,6 +387,7 @@ def test_a_checkpoint_of_format_1_with_another_max_parallelism(tmp_path: Path) -
         MiniCluster(env.get_job_graph("older"), tmp_path / "checkpoint")
 
 
+@pytest.mark.both_engines
 def test_inspect_names_operators(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     job.stop(plain)
     assert main(["checkpoints", str(job.directory / "checkpoint"), "inspect"]) == 0

@@ -298,6 +298,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
+@pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("before", PROGRAMS)
 def test_every_change_is_right_or_refused_by_name(
     runs: Path, tmp_path: Path, before: str, outcomes: Counter[str]
@@ -334,6 +335,7 @@ def test_so_many_changes_go_on(outcomes: Counter[str]) -> None:
         assert outcomes == {"went on": GO_ON, "refused": ARE_REFUSED}
 
 
+@pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize(
     ("backend", "attempts", "last"),
     [
@@ -392,6 +394,7 @@ def _fragments(cluster: MiniCluster) -> list[Any]:
         return [entry.key for entry in state.entries("\0windows.fragments")]
 
 
+@pytest.mark.both_engines(every=4)
 def test_windows_of_another_time_are_refused(tmp_path: Path) -> None:
     """Their timers are not those that the program's trigger waits for."""
 
@@ -411,6 +414,7 @@ def test_windows_of_another_time_are_refused(tmp_path: Path) -> None:
     build(TUMBLING, PurgingTrigger.of(EventTimeTrigger.create())).run()
 
 
+@pytest.mark.both_engines(every=4)
 def test_bounds_of_an_interval_join(tmp_path: Path) -> None:
     """Records are kept by slices of time whose length follows from the bounds."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.graph.model import JobGraph
 
+pytestmark = pytest.mark.both_engines
+
 NUMBERS = list(range(1, 13))
 PER_EPOCH = 3
 

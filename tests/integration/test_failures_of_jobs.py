@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
+pytestmark = pytest.mark.both_engines
+
 EVENTS = [(at % 5, at, at * 10) for at in range(60)]
 RECORD = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])
 
@@ -194,6 +196,7 @@ def _for_subtask(batches: list[pa.RecordBatch], subtask: int) -> Iterator[pa.Rec
         yield batch.take(pa.array(mine, pa.int64()))
 
 
+@pytest.mark.epochs_only("no task is tried again within a run")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_epoch_whose_tasks_read_different_attempts_is_refused(tmp_path: Path, backend: str) -> None:
     def cluster() -> TwoAttempts:

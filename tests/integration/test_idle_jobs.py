@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from millstream.datastream import RuntimeContext, StreamExecutionEnvironment
 
+pytestmark = pytest.mark.both_engines
+
 TICK = 200
 HOUR = 3_600_000
 START = 1_000_000

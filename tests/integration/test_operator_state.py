@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from millstream.metrics.progress import Progress
 
+pytestmark = pytest.mark.both_engines
+
 RECORDS = 240
 #: What each subtask was given of its union, by (epoch, subtask, parallelism).
 given: dict[tuple[int, int, int], list[Any]] = {}
@@ -43,7 +45,6 @@ class Keeper(Operator):
         given[restored.epoch, *place] = self.counts.get()
         epochs = self.rules.get("epochs") or 0
         assert epochs == restored.epoch, "every subtask has the same, whatever the parallelism"
-        self.rules.put("epochs", restored.epoch + 1)
         if not self.rules.contains("large"):
             self.rules.put("large", "r" * 10_000)
         self.count = 0
@@ -54,6 +55,7 @@ class Keeper(Operator):
             self.kept.add(value)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        self.rules.put("epochs", checkpoint.epoch + 1)
         self.counts.update([(self.context.subtask, self.context.parallelism, self.count)])
         return OperatorSnapshot()
 
@@ -104,7 +106,7 @@ def test_a_union_is_given_to_all_when_the_job_is_restored_and_only_then(tmp_path
         for (epoch, subtask, _), counts in given.items()
     }
     all_of_two = [(0, 2), (1, 2)]
-    assert restored == {
+    expected = {
         (0, 0): [],
         (0, 1): [],
         # Within a run a subtask goes on.
@@ -122,6 +124,9 @@ def test_a_union_is_given_to_all_when_the_job_is_restored_and_only_then(tmp_path
         (5, 1): [(1, 3)],
         (5, 2): [(2, 3)],
     }
+    if MiniCluster.pipelined:  # restored once in a run of two checkpoints
+        expected = {place: counts for place, counts in expected.items() if place[0] % 2 == 0}
+    assert restored == expected
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,7 @@ HARMLESS: dict[str, tuple[Build, Build]] = {
 }
 
 
+@pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("change", HARMLESS)
 def test_harmless_changes_of_the_program(change: str, tmp_path: Path) -> None:
     assert changed(tmp_path, *HARMLESS[change]) == EXPECTED
@@ -210,11 +211,13 @@ RUNS: dict[str, tuple[Run, Run]] = {
 }
 
 
+@pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("change", RUNS)
 def test_harmless_changes_of_the_run(change: str, tmp_path: Path) -> None:
     assert changed(tmp_path, counting(), counting(), *RUNS[change]) == EXPECTED
 
 
+@pytest.mark.both_engines(every=3)
 def test_watermarks_that_are_made_behind_an_exchange(tmp_path: Path) -> None:
     """What made event time split by split goes on in a subtask, and no record is late."""
 
@@ -291,6 +294,7 @@ KEYED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("operator", KEYED)
 def test_keys_of_another_type_are_refused(operator: str, tmp_path: Path) -> None:
     def keyed(select: Any) -> Build:
@@ -321,6 +325,7 @@ PAIRS: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+@pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_types_of_keys_are_told_apart(pair: str, tmp_path: Path) -> None:
     before, after, name = PAIRS[pair]
@@ -329,6 +334,7 @@ def test_types_of_keys_are_told_apart(pair: str, tmp_path: Path) -> None:
         start(tmp_path, counting(select=after), Run())
 
 
+@pytest.mark.both_engines(every=3)
 def test_keys_of_several_types_go_on(tmp_path: Path) -> None:
     def either(event: Any) -> Any:
         return event[0] if event[1] < 70 or event[1] > 100 else None if event[0] < 9 else "x"
@@ -369,6 +375,7 @@ REFUSED: dict[str, tuple[tuple[Build, Build], str]] = {
 }
 
 
+@pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("change", REFUSED)
 def test_changed_states_are_refused(change: str, tmp_path: Path) -> None:
     (before, after), reason = REFUSED[change]
@@ -379,6 +386,7 @@ def test_changed_states_are_refused(change: str, tmp_path: Path) -> None:
     assert Counter(collected(tmp_path)) == EXPECTED
 
 
+@pytest.mark.both_engines(every=3)
 def test_a_state_may_be_replaced_where_the_old_one_may_be_left_behind(tmp_path: Path) -> None:
     start(tmp_path, counting(LONG), Run(), 2)
     ignoring = Run(options=tuple(IGNORE.items()))
@@ -404,6 +412,7 @@ class KeepTotal(KeyedProcessFunction):
         yield value[0], total.count + 1
 
 
+@pytest.mark.both_engines(every=3)
 def test_a_class_of_values_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def build(env: StreamExecutionEnvironment) -> DataStream:
         return source(env).key_by(first_field).process(KeepTotal()).name("counts").uid("counts")
@@ -417,6 +426,7 @@ def test_a_class_of_values_that_is_gone(tmp_path: Path, monkeypatch: pytest.Monk
     assert Counter(collected(tmp_path)) == EXPECTED
 
 
+@pytest.mark.both_engines(every=3)
 def test_another_directory_of_a_sink(tmp_path: Path) -> None:
     """Output that may wait for its commit lies where the sink was."""
 
@@ -449,6 +459,7 @@ def test_another_directory_of_a_sink(tmp_path: Path) -> None:
     assert Counter(lines) == Counter(map(str, EXPECTED.elements()))
 
 
+@pytest.mark.both_engines(every=3)
 def test_another_name_of_the_job(tmp_path: Path) -> None:
     start(tmp_path, counting(), Run(), 2)
     with pytest.raises(ForeignCheckpointError, match=r"'job'.*'other'|'other'.*'job'"):

@@ -64,6 +64,7 @@ def make_anew(broker: Broker, topic: str) -> None:
             return
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_topic_that_was_made_anew(broker: Broker, tmp_path: Path, *, restarted: bool) -> None:
     topic = broker.topic()
@@ -79,6 +80,7 @@ def test_a_topic_that_was_made_anew(broker: Broker, tmp_path: Path, *, restarted
         cluster.run_epoch()
 
 
+@pytest.mark.both_engines
 def test_an_open_transaction_before_the_position_is_no_loss(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic()
     producer = KafkaProducer(
@@ -98,6 +100,7 @@ def test_an_open_transaction_before_the_position_is_no_loss(broker: Broker, tmp_
     assert clean.run_epoch()
 
 
+@pytest.mark.both_engines
 def test_an_end_that_is_not_there_yet(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +225,7 @@ def ids(monkeypatch: pytest.MonkeyPatch) -> TopicIds:
 DISCOVERS = ("partition.discovery.interval.ms", "1")
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("restarted", "bounded"),
     [(True, True), (True, False), (False, False)],  # a bounded source finds partitions once a run
@@ -250,6 +254,7 @@ def test_a_topic_that_was_made_anew_and_is_longer(
     assert MiniCluster(job(builder.build()), tmp_path).run_epoch()
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("first", [0, 1])
 def test_ids_that_brokers_or_checkpoints_lack(
     broker: Broker, tmp_path: Path, ids: TopicIds, capsys: pytest.CaptureFixture[str], first: int
@@ -264,6 +269,7 @@ def test_ids_that_brokers_or_checkpoints_lack(
     assert sorted(set(capsys.readouterr().out.split())) == ["r0", "r1"]
 
 
+@pytest.mark.both_engines
 def test_ids_are_asked_for_with_the_partitions_only(
     broker: Broker, tmp_path: Path, ids: TopicIds
 ) -> None:
@@ -275,6 +281,7 @@ def test_ids_are_asked_for_with_the_partitions_only(
     assert ids.asked == 1
 
 
+@pytest.mark.both_engines
 def test_a_topic_that_is_not_needed_any_more(broker: Broker, tmp_path: Path, ids: TopicIds) -> None:
     topic = broker.topic()
     broker.send(topic, texts(range(3)))

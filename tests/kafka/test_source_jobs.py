@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from millstream.datastream.connectors.kafka import KafkaSourceBuilder
     from millstream.graph.model import JobGraph
 
+pytestmark = pytest.mark.both_engines
+
 SECOND = 1000
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
     from tests.matrix.matrix_targets import MatrixTarget
 
+pytestmark = pytest.mark.both_engines(every=7)
+
 PARALLELISMS = [2, 3, 1, 2, 1]
 #: Where the runs but the last die: with votes and without a manifest, with a manifest whose output
 #: is pending, and with it committed and not cleaned up.

@@ -63,6 +63,7 @@ def of(manifest: Manifest) -> dict[str, Any]:
     return accumulators(manifest, labels(manifest.program))
 
 
+@pytest.mark.both_engines
 def test_a_job_adds_them_up_over_subtasks_epochs_and_lost_instances(tmp_path: Path) -> None:
     manifest = measured_job(tmp_path, 2).run()
     assert manifest is not None
@@ -80,6 +81,7 @@ def test_a_job_adds_them_up_over_subtasks_epochs_and_lost_instances(tmp_path: Pa
     assert found["measured.place"] == {"0": 10, "1": 11}
 
 
+@pytest.mark.both_engines
 def test_they_are_in_the_checkpoint_and_go_on_from_it(tmp_path: Path) -> None:
     measured_job(tmp_path, 2).run(max_epochs=3)
     manifest = measured_job(tmp_path, 1).run()
@@ -97,6 +99,7 @@ def test_they_are_in_the_checkpoint_and_go_on_from_it(tmp_path: Path) -> None:
     assert manifest_from_json(written).measures == {}
 
 
+@pytest.mark.both_engines
 def test_the_command_line_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measured_job(tmp_path, 2).run()
     assert main(["checkpoints", str(tmp_path), "inspect"]) == 0

@@ -26,6 +26,7 @@ def random_schedule(chance: random.Random) -> Schedule:
         parallelisms=tuple(chance.choice([1, 2, 3]) for _ in range(chance.choice([1, 1, 2, 3]))),
         epochs_per_run=chance.choice([1, 2, 3]),
         forget_local=chance.random() < 0.5,
+        live_on=tuple(chance.random() < 0.5 for _ in range(3)),
     )
 
 

@@ -48,6 +48,7 @@ def run(directory: Path, function: Any, end: str, kind: TypeInformation = PAIR) 
     MiniCluster(env.get_job_graph("check"), directory / "checkpoint", limits=[COUNT] * 9).run()
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("end", ["exchange", "parquet"])
 def test_one_record_is_found_where_records_become_columns(tmp_path: Path, end: str) -> None:
     """The operator that made it is named, not the filter or sink behind it."""
@@ -61,6 +62,7 @@ def test_one_record_is_found_where_records_become_columns(tmp_path: Path, end: s
     assert "sink" not in message
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("last_good", [4_000, 30_000])
 def test_what_goes_wrong_is_found_where_nobody_reads_columns(
     tmp_path: Path, last_good: int
@@ -69,16 +71,21 @@ def test_what_goes_wrong_is_found_where_nobody_reads_columns(
         run(tmp_path, lambda n: (n, str(n) if n <= last_good else n), "nothing")
 
 
+@pytest.mark.epochs_only("batches are as long as 5 ms of work")
+@pytest.mark.both_engines
 def test_the_first_records_are_checked_one_and_all(tmp_path: Path) -> None:
     with pytest.raises(TypeMismatchError, match=r"value 4001, field 'f1': 4001 is an int"):
         run(tmp_path, lambda n: (n, str(n) if n != 4_001 else n), "nothing")
 
 
+@pytest.mark.both_engines
 def test_rows_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(TypeMismatchError, match=r"operator 'pairs' .*None"):
         run(tmp_path, lambda n: (n, "x") if n < 30_000 else None, "nothing")
 
 
+@pytest.mark.epochs_only("batches are as long as 5 ms of work")
+@pytest.mark.both_engines
 def test_few_records_are_looked_at_where_nobody_reads_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,7 @@ def test_map_batches_sees_kinds_and_keeps_them() -> None:
             kinds_after(without)
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("typed", [True, False])
 def test_rows_of_a_job_keep_the_kind_that_the_program_gave(tmp_path: Path, typed: bool) -> None:
     """From a collection, through functions, a filter and an exchange, into a sink."""

@@ -63,7 +63,7 @@ class MiniCluster:
     """Runs one job on one checkpoint directory.
 
     With ``pipelined`` its tasks are those of the pipelined engine, and each epoch ends with a
-    barrier (``engines/pipelined/in_process.py``).
+    barrier (``engines/pipelined/in_process.py``).  A job may change engines at any stop.
 
     Args:
         graph: the job, as for Spark; it is pickled and unpickled as there.
@@ -74,9 +74,10 @@ class MiniCluster:
         clock: processing time in milliseconds; the system's if None.
         tick_interval: milliseconds of ``clock`` after which an epoch runs though no data came;
             None: never.
+        pipelined: whether tasks live on from epoch to epoch; None: as ``MiniCluster.pipelined``.
     """
 
-    #: Which tasks run, those that end with each epoch or those that go on.
+    #: Which tasks run where nothing is said: those that end with each epoch, or those that go on.
     pipelined: ClassVar[bool] = False
 
     def __init__(
@@ -89,6 +90,7 @@ class MiniCluster:
         state_backend: str = "hashmap",
         clock: Callable[[], int] | None = None,
         tick_interval: int | None = None,
+        pipelined: bool | None = None,
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="millstream-mini-"))
         self._graph = graph
@@ -127,7 +129,7 @@ class MiniCluster:
         frames = run_directory().path / f"frames-{self._run.run_id}"
         self._tasks = EpochTasks(graph, frames, self._run_stage)
         self._pipelined_tasks: PipelinedTasks | None = None
-        if self.pipelined:
+        if self.pipelined if pipelined is None else pipelined:
             slots = max(stage.parallelism for stage in graph.stages)
             count = len(self._run.tasks())
             self._pipelined_tasks = PipelinedTasks(pickled, graph.files, slots, count, seed)

@@ -12,7 +12,7 @@ Read next: ``runtime/pipelined/main_loop.py``, ``testing/mini_cluster.py``.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import random
 from collections import deque
 from functools import partial
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import cloudpickle
 
+from millstream.contracts.source import Boundedness
 from millstream.contracts.split_cursor import RangeCursor
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.pipelined.main_loop import MainLoop
@@ -54,6 +55,8 @@ __all__ = ["PipelinedTasks"]
 
 #: Seconds that pass from one look at the clock to the next.
 _LOOK: Final = 0.0005
+#: Looks at the clock after which every slot tells its tasks what time it is.
+_TICK_LOOKS: Final = 10
 #: Turns after which a checkpoint hangs: there is nothing to wait for.
 _MOST_TURNS: Final = 1_000_000
 
@@ -103,16 +106,32 @@ class PipelinedTasks:
         self._random = random.Random(seed)  # noqa: S311 - a seeded test
         self._loops: list[MainLoop] = []
         self._messages: list[list[DriverMessage]] = [[] for _ in range(slots)]
-        self._ticks = itertools.count()
+        self._looks = 0
         self._now = 0
         #: (source, split) -> channel, unique in the run, and where it is to be read up to.
         self._channels: dict[tuple[str, str], int] = {}
         self._wanted: dict[int, int] = {}
         self._read: dict[int, int] = {}
+        sources = {node.uid: node.source for node in self._graph().nodes.values()}
+        self._bounded = {
+            uid
+            for uid, source in sources.items()
+            if source is not None and source.boundedness is Boundedness.BOUNDED
+        }
+        #: Channels of splits that are over and hold time back: the next plan has what follows them.
+        self._over: list[int] = []
         self._acks: list[TaskAck] = []
 
     def run(self, plan: EpochPlan) -> list[TaskAck]:
         """Read what a plan says, then take a checkpoint; returns what tasks acknowledge."""
+        try:
+            return self._run(plan)
+        except BaseException as error:
+            # As at a restart: what comes next begins with new tasks, from the last checkpoint.
+            self._forget(error)
+            raise
+
+    def _run(self, plan: EpochPlan) -> list[TaskAck]:
         self._now = plan.processing_time
         self._acks = []
         ends = [each for each in plan.assignments if each.is_end_of_input]
@@ -124,8 +143,11 @@ class PipelinedTasks:
                 self._go_on(splits)
             else:
                 self._begin(plan, splits)
+            self._move_clock()
             self._turn_until(self._has_read, "its splits to be read")
-            self._tell(Retired(frozenset(each.channel for each in splits if each.finished)))
+            over = [each for each in splits if each.finished]
+            self._over += [each.channel for each in over if each.source_uid in self._bounded]
+            self._retire([each.channel for each in over if each.source_uid not in self._bounded])
             for uid in dict.fromkeys(each.source_uid for each in ends):
                 self._tell(SourceEnded(uid))
             self._tell(TakeCheckpoint(plan.epoch, plan.final))
@@ -146,12 +168,16 @@ class PipelinedTasks:
                 self._hear,
                 partial(self._finish, slot),
                 lambda: self._now,
-                lambda: next(self._ticks) * _LOOK,
+                self._look,
             )
             for slot in range(self._slots)
         ]
         for loop in self._loops:
             loop.restore()
+
+    def _look(self) -> float:
+        self._looks += 1
+        return self._looks * _LOOK
 
     def _graph(self) -> JobGraph:
         graph = cast("JobGraph", cloudpickle.loads(self._pickled))
@@ -179,6 +205,11 @@ class PipelinedTasks:
         old = [each for each in splits if each not in new]
         final = frozenset(each.channel for each in old if each.finished)
         self._tell(Grown({each.channel: each.stop for each in old}, final))
+        over, self._over = self._over, []
+        self._retire(over)
+
+    def _retire(self, channels: list[int]) -> None:
+        self._tell(Retired(frozenset(channels)))
 
     def _tell(self, message: DriverMessage) -> None:
         for messages in self._messages:
@@ -198,19 +229,39 @@ class PipelinedTasks:
     def _has_read(self) -> bool:
         return all(self._read.get(channel) == stop for channel, stop in self._wanted.items())
 
+    def _move_clock(self) -> None:
+        """Have every task told the time of the plan, ahead of its records and of its barrier."""
+        told = self._looks + _TICK_LOOKS
+        self._turn_until(lambda: self._looks >= told, "time to pass")
+        self._turn()
+
     def _turn_until(self, condition: Callable[[], bool], what: str) -> None:
-        order = list(range(self._slots))
         for _ in range(_MOST_TURNS):
             if condition():
                 return
-            self._random.shuffle(order)
-            for slot in order:
-                messages, self._messages[slot] = self._messages[slot], []
-                self._loops[slot].turn(messages, 0.0)
+            self._turn()
         message = f"nothing goes on, waiting for {what}"
         raise AssertionError(message)
 
+    def _turn(self) -> None:
+        order = list(range(self._slots))
+        self._random.shuffle(order)
+        for slot in order:
+            messages, self._messages[slot] = self._messages[slot], []
+            self._loops[slot].turn(messages, 0.0)
+
+    def _forget(self, error: BaseException) -> None:
+        try:
+            self.close()
+        except Exception as other:  # noqa: BLE001 - the first error is the one to tell
+            error.add_note(f"then, while its tasks were closed: {other!r}")
+        self._messages = [[] for _ in range(self._slots)]
+        self._channels.clear()
+        self._read.clear()
+        self._over.clear()
+
     def close(self) -> None:
         """Close the user functions."""
-        while self._loops:
-            self._loops.pop().close()
+        with contextlib.ExitStack() as closing:
+            while self._loops:
+                closing.callback(self._loops.pop().close)

@@ -1,0 +1,39 @@
+"""Tests that run a job in their process run it on both engines, or it is said here why not.
+
+``both_engines`` marks them; ``tests/conftest.py`` runs these again.  Schedules at random
+(``tests/integration/job_runs.py``) draw an engine for each run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+TESTS: Final = Path(__file__).parents[1]
+#: Tests to which the engine makes no difference, and what they are about.
+ELSEWHERE: Final = {
+    "checkpoint/test_signature.py": "files of the driver",
+    "cli/test_commands_in_messages.py": "messages of the driver",
+    "conformance/test_secrets.py": "what the driver writes",
+    "coordination/test_hanging_kafka.py": "the committer",
+    "databases/test_postgres_page.py": "the text of a page",
+    "docs/test_aggregates.py": "the text of a page",
+    "docs/test_embedded.py": "the text of a page",
+    "docs/test_time.py": "the text of a page",
+    "execution/test_retention.py": "files of the driver",
+    "kafka/test_docs.py": "the text of a page",
+    "kafka/test_security.py": "connections to the broker",
+    "kafka/test_transactions_command.py": "a command",
+    "state/test_reader.py": "files of a checkpoint",
+}
+
+
+def test_whoever_runs_a_job_runs_it_on_both() -> None:
+    texts = {
+        str(path.relative_to(TESTS)): path.read_text()
+        for path in TESTS.rglob("test_*.py")
+        if path != Path(__file__)
+    }
+    running = {name for name, text in texts.items() if "MiniCluster(" in text}
+    on_one = {name for name in running if "mark.both_engines" not in texts[name]}
+    assert on_one == set(ELSEWHERE), "mark tests both_engines, or say why not"
