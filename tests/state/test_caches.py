@@ -364,3 +364,27 @@ def test_changes_are_written_ahead_of_a_snapshot_but_for_a_few(
     assert len(handle.dirty) <= 100
     assert len(store.entries) >= 2900
     assert not keyed.write_some(time.monotonic() + 60)
+
+
+def test_timers_are_written_ahead_and_fire_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_module, "MOST_UNWRITTEN", 100)
+    keyed, _, store = lived(1 << 30)
+    chance = random.Random(1)
+    wanted = [(chance.randrange(1000), key) for key in range(3000)]
+    for at, key in wanted[:2000]:
+        keyed.timers.register_event_time(key, b"", at)
+    assert keyed.write_some(0.0)
+    assert not keyed.write_some(time.monotonic() + 60)
+    assert len(store.entries) >= 1900
+    fired = [(at, key) for at, key, _ in keyed.timers.advance_event_time(300)]
+    for at, key in wanted[2000:]:  # some of them are due already
+        keyed.timers.register_event_time(key, b"", at)
+    keyed.write_some(time.monotonic() + 60)
+    late = [(at, key) for at, key, _ in keyed.timers.advance_event_time(300)]
+    assert sorted(late) == sorted(each for each in wanted[2000:] if each[0] <= 300)
+    keyed.flush()
+    fired += late + [(at, key) for at, key, _ in keyed.timers.advance_event_time(1000)]
+    assert sorted(fired) == sorted(wanted)
+    keyed.flush()
+    assert keyed.timers.event.next_time() is None
+    assert all(name.startswith(b"M") for name in store.entries)

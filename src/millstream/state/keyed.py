@@ -279,17 +279,35 @@ class KeyedState(KeyContext):
                 return True
         if self.store.is_busy:  # behind a snapshot, where little has changed since
             return False
-        states = [state for state in self._states.values() if state.unwritten]
-        while sum(state.unwritten for state in states) > MOST_UNWRITTEN:
-            puts: Puts = []
-            deletes: list[bytes] = []
-            largest = max(states, key=lambda state: state.unwritten)
-            largest.flush_some(_PORTION, puts, deletes)
-            puts.sort()  # which a store takes in several times faster
-            self.write_through(puts, deletes)
-            if time.monotonic() >= deadline:
-                return True
+        for write_portion in (self._write_timers, self._write_states):
+            while write_portion():
+                if time.monotonic() >= deadline:
+                    return True
         return False
+
+    def _write_timers(self) -> bool:
+        """Write a portion of new timers if there are many; whether there were."""
+        for queue in (self.timers.event, self.timers.processing):
+            if queue.unwritten > MOST_UNWRITTEN:
+                puts: Puts = []
+                queue.flush_some(_PORTION, puts)
+                if puts:
+                    self.write_through(sorted(puts), [])
+                    return True
+        return False
+
+    def _write_states(self) -> bool:
+        """Write a portion of changed state if there is much; whether there was."""
+        states = self._states.values()
+        if sum(state.unwritten for state in states) <= MOST_UNWRITTEN:
+            return False
+        puts: Puts = []
+        deletes: list[bytes] = []
+        largest = max(states, key=lambda state: state.unwritten)
+        largest.flush_some(_PORTION, puts, deletes)
+        puts.sort()  # which a store takes in several times faster
+        self.write_through(puts, deletes)
+        return True
 
     def live_on(self, lives: bool) -> None:  # noqa: FBT001 - a status
         """Say whether keys are processed behind the snapshot that is to be taken."""

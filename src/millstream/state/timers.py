@@ -167,7 +167,12 @@ class TimerQueue:
         """
         if self._scan is None:
             prefix = _HEAD.pack(_TAG, self.index, 0)[:_TIME_AT]
-            self._scan = self._keyed.scan_prefix(prefix)
+            known = self._known
+            self._scan = (
+                self._keyed.scan_prefix(prefix)
+                if known is None
+                else self._keyed.store.scan(known + b"\0", _HEAD.pack(_TAG, self.index + 1, 0))
+            )
         names = [name for name, _ in islice(self._scan, self._run)]
         if not names:
             self._stored = False
@@ -221,6 +226,31 @@ class TimerQueue:
             (length,) = _LENGTH.unpack_from(name, _LENGTH_AT)
             end = _KEY_AT + length
             yield at, decode_key(name[_KEY_AT:end]), name[end:]
+
+    @property
+    def _known(self) -> bytes | None:
+        """The last timer of the store that was read."""
+        return self._ahead[-1] if self._ahead else self._passed
+
+    @property
+    def unwritten(self) -> int:
+        """How many timers the next flush writes."""
+        return len(self._new)
+
+    def flush_some(self, most: int, puts: list[tuple[bytes, bytes]]) -> None:
+        """Add at most so many new timers to ``puts``: such as are read again when it is time.
+
+        Those that lie in front of what was read of the store have to stay.
+        """
+        known = self._known
+        names = list(islice((name for name in self._new if known is None or name > known), most))
+        if not names:
+            return
+        puts.extend((name, b"") for name in names)
+        self._new.difference_update(names)
+        self._gone.difference_update(names)
+        self._stored = True
+        self._scan = None  # it shows the store as it was
 
     def _spill(self) -> None:
         """Write what is held to the store, in the middle of an epoch."""
