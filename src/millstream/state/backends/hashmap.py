@@ -1,7 +1,12 @@
-"""The ``hashmap`` backend: all state of a subtask in one dictionary.
+"""The ``hashmap`` backend: all state of a subtask in dictionaries.
 
 What it is: for state that fits in memory many times over.  Each snapshot is one file with
 everything in it: an Arrow IPC file of two binary columns, ``key`` and ``value``, sorted by key.
+
+The entries are in *shards* by the first bytes of their keys: of states by key, one per key group;
+of what is ordered by time, one per state.  A scan sorts only the shards that it reads.  A snapshot
+that is being written shares its shards with the store, which copies one before it changes it.
+
 What it is not: incremental.  ``state/backends/rocksdb.py`` is.
 
 Read next: ``state/backend.py``.
@@ -14,7 +19,6 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millstream.contracts.key_value_store import StateHandle
 from millstream.crash_points import crash_point
@@ -35,6 +39,8 @@ FILE_NAME: Final = "entries.arrow"
 _FORMAT: Final = b"1"
 #: Entries that are taken over by Arrow in one call.
 _AT_ONCE: Final = 5_000
+#: Bytes of a key that say in which shard it is: its letter, and key group or state.
+_PREFIX: Final = 3
 _SCHEMA: Final = pa.schema(
     [("key", pa.large_binary()), ("value", pa.large_binary())],
     metadata={b"millstream.hashmap.format": _FORMAT},
@@ -63,7 +69,11 @@ class HashMapStore:
             copies: the local directories of the subtask.
             base: id of the snapshot that ``entries`` were read from.
         """
-        self._entries = entries
+        self._shards: dict[bytes, _Shard] = {}
+        for key, value in entries.items():
+            self._shard(key).entries[key] = value
+        #: Snapshots that share their shards with the store have been prepared until now.
+        self._prepared = 0
         self._storage = storage
         self._uid = uid
         self._key_groups = key_groups
@@ -71,37 +81,59 @@ class HashMapStore:
         #: Ids of the snapshot this store began from and of the last one it made.
         self.restored_from = base
         self.snapshot_made: str | None = None
-        #: All keys in order, None if not known.
-        self._sorted: list[bytes] | None = None
 
     def get(self, key: bytes) -> bytes | None:
         """The value at ``key``, None if there is none."""
-        return self._entries.get(key)
+        return self._find(key)
+
+    def _find(self, key: bytes) -> bytes | None:
+        shard = self._shards.get(key[:_PREFIX])
+        return None if shard is None else shard.entries.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values at ``keys``, in that order."""
-        return list(map(self._entries.get, keys))
+        return list(map(self._find, keys))
+
+    def _shard(self, key: bytes) -> _Shard:
+        prefix = key[:_PREFIX]
+        shard = self._shards.get(prefix)
+        if shard is None:
+            shard = self._shards[prefix] = _Shard()
+        return shard
+
+    def _writable(self, key: bytes) -> dict[bytes, bytes]:
+        """The entries of the shard of ``key``, which no snapshot has any more."""
+        shard = self._shard(key)
+        if shard.writable_since < self._prepared:
+            shard.entries = dict(shard.entries)
+            shard.writable_since = self._prepared
+        shard.sorted = None
+        return shard.entries
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
         """Delete ``deletes``, then put ``puts``."""
+        writable = self._writable
         for key in deletes:
-            self._entries.pop(key, None)
-        self._entries.update(puts)
-        self._sorted = None
+            writable(key).pop(key, None)
+        for key, value in puts:
+            writable(key)[key] = value
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete every key in ``[start, stop)``."""
-        for key in [key for key, _ in self.scan(start, stop)]:
-            del self._entries[key]
-        self._sorted = None
+        self.write((), [key for key, _ in self.scan(start, stop)])
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries with a key in ``[start, stop)``, in byte order."""
-        if self._sorted is None:
-            self._sorted = sorted(self._entries)
-        keys = self._sorted
-        for position in range(bisect_left(keys, start), bisect_left(keys, stop)):
-            yield keys[position], self._entries[keys[position]]
+        first, last = start[:_PREFIX], stop[:_PREFIX]
+        for prefix in sorted(each for each in self._shards if first <= each <= last):
+            shard = self._shards.get(prefix)
+            if shard is None:
+                continue
+            if shard.sorted is None:
+                shard.sorted = sorted(shard.entries)
+            keys, entries = shard.sorted, shard.entries
+            for position in range(bisect_left(keys, start), bisect_left(keys, stop)):
+                yield keys[position], entries[keys[position]]
 
     @property
     def is_busy(self) -> bool:
@@ -109,20 +141,24 @@ class HashMapStore:
         return False
 
     def prepare_snapshot(self) -> PendingSnapshot:
-        """Copy the dictionary; ``finish`` writes it to one file and uploads that."""
+        """Share the shards; ``finish`` writes them to one file and uploads that."""
         crash_point("state.flush.before")
-        return _Pending(self, self._copies, dict(self._entries))
+        self._prepared += 1
+        return _Pending(self, self._copies, self._contents())
+
+    def _contents(self) -> list[dict[bytes, bytes]]:
+        return [self._shards[prefix].entries for prefix in sorted(self._shards)]
 
     def snapshot(self) -> StateHandle:
         """Write everything to one file and upload it."""
         crash_point("state.flush.before")
-        return self.finish(self._entries, uuid.uuid4().hex)
+        return self.finish(self._contents(), uuid.uuid4().hex)
 
-    def finish(self, entries: dict[bytes, bytes], identity: str) -> StateHandle:
-        """Write ``entries`` to one file and upload it; the second step of a snapshot."""
+    def finish(self, shards: list[dict[bytes, bytes]], identity: str) -> StateHandle:
+        """Write shards, in order, to one file and upload it; the second step of a snapshot."""
         path = self._copies.new_snapshot(identity) / FILE_NAME
         with self._copies.explained():
-            _save_entries(entries, path)
+            _save_entries(shards, path)
         crash_point("state.flush.after")
         file = upload_file(self._storage, path, self._uid, identity, FILE_NAME)
         crash_point("state.upload.after")
@@ -135,19 +171,31 @@ class HashMapStore:
 
     def close(self) -> None:
         """Let go of the entries."""
-        self._entries = {}
-        self._sorted = None
+        self._shards = {}
+
+
+class _Shard:
+    """Entries whose keys begin with the same bytes."""
+
+    __slots__ = ("entries", "sorted", "writable_since")
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes] = {}
+        #: All keys in order, None if not known.
+        self.sorted: list[bytes] | None = None
+        #: Snapshots prepared from this number on have not got ``entries``.
+        self.writable_since = 0
 
 
 class _Pending:
-    """A snapshot of a dictionary that is copied, but not written to a file yet."""
+    """A snapshot of shards that the store does not change any more, not written to a file yet."""
 
     def __init__(
-        self, store: HashMapStore, copies: LocalCopies, entries: dict[bytes, bytes]
+        self, store: HashMapStore, copies: LocalCopies, shards: list[dict[bytes, bytes]]
     ) -> None:
         self._store = store
         self._copies = copies
-        self._entries = entries
+        self._shards = shards
         self._identity = uuid.uuid4().hex
 
     def finish(self) -> StateHandle:
@@ -157,33 +205,31 @@ class _Pending:
             OSError: the storage cannot be written to.
             DirectoryError: the disk is full.
         """
-        return self._store.finish(self._entries, self._identity)
+        return self._store.finish(self._shards, self._identity)
 
     def abandon(self) -> None:
-        """Forget the copy, and remove what a ``finish`` that failed has left."""
-        self._entries = {}
+        """Forget the shards, and remove what a ``finish`` that failed has left."""
+        self._shards = []
         self._copies.remove_snapshot(self._identity)
 
 
-def _save_entries(entries: dict[bytes, bytes], path: Path) -> None:
+def _save_entries(shards: list[dict[bytes, bytes]], path: Path) -> None:
     """Write a file, without keeping other threads from running: they process records meanwhile.
 
-    Arrow sorts, and takes over a few entries at a time, for only between two calls can Python
-    change threads.
+    Shard by shard, for only between two calls can Python change threads; each is let go of when it
+    is written, for freeing them all at once would keep the others waiting, too.
     """
-    columns = [_column(list(entries)), _column(list(entries.values()))]
-    order = pc.array_sort_indices(columns[0].combine_chunks())
-    table = pa.table([column.take(order) for column in columns], schema=_SCHEMA)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
-        writer.write_table(table)
-
-
-def _column(values: list[bytes]) -> pa.ChunkedArray:
-    parts = [
-        pa.array(values[start : start + _AT_ONCE], type=pa.large_binary())
-        for start in range(0, len(values), _AT_ONCE)
-    ]
-    return pa.chunked_array(parts, type=pa.large_binary())
+        for number, entries in enumerate(shards):
+            shards[number] = {}
+            keys = sorted(entries)
+            for start in range(0, len(keys), _AT_ONCE):
+                some = keys[start : start + _AT_ONCE]
+                columns = [
+                    pa.array(some, type=pa.large_binary()),
+                    pa.array([entries[key] for key in some], type=pa.large_binary()),
+                ]
+                writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
 
 
 def load_entries(path: Path) -> dict[bytes, bytes]:
