@@ -457,8 +457,10 @@ MANAGED_MEMORY: Final = ConfigOption(
     parse_memory,
     256 << 20,
     "about how many bytes of keyed state a process keeps in memory as Python objects while its "
-    "tasks live on; its keyed operators share them",
+    "tasks live on (millstream.execution: pipelined); its keyed operators share them",
     minimum=0,
+    without_effect="an epoch keeps what it works on",
+    pipelined=True,
 )
 BATCH_SIZE: Final = ConfigOption(
     "millstream.batch.size",
