@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelined.processes import lives, stopped
+from tests.support.slot_proxy import DRIVER, SlotProxy
 
 from millstream.common import Encoder, Types, WatermarkStrategy
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
@@ -33,14 +35,16 @@ from millstream.datastream import (
 )
 from millstream.datastream.connectors import FileSink
 from millstream.datastream.state import ValueStateDescriptor
-from millstream.engines.pipelined import run_loop
+from millstream.engines.pipelined import control_server, run_loop
+from millstream.engines.pipelined.local_slots import LocalSlots
 from millstream.errors import FencedError, UserFunctionError, WorkerLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.contracts.source import SourceBatch, Split
     from millstream.contracts.split_cursor import SplitCursor
+    from millstream.runtime.pipelined.messages import SlotSettings
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
@@ -365,3 +369,31 @@ def test_checkpoints_of_nothing_are_no_progress(make: Make, tmp_path: Path) -> N
     with pytest.raises(UserFunctionError, match="always the same"):
         env.execute("late")
     assert tries.read_text() == "..."
+
+
+@pytest.mark.parametrize("how", ["cut", "stalled"])
+def test_a_control_connection_that_is_cut_or_stalls(
+    make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Between living processes: the slots end by themselves, and the job goes on with others."""
+    proxies: list[SlotProxy] = []
+    start = LocalSlots.start
+
+    def through_a_proxy(self: LocalSlots, settings: Sequence[SlotSettings]) -> None:
+        proxies.append(SlotProxy())
+        at = proxies[-1].route(DRIVER, settings[0].driver)
+        start(self, [replace(each, driver=at) for each in settings])
+
+    monkeypatch.setattr(LocalSlots, "start", through_a_proxy)
+    client = job(make, tmp_path, **{"heartbeat.timeout": "1000"}).execute_async("cut")
+    pids = at_work(tmp_path, eventually)
+    if how == "cut":
+        assert proxies[0].cut(1, DRIVER) == 1
+    else:
+        # Of a process on this machine that is at work the driver does not believe it so soon.
+        monkeypatch.setattr(control_server, "_BUSY", 1.0)
+        proxies[0].conditions(1, DRIVER).stalled = True
+    finish(client, tmp_path, pids)
+    assert len(proxies) == 2
+    for proxy in proxies:
+        proxy.close()
