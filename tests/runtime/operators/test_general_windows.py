@@ -55,6 +55,8 @@ from millstream.runtime.operators import (
     WindowFactory,
 )
 from millstream.runtime.operators.windows import contents, generic
+from millstream.state import keyed
+from millstream.state.keyed import KeyedState
 from millstream.testing.harness import OperatorHarness
 from millstream.types.output_tag import OutputTag
 
@@ -588,3 +590,29 @@ def test_large_windows_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> No
     assert values[-1] == -3
     harness.end_epoch()
     assert_empty(harness)
+
+
+@pytest.mark.parametrize("engine", ["long-lived"], indirect=True)
+def test_accumulators_that_stay_are_not_written_behind_every_batch(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine == "long-lived"
+    monkeypatch.setattr(OperatorHarness, "managed_memory", 64 << 20)
+    monkeypatch.setattr(keyed, "MOST_UNWRITTEN", 1_000_000)
+    monkeypatch.setattr(generic, "_MOST_IN_MEMORY", 50)
+    gap = EventTimeSessionWindows(1000)
+    factory = WindowFactory(gap, ReduceSpec(lambda a, b: a), lambda value: value, 10)
+    harness = OperatorHarness(factory)
+    flushes: list[int] = []
+    harness.process_all(range(100), [5] * 100)
+    harness.end_epoch()
+    flush = KeyedState.flush
+
+    def counted(state: KeyedState) -> None:
+        flushes.append(1)
+        flush(state)
+
+    monkeypatch.setattr(KeyedState, "flush", counted)
+    for _ in range(3):
+        harness.process_all(range(100), [6] * 100)
+    assert not flushes

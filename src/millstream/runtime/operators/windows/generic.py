@@ -226,7 +226,9 @@ class GeneralWindowOperator(KeyedOperator):
 
     def spill(self) -> None:
         """Write state to the store if there is much of it in memory."""
-        if self._contents.cached > _MOST_IN_MEMORY:
+        # Accumulators that stay behind snapshots are bounded with all other keyed state.
+        stays = self._elements is None and self.keyed_state.is_used_behind_snapshots
+        if self._contents.cached > _MOST_IN_MEMORY and not stays:
             self.keyed_state.flush()
         if len(self._context.registered) > _MOST_IN_MEMORY:
             self._context.registered.clear()
