@@ -182,6 +182,7 @@ def test_a_slot_that_hangs_is_killed_and_replaced(
     assert job.problem(tmp_path / "output") is None
 
 
+@pytest.mark.soak  # a session in another process takes long; tests/pipelined has it without Spark
 def test_a_killed_driver_takes_its_slots_with_it(
     make: Make, job: Any, tmp_path: Path, eventually: Eventually
 ) -> None:
