@@ -347,6 +347,14 @@ def test_few_complete_splits_are_open_at_a_time(tmp_path: Path) -> None:
     assert not enumerator.look(2)
 
 
+def test_complete_splits_that_a_first_epoch_would_read_are_read_side_by_side(
+    tmp_path: Path,
+) -> None:
+    """They may hold the same time; so they do with epochs."""
+    assigned = _enumerator(tmp_path, _Lengths([3, 3, 3, 3, 3]), 1).begin()
+    assert [(a.split.id, a.stop) for a in assigned] == [("0", 3), ("1", 3), ("2", 3)]
+
+
 def test_a_subtask_that_is_done_gets_the_next(tmp_path: Path) -> None:
     now = 0
     planned = [PlannedSource("s", _Lengths([9] * 40), 2)]

@@ -300,13 +300,28 @@ class SplitEnumerator:
                 made.append(self._assign(reading, number, start, now))
 
     def _assign_waiting(self, reading: _Reading, now: int, made: list[SplitAssignment]) -> None:
-        """Give complete splits to subtasks that have room for them."""
+        """Give complete splits to subtasks that have room for them.
+
+        Or to any, as long as all that is open is what a first epoch would read: files that hold the
+        same time are few and small, or late in parts whatever reads them.
+        """
+        splits, source = reading.planned.table.splits, reading.source
+        if not reading.waiting:
+            return
+        open_units = sum(max(0, e.end - e.position) for e in reading.open.values() if e.in_turn)
+        limit = source.first_limit(list(splits.values()))
         while reading.waiting:
-            free = [index for index, each in enumerate(reading.subtasks) if each.splits < each.most]
+            subtasks = enumerate(reading.subtasks)
+            free = [index for index, each in subtasks if each.splits < each.most]
+            split = splits[reading.waiting[0]]
+            start = source.start_offset(split)
+            open_units += source.end_offset(split) - start
+            if not free and open_units <= limit:
+                subtasks = enumerate(reading.subtasks)
+                free = [index for index, each in subtasks if each.splits < _MOST_AT_A_TIME]
             if not free:
                 return
             number = reading.waiting.popleft()
-            start = reading.source.start_offset(reading.planned.table.splits[number])
             made.append(self._assign(reading, number, start, now, self._least(reading, free)))
 
     def _assign(
