@@ -178,9 +178,6 @@ def main(arguments: list[str]) -> None:
         configuration.set_string("execution.target", "local")
         configuration.set_string("millstream.execution", "pipelined")
         configuration.set_string("execution.checkpointing.interval", "20 ms")
-        # As many as there are files: those that wait for a subtask do not hold time back, as in
-        # Flink, and what they hold would be late.
-        configuration.set_string("parallelism.default", "3")
     elif arguments[4] != "mini":
         configuration.set_string("millstream.spark.master", arguments[4])
     configuration.set_string("millstream.local-directory", str(Path(checkpoints) / "local"))
