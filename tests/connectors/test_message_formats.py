@@ -306,7 +306,9 @@ class _Shouting(SimpleStringSchema):
         return super().deserialize(message).upper()
 
 
-@pytest.mark.parametrize("schema", [SimpleStringSchema(), SimpleStringSchema("utf8")], ids=str)
+@pytest.mark.parametrize(
+    "schema", [SimpleStringSchema(), SimpleStringSchema("utf8")], ids=["default", "utf8"]
+)
 def test_agree_columns_of_text_with_messages_one_by_one(schema: SimpleStringSchema) -> None:
     messages = ["", "a", "é\x00\n", "🙂" * 50]
     columns = schema.deserialize_columns([each.encode() for each in messages])

@@ -10,4 +10,4 @@ PAGE = Path(__file__).parents[2] / "docs" / "joins.md"
 
 
 def test_the_blocks_of_the_page(tmp_path: Path) -> None:
-    check_page(PAGE, tmp_path, parallelism=2, limits=[2], results=4)
+    check_page(PAGE, tmp_path, parallelism=2, limits=[2], results=5)
