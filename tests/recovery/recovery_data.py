@@ -71,9 +71,10 @@ def expected_windows(events: list[Event]) -> list[tuple[str, str, int, int, int]
 
 
 def visible_running(output: Path) -> list[tuple[str, int, int, int]]:
-    """What a reader sees, file by file in the order of their names."""
+    """What a reader sees, file by file in the order of their epochs, which end their names."""
     rows = []
-    for path in sorted((output / "running").glob("[!._]*")):
+    files = (output / "running").glob("[!._]*")
+    for path in sorted(files, key=lambda path: (path.stem.rpartition("-")[2], path.name)):
         for line in path.read_text().splitlines():
             row = json.loads(line)
             rows.append((row["key"], row["id"], row["n"], row["total"]))
