@@ -1,8 +1,8 @@
 """One job that is killed ten times and goes on each time on another engine.
 
 What it is: kill -9 of the driver and all that it started, at points and at moments, on Spark and on
-the local engine by turns; and with epochs and with tasks that live on by turns.  After each kill what a reader sees is right, and in the end complete: it
-is what plain Python makes of the input.
+the local engine by turns; and with epochs and with tasks that live on by turns.  After each kill
+what a reader sees is right, and in the end complete: it is what plain Python makes of the input.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def test_ten_kills_with_epochs_and_with_barriers_by_turns(seed: int, tmp_path: P
         point = barriers.pop() if pipelined and barriers and number > 1 else each
         once = point in FIRST or point.startswith(ONCE if pipelined else "recover.")
         # Tasks pass theirs several times in a checkpoint.
-        passing = 1 if once else 3 if point in points_of("driver") else 12
-        run = chain.start(f"{point}:{passing}")
+        passing = 3 if point in points_of("driver") else 12
+        run = chain.start(f"{point}:{1 if once else passing}")
         assert run.killed, f"{chain}: {point} was not reached on {chain.master}\n{run.output}"
         reached.add(epochs(chain))
     assert len(reached) > KILLS // 2, f"the job hardly went on: {sorted(reached)}"

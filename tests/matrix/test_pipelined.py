@@ -1,0 +1,117 @@
+"""Sinks of the matrix on slots: killed between the steps of a checkpoint of tasks that live on.
+
+What it is: each exactly-once sink x each crash point, those of barriers among them; driver and
+slots are killed together, twice in a job, then the job runs to its end.
+
+What it is not: the faults of the matrix, which has the same steps of the driver and of sinks
+(``test_matrix.py``).
+
+``MILLSTREAM_MATRIX_CASES=file-barrier.send.after`` replays a case.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from tests.forked import run_forked
+from tests.matrix import pipelined_driver
+from tests.matrix.matrix_driver import RECORDS, expected
+from tests.matrix.matrix_targets import COMMITTED, KINDS
+from tests.matrix.test_other_modes import read
+
+from millstream.crash_points import points_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.matrix.conftest import Matrix
+    from tests.matrix.matrix_targets import MatrixTarget
+
+DEADLINE: Final = 90.0
+SEED: Final = 1
+#: Jobs without alignment, one of which at least has a barrier that is overtaken.
+TRIES: Final = 5
+#: Of each sink: so many points of barriers, and of all others.
+SAMPLE: Final = (1, 1)
+BARRIERS: Final = points_of("pipelined task")
+STEPS: Final = [
+    "sink.prepare.before",
+    "sink.prepare.after",
+    "state.upload.before",
+    "state.upload.after",
+    "task.ack.before",
+    "epoch.acks.after",
+    "manifest.publish.before",
+    "manifest.publish.after",
+    "sink.commit.before",
+    "sink.commit.after",
+    "cleanup.before",
+    "epoch.end.before",
+]
+
+
+def cases() -> list[object]:
+    """All, of which those that are not in the sample are for a soak."""
+    chance = random.Random(SEED)
+    named = os.environ.get("MILLSTREAM_MATRIX_CASES", "").split()
+    found: list[object] = []
+    for kind in COMMITTED:
+        own = points_of(*KINDS[kind].parts)
+        sampled = [
+            *chance.sample(BARRIERS, SAMPLE[0]),
+            *chance.sample([*STEPS, *own], SAMPLE[1]),
+        ]
+        for point in [*BARRIERS, *STEPS]:
+            name = f"{kind}-{point}"
+            chosen = name in named or (not named and point in sampled)
+            marks = [] if chosen else [pytest.mark.soak]
+            found.append(pytest.param(kind, point, id=name, marks=marks))
+    return found
+
+
+def run_to_the_end(
+    target: MatrixTarget, directory: Path, crashes: Sequence[str], *more: str
+) -> None:
+    """Run the job, which dies at each of these points, once more."""
+    arguments = [target.kind, target.address, str(directory / "checkpoints"), *more]
+    for number, crash in enumerate([*crashes, ""]):
+        run = run_forked(
+            Path(pipelined_driver.__file__),
+            arguments,
+            directory=directory / f"run-{number}",
+            crash=crash,
+            deadline=DEADLINE,
+        )
+        if crash:
+            assert run.killed, f"{crash} was not reached\n{run.output}"
+        else:
+            assert run.exit_code == 0, run.output
+
+
+@pytest.mark.parametrize(("kind", "point"), cases())
+def test_killed_twice(kind: str, point: str, matrix: Matrix) -> None:
+    target, directory = matrix.new_target(kind)
+    # Tasks pass theirs several times in a checkpoint.
+    passings = (2, 1) if point in points_of("driver") else (7, 3)
+    run_to_the_end(target, directory, [f"{point}:{passing}" for passing in passings])
+    for seen in read(target, RECORDS):
+        assert sorted(seen) == expected()
+    assert target.leftovers() == []
+
+
+def test_without_alignment_records_count_twice(matrix: Matrix) -> None:
+    """The matrix has teeth: what came behind a barrier is in the snapshot, and comes again."""
+    crashes = [f"manifest.publish.after:{passing}" for passing in (3, 2, 2)]
+    for _ in range(TRIES):
+        target, directory = matrix.new_target("file")
+        run_to_the_end(target, directory, crashes, "unaligned")
+        (seen,) = read(target, 0)
+        assert {id_ for _, _, id_ in seen} == set(range(RECORDS)), "none is lost"
+        last = {key: max(n for of, n, _ in seen if of == key) for key, _, _ in seen}
+        if sum(last.values()) > RECORDS:
+            return
+    pytest.fail("nobody noticed that nothing is aligned")
