@@ -56,6 +56,7 @@ from millstream.runtime.pipelined.messages import (
     Progress,
     Registered,
     Retired,
+    Running,
     SlotSettings,
     SourceEnded,
 )
@@ -135,6 +136,8 @@ class RunLoop:
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1
         self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
+        #: Slots whose tasks are restored.
+        self._running: set[int] = set()
         #: Those of its keys that are not read to their ends.
         self._open: set[int] = set()
         #: The slots were told that the job is to stop.
@@ -202,7 +205,6 @@ class RunLoop:
         if registered is None:
             return False
         crash_point("epoch.start.before")
-        self._checkpoints.begin(time.monotonic())
         self._server.tell_all(Begin(plan, tuple(each.address for each in registered)))
         return True
 
@@ -255,7 +257,11 @@ class RunLoop:
             raise lost
 
     def _hear(self, event: SlotMessage | WorkerLostError | Committed) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, Running):
+            self._running.add(event.slot)
+            if self._all_run:
+                self._checkpoints.begin(time.monotonic())
+        elif isinstance(event, Progress):
             self._sources.progress(event.splits)
             self._open.difference_update(c for c, split in event.splits.items() if split.over)
         elif isinstance(event, Acknowledged):
@@ -302,6 +308,8 @@ class RunLoop:
         self._give_up_expired()
         if self._checkpoints.is_over or self._checkpoints.pending or (drains and self._open):
             return
+        if not self._all_run:
+            return
         if drains:
             for each in self._planned:
                 self._server.tell_all(SourceEnded(each.uid))
@@ -309,7 +317,19 @@ class RunLoop:
 
     # -- checkpoints ---------------------------------------------------------------------------
 
+    @property
+    def _all_run(self) -> bool:
+        """Whether all tasks are restored; no checkpoint is triggered before.
+
+        What a run needs for that, such as packages, is not time that a checkpoint takes.  And a
+        slot that is late would put its barrier ahead of all that it reads: the checkpoint would
+        be taken for progress although its input has not been tried.
+        """
+        return len(self._running) == self._count
+
     def _look_at_checkpoints(self) -> None:
+        if not self._all_run:
+            return
         self._give_up_expired()
         checkpoints, now = self._checkpoints, time.monotonic()
         if self._sources.is_over:

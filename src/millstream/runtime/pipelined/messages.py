@@ -32,6 +32,7 @@ __all__ = [
     "Progress",
     "Registered",
     "Retired",
+    "Running",
     "SlotMessage",
     "SlotSettings",
     "SourceEnded",
@@ -179,6 +180,13 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """The tasks of a slot are restored: from now on it hears what the driver says, and reads."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class SplitProgress:
     """How far a split is."""
 
@@ -241,4 +249,4 @@ class Beat:
     turn: float = 0.0
 
 
-SlotMessage = Registered | Progress | Acknowledged | Failed | Beat
+SlotMessage = Registered | Running | Progress | Acknowledged | Failed | Beat

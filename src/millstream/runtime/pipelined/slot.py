@@ -22,7 +22,7 @@ from millstream.runtime.pipelined.connect import connect_slots, listen
 from millstream.runtime.pipelined.control import ControlConnection, GivenUpError
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Failed
+from millstream.runtime.pipelined.messages import Failed, Running
 from millstream.runtime.pipelined.transport import TcpTransport
 from millstream.runtime.pipelined.uploader import Uploader
 from millstream.runtime.portable_error import portable_error
@@ -99,6 +99,7 @@ def _run(
     )
     try:
         loop.restore()
+        control.send(Running(settings.slot))
         wait = 0.0
         while not loop.ended:
             wait = loop.turn(control.messages(), wait)
