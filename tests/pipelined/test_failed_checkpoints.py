@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import queue
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+from tests.pipelined.conftest import DEADLINE
 from tests.pipelined.test_failures import NUMBERS, check, job, seen
+from tests.support.environments import wait_until
 
 from millstream.checkpoint import LocalStorage, ManifestLog
+from millstream.datastream import RestartStrategies
+from millstream.engines.pipelined import run_loop
 from millstream.engines.pipelined.checkpoints import Checkpoints, PendingCheckpoint
+from millstream.execution.split_enumerator import SplitEnumerator
+from millstream.runtime.pipelined.messages import Acknowledged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +25,7 @@ if TYPE_CHECKING:
     from tests.pipelined.test_failures import Make
 
     from millstream.checkpoint.model import TaskAck
+    from millstream.runtime.pipelined.messages import TakeCheckpoint
 
 #: The checkpoint of which one task is never heard.
 LOST = 1
@@ -49,3 +59,40 @@ def test_output_of_a_checkpoint_that_expires_is_not_lost(
     last = ManifestLog(storage).latest()
     assert last is not None
     assert last.totals["files.numRecordsIn"] == NUMBERS
+
+
+def test_what_is_acknowledged_while_a_source_is_asked_does_not_expire(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[Acknowledged] = []
+    under_way: list[PendingCheckpoint] = []
+    trigger, look = Checkpoints.trigger, SplitEnumerator.look
+
+    class Events(queue.SimpleQueue[Any]):
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+            super().put(item, block, timeout)
+            if isinstance(item, Acknowledged):
+                came.append(item)
+
+    def triggered(self: Checkpoints, *args: Any, **settings: Any) -> TakeCheckpoint:
+        message = trigger(self, *args, **settings)
+        if message.epoch == 0:
+            under_way.extend(self._pending)
+        return message
+
+    def look_long(self: SplitEnumerator, now: int) -> Any:
+        if under_way:
+            wait_until(lambda: len(came) == 4, "acknowledgements of all tasks", DEADLINE)
+            under_way.pop().expires = time.monotonic()  # as if the source had taken so long
+        return look(self, now)
+
+    monkeypatch.setattr(Checkpoints, "trigger", triggered)
+    monkeypatch.setattr(SplitEnumerator, "look", look_long)
+    names = SimpleNamespace(SimpleQueue=Events, Empty=queue.Empty)
+    monkeypatch.setattr(run_loop, "queue", names)
+    env = job(make, tmp_path)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    env.execute("asked")
+    check(tmp_path)
+    assert not under_way
+    assert len(came) > 4

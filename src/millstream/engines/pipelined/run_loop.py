@@ -234,27 +234,43 @@ class RunLoop:
 
     # -- a turn --------------------------------------------------------------------------------
 
-    def _next(self) -> SlotMessage | WorkerLostError | Committed | None:
+    def _next(self, wait: float = _LOOK) -> SlotMessage | WorkerLostError | Committed | None:
         try:
-            return self._events.get(timeout=_LOOK)
+            return self._events.get(timeout=wait)
         except queue.Empty:
             return None
 
     def _turn(self) -> None:
-        event = self._next()
-        while event is not None:
-            self._hear(event)
-            event = None if self._events.empty() else self._events.get()
-        if self._over:
+        if self._hear_all(_LOOK):
             return
         if self._run.stop.is_asked and not self._sources.is_over:
             self._stop()
         else:
             self._look_at_sources()
+            # A source may have taken long to answer: what is acknowledged by now has not expired.
+            if self._hear_all(0):
+                return
             self._look_at_checkpoints()
         lost = self._host.lost()
         if lost is not None:
             raise lost
+
+    def _hear_all(self, wait: float) -> bool:
+        """Hear what has come, and nothing behind the commit of the last checkpoint.
+
+        Args:
+            wait: seconds that the first may take to come.
+
+        Returns:
+            Whether the last checkpoint is committed.
+        """
+        event = self._next(wait)
+        while event is not None:
+            self._hear(event)
+            if self._over:
+                return True  # the job has ended well; what comes now is heard by ``_let_end``
+            event = None if self._events.empty() else self._events.get()
+        return False
 
     def _hear(self, event: SlotMessage | WorkerLostError | Committed) -> None:
         if isinstance(event, Running):
