@@ -276,6 +276,35 @@ def test_a_commit_that_takes_long_does_not_stop_the_records(
     assert Counter(numbers).most_common(1)[0][1] == 1
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_slots_that_cannot_be_ended_do_not_hide_what_the_job_failed_of(
+    make: Make, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    end = LocalSlots.stop
+
+    def stop(self: LocalSlots, patience: float) -> None:
+        end(self, patience)
+        message = "slot 0 has not ended"
+        raise WorkerLostError(message)
+
+    def refuse(n: int) -> int:
+        if fails:
+            message = "refused"
+            raise ValueError(message)
+        return n
+
+    monkeypatch.setattr(LocalSlots, "stop", stop)
+    env = make(1)
+    env.from_sequence(0, 9).map(refuse, Types.LONG()).print()
+    if not fails:
+        with pytest.raises(WorkerLostError, match="slot 0 has not ended"):
+            env.execute("ended")
+        return
+    with pytest.raises(UserFunctionError, match="refused") as caught:
+        env.execute("refused")
+    assert any("slot 0 has not ended" in note for note in caught.value.__notes__)
+
+
 @pytest.mark.parametrize("end", ["cancel", "error"])
 def test_functions_are_closed_though_one_is_at_something_for_ever(
     make: Make, tmp_path: Path, eventually: Eventually, end: str

@@ -25,6 +25,7 @@ Read next: ``engines/pipelined/control_server.py``, ``engines/pipelined/checkpoi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
 import queue
@@ -144,7 +145,6 @@ class RunLoop:
         self._stopping = False
         #: The last checkpoint is committed.
         self._over = False
-        self._cleared = False
 
     def run(self, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False).
@@ -158,18 +158,12 @@ class RunLoop:
                 while not self._over and not cancelled.is_set():
                     self._turn()
                 self._let_end(_CLOSING if self._over else _CANCELLING)
-        except WorkerLostError as error:
-            self._clear_away()
-            cause = self._cause(error)
+        except BaseException as error:
+            cause = self._end_failed(error)
             if cause is error:
                 raise
             raise cause from error
-        except BaseException:
-            # All slots are there, and listen: functions are closed, as far as they let it be.
-            self._let_end(_GIVING_UP)
-            raise
-        finally:
-            self._clear_away()
+        self._clear_away()
         if self._over:
             self._run.coordinator.finish()
         return self._over
@@ -408,11 +402,26 @@ class RunLoop:
                 # All that matters is committed, or given up.
                 _LOG.warning("a slot ended with an error: %r", _unpickled(event))
 
+    def _end_failed(self, error: BaseException) -> BaseException:
+        """See that nothing is at work any more behind an error; returns what says most of it."""
+        other: Exception | None = None
+        try:
+            with contextlib.ExitStack() as ending:
+                ending.callback(self._clear_away)
+                if not isinstance(error, WorkerLostError):
+                    # All slots are there, and listen: functions are closed, as far as they let it.
+                    self._let_end(_GIVING_UP)
+        except Exception as raised:  # noqa: BLE001 - the first error is the one to raise
+            other = raised
+        cause = self._cause(error) if isinstance(error, WorkerLostError) else error
+        if other is not None:
+            # A restart does not show notes.
+            _LOG.warning("while the slots of a failed run were ended: %s", other)
+            cause.add_note(f"then, while the slots were ended: {other!r}")
+        return cause
+
     def _clear_away(self) -> None:
-        """Fence, and see that nothing is at work any more; does nothing the second time."""
-        if self._cleared:
-            return
-        self._cleared = True
+        """Fence, and see that nothing is at work any more."""
         try:
             self._server.fence()
             self._host.stop(_GONE)
