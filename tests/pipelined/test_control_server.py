@@ -18,6 +18,7 @@ import pytest
 from tests.pipelined.processes import stopped
 from tests.support.environments import wait_until
 
+from millstream.engines.pipelined import control_server
 from millstream.engines.pipelined.control_server import ControlServer
 from millstream.errors import AuthenticationError, WorkerLostError
 from millstream.graph.job_files import JobFiles
@@ -148,6 +149,57 @@ def test_a_stranger_is_not_let_in_and_holds_nobody_up(serve: Serve) -> None:
         ControlConnection(driver.settings(0, secrets.token_bytes(32)), lambda: None, lambda: None)
     driver.enter(0).close()
     silent.close()
+
+
+def handshakes() -> int:
+    """How many connections are in the middle of one."""
+    names = [thread.name for thread in threading.enumerate()]
+    return names.count("millstream-handshake")
+
+
+def connections(driver: Driver, count: int, closing: contextlib.ExitStack) -> list[socket.socket]:
+    """Connections that have said nothing."""
+    address = driver.server.address
+    return [
+        closing.enter_context(socket.create_connection(address, DEADLINE)) for _ in range(count)
+    ]
+
+
+def enter(connection: socket.socket, slot: int) -> None:
+    """Be a slot that registers."""
+    me, server = Party(Role.SLOT, slot), Party(Role.DRIVER)
+    prove(connection, TOKEN, run_id="run", me=me, peer=server, timeout=DEADLINE)
+    connection.sendall(packed(Registered(slot, ("127.0.0.1", slot), 1, "here")))
+
+
+def test_many_slots_come_at_once(serve: Serve) -> None:
+    driver = serve(slots=100)
+    with contextlib.ExitStack() as closing:
+        there = connections(driver, driver.slots, closing)
+        until(lambda: handshakes() >= driver.slots, "all to be met")
+        for slot, connection in enumerate(there):
+            enter(connection, slot)
+        until(lambda: len(driver.server.registered) == driver.slots, "all slots")
+
+
+def test_a_slot_waits_while_there_are_too_many_strangers(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until(lambda: handshakes() == 0, "the end of what other tests have begun")
+    monkeypatch.setattr(control_server, "_MOST_STRANGERS", 2)
+    driver = serve(slots=1)
+    with contextlib.ExitStack() as closing:
+        strangers = connections(driver, 3, closing)
+        until(lambda: handshakes() == len(strangers), "as many as there may be")
+        (slot,) = connections(driver, 1, closing)
+        slot.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            slot.recv(1)  # neither met nor closed
+        assert handshakes() <= len(strangers)
+        slot.settimeout(None)
+        strangers[0].close()
+        enter(slot, 0)
+        until(lambda: len(driver.server.registered) == 1, "the slot")
 
 
 def test_a_number_that_is_taken_or_that_there_is_not_is_refused(serve: Serve) -> None:

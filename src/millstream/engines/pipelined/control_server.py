@@ -55,7 +55,8 @@ __all__ = ["ControlServer"]
 
 _LOG: Final = logging.getLogger("millstream")
 _PIECE: Final = 1 << 18
-#: Connections that have not shown yet that they belong to the run; more are closed.
+#: Connections, beyond those of the slots, that have not shown yet that they belong to the run;
+#: more wait to be accepted: a slot may be among them.
 _MOST_STRANGERS: Final = 64
 #: Seconds of one turn of a main loop that are worth a word.
 _LONG_TURN: Final = 10.0
@@ -132,7 +133,9 @@ class ControlServer:
         self._selector.register(self._waking, selectors.EVENT_READ)
         #: Proved, not yet taken in by the thread.
         self._arrived: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
-        self._strangers = threading.Semaphore(_MOST_STRANGERS)
+        self._strangers = threading.Semaphore(_MOST_STRANGERS + slots)
+        #: So many that the next has to wait.
+        self._is_full = False
         self._slots: dict[int, _Slot] = {}
         #: Slots may end now.
         self._ending = False
@@ -218,6 +221,7 @@ class ControlServer:
                 for key, mask in events:
                     self._serve(key, mask)
                 self._take_in()
+                self._accept_again()
                 now = time.monotonic()
                 if now - turned > self._timeout / 2:
                     self._forgive(now)
@@ -250,17 +254,29 @@ class ControlServer:
                 self._read(slot)
 
     def _accept(self) -> None:
+        if not self._strangers.acquire(blocking=False):
+            self._is_full = True
+            self._selector.unregister(self._listener)
+            return
         try:
             connection, _ = self._listener.accept()
-        except OSError:
-            return  # whoever it was is gone
-        if self._fenced or not self._strangers.acquire(blocking=False):
+        except OSError:  # whoever it was is gone
+            self._strangers.release()
+            return
+        if self._fenced:
+            self._strangers.release()
             connection.close()
             return
         close_in_forks(connection)
         threading.Thread(
             target=self._meet, args=(connection,), name="millstream-handshake", daemon=True
         ).start()
+
+    def _accept_again(self) -> None:
+        if self._is_full and self._strangers.acquire(blocking=False):
+            self._strangers.release()
+            self._is_full = False
+            self._selector.register(self._listener, selectors.EVENT_READ)
 
     def _meet(self, connection: socket.socket) -> None:
         """The handshake, in a thread: a stranger that says nothing must not hold up the others."""
@@ -273,9 +289,9 @@ class ControlServer:
             connection.close()
         else:
             self._arrived.put(_Slot(number, connection))
-            self._wake()
         finally:
             self._strangers.release()
+            self._wake()
 
     def _require_slot(self, connection: socket.socket) -> int:
         """The number of the slot that has connected; raises AuthenticationError if it is none."""
