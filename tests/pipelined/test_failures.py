@@ -36,6 +36,7 @@ from millstream.datastream import (
 from millstream.datastream.connectors import FileSink
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.engines.pipelined import control_server, run_loop
+from millstream.engines.pipelined.committing import CommittingThread
 from millstream.engines.pipelined.local_slots import LocalSlots
 from millstream.errors import FencedError, UserFunctionError, WorkerLostError
 
@@ -274,6 +275,57 @@ def test_a_commit_that_takes_long_does_not_stop_the_records(
     client.get_job_execution_result().result()
     assert numbers == sorted(numbers)
     assert Counter(numbers).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_commit_counts_that_ends_behind_the_failure_of_its_run(
+    make: Make,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    is_last: bool,
+) -> None:
+    from millstream.checkpoint.coordinator import Coordinator
+
+    committing, ending = threading.Event(), threading.Event()
+    complete, close = Coordinator.complete_epoch, CommittingThread.close
+
+    def wait(self: Coordinator, metadata: Any, acks: Any, expected: Any) -> Any:
+        has_read = any(split.records for ack in acks for split in ack.splits)
+        if metadata.final or (has_read and not is_last):
+            committing.set()
+            assert ending.wait(60)
+        return complete(self, metadata, acks, expected)
+
+    def end(self: CommittingThread) -> None:
+        ending.set()
+        close(self)
+
+    monkeypatch.setattr(Coordinator, "complete_epoch", wait)
+    monkeypatch.setattr(CommittingThread, "close", end)
+    count = 100 if is_last else 10**9
+    env = make(1, {"execution.checkpointing.interval": "100"})
+    numbers = env.from_sequence(0, count - 1).uid("numbers")
+    paced = numbers.map(Paced(tmp_path / "notes"), Types.LONG()).uid("paced")
+    sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder())
+    paced.map(str, Types.STRING()).uid("words").sink_to(sink.build()).uid("files")
+    client = env.execute_async("late")
+    eventually(committing.is_set, "a commit")
+    ((pid, _),) = seen(tmp_path)[0]
+    os.kill(pid, signal.SIGKILL)
+    if is_last:
+        client.get_job_execution_result().result()
+    else:
+        with pytest.raises(WorkerLostError, match="SIGKILL"):
+            client.get_job_execution_result().result()
+    ended = JobStatus.FINISHED if is_last else JobStatus.FAILED
+    assert client.get_job_status().result() is ended
+    files = [each for each in (tmp_path / "out").iterdir() if not each.name.startswith(".")]
+    lines = [line for each in files for line in each.read_text().splitlines()]
+    read = client.get_accumulators().result()["numbers.numRecordsIn"]
+    assert sorted(map(int, lines)) == list(range(int(str(read))))
+    assert lines
+    assert len(lines) == count or not is_last
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -42,6 +42,8 @@ class CommittingThread:
     Contract:
       1. From its first checkpoint until ``close`` has returned nobody else calls the coordinator.
          (run loop)
+      2. What has ended is in ``ended`` before ``done`` is called; nothing is added to it once
+         ``close`` has returned.  (here)
 
     Args:
         run: the run.
@@ -51,6 +53,8 @@ class CommittingThread:
     def __init__(self, run: Run, done: Callable[[Committed], None]) -> None:
         self._run = run
         self._done = done
+        #: What became of the checkpoints, in order; to be read after ``close``.
+        self.ended: list[Committed] = []
         self._waiting: queue.SimpleQueue[tuple[EpochMetadata, list[TaskAck]] | None] = (
             queue.SimpleQueue()
         )
@@ -74,6 +78,10 @@ class CommittingThread:
             try:
                 manifest = self._run.coordinator.complete_epoch(metadata, acks, self._run.tasks())
             except BaseException as error:  # noqa: BLE001 - the run's to raise
-                self._done(Committed(metadata.epoch, error=error))
+                self._end(Committed(metadata.epoch, error=error))
                 return
-            self._done(Committed(metadata.epoch, manifest=manifest))
+            self._end(Committed(metadata.epoch, manifest=manifest))
+
+    def _end(self, event: Committed) -> None:
+        self.ended.append(event)
+        self._done(event)

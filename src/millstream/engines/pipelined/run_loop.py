@@ -12,7 +12,8 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
 2. The job is cancelled -> slots close their functions and end; what is not published is dropped by
    the next run.  Those that do not listen are killed.
 3. A slot is lost -> fence: all connections are closed, by which slots end at once; those that stay
-   are killed.  A commit under way is waited for.  The error that says most is raised.
+   are killed.  A commit under way is waited for, and counts.  The error that says most is raised,
+   unless the last checkpoint is committed by then: the job is over.
 4. A task raises, a checkpoint fails or expires, a source cannot be asked -> as 3, but slots may
    close their functions first, for a short time.
 5. The driver dies -> its connections end, and so do the slots.
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
 
-    from millstream.checkpoint.model import TaskAck
+    from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.messages import SlotMessage
@@ -145,6 +146,8 @@ class RunLoop:
         self._stopping = False
         #: The last checkpoint is committed.
         self._over = False
+        #: How many ends of commits were heard.
+        self._heard = 0
 
     def run(self, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False).
@@ -160,10 +163,14 @@ class RunLoop:
                 self._let_end(_CLOSING if self._over else _CANCELLING)
         except BaseException as error:
             cause = self._end_failed(error)
-            if cause is error:
-                raise
-            raise cause from error
-        self._clear_away()
+            if not self._over:
+                if cause is error:
+                    raise
+                raise cause from error
+            _LOG.warning("the last checkpoint was committed, then the run failed: %s", cause)
+        else:
+            self._clear_away()
+            self._hear_late_commits()
         if self._over:
             self._run.coordinator.finish()
         return self._over
@@ -373,16 +380,34 @@ class RunLoop:
         self._committing.complete(self._run.metadata(offset, message.time), acks)
 
     def _committed(self, event: Committed) -> None:
+        manifest = self._note_commit(event)
+        self._server.tell_all(Completed(event.epoch))
+        self._sources.committed(manifest.splits)
+
+    def _note_commit(self, event: Committed) -> Manifest:
+        self._heard += 1
         if event.error is not None:
             raise event.error
         if event.manifest is None:
             message = f"nothing is known of checkpoint {event.epoch}"
             raise EngineError(message)
         checkpoint = self._checkpoints.committed(event.epoch, time.monotonic())
-        self._server.tell_all(Completed(event.epoch))
-        self._sources.committed(event.manifest.splits)
         self._run.on_epoch(event.manifest, list(checkpoint.acks.values()), checkpoint.span)
         self._over = checkpoint.is_last
+        return event.manifest
+
+    def _hear_late_commits(self) -> None:
+        """Note what was committed while the run ended.
+
+        A commit that failed is the next run's to finish, if it was published.
+        """
+        for event in self._committing.ended[self._heard :]:
+            if event.error is None:
+                self._note_commit(event)
+            else:
+                _LOG.warning(
+                    "checkpoint %d failed while its run ended: %s", event.epoch, event.error
+                )
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -418,6 +443,7 @@ class RunLoop:
             # A restart does not show notes.
             _LOG.warning("while the slots of a failed run were ended: %s", other)
             cause.add_note(f"then, while the slots were ended: {other!r}")
+        self._hear_late_commits()
         return cause
 
     def _clear_away(self) -> None:
