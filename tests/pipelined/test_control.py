@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.errors import AuthenticationError, EngineError
+from millstream.errors import AuthenticationError, EngineError, WorkerLostError
 from millstream.graph.job_files import JobFiles
 from millstream.runtime.pipelined.control import FENCED, ControlConnection
 from millstream.runtime.pipelined.control_frames import MessageReader, packed
@@ -163,8 +163,16 @@ def test_a_driver_that_closes_ends_the_slot_but_not_one_that_ends_itself(driver:
     control = ControlConnection(driver.settings, Woken(), ended)
     driver.wire().close()
     ended.wait()
-    with pytest.raises(EngineError, match="the driver has gone before it told slot 1 to begin"):
+    with pytest.raises(WorkerLostError, match="the driver has gone before it told slot 1 to begin"):
         control.begin()
+
+
+def test_a_driver_that_says_something_else_first(driver: Driver) -> None:
+    control = ControlConnection(driver.settings, Woken(), Woken())
+    driver.say(Completed(3))
+    with pytest.raises(EngineError, match="has said Completed before it told slot 1 to begin"):
+        control.begin()
+    control.close()
 
 
 def test_somebody_else_is_not_taken_for_the_driver() -> None:
@@ -173,7 +181,7 @@ def test_somebody_else_is_not_taken_for_the_driver() -> None:
     with pytest.raises(AuthenticationError):
         ControlConnection(settings, Woken(), Woken())
     other.close()
-    with pytest.raises(EngineError, match=r"slot 1 .* cannot reach the driver at 127\.0\.0\.1"):
+    with pytest.raises(WorkerLostError, match=r"slot 1 .* cannot reach the driver at 127\.0\.0\.1"):
         ControlConnection(settings, Woken(), Woken())
 
 

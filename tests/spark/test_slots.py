@@ -30,6 +30,7 @@ from millstream.errors import EngineError, SourceError, WorkerLostError
 from millstream.graph.job_files import JobFiles
 from millstream.runtime.pipelined.control import end_process
 from millstream.runtime.pipelined.messages import SlotSettings
+from millstream.runtime.pipelined.slot import run_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -221,6 +222,16 @@ def test_what_a_slot_raises_reaches_the_driver(
     run = begin(fails).start(eventually)
     eventually(lambda: isinstance(run.host.lost(), SourceError), "the error")
     assert str(run.host.lost()) in {f"slot {slot} has nothing to read" for slot in (0, 1)}
+
+
+def test_a_driver_that_cannot_be_reached_for_a_moment_does_not_end_the_job(
+    begin: Callable[..., Run], eventually: Eventually
+) -> None:
+    run = begin(run_slot)
+    run.driver.close()
+    run.host.start(run.settings)
+    eventually(lambda: "cannot reach the driver" in str(run.host.lost()), "the error")
+    assert isinstance(run.host.lost(), WorkerLostError), "of which a restart strategy decides"
 
 
 def fails_otherwise(settings: SlotSettings) -> None:

@@ -149,7 +149,7 @@ def serve_slot(connection: Connection) -> None:
         return  # the driver was gone before it began
     try:
         run_slot(cast("SlotSettings", pickle.loads(settings)))
-    except (AuthenticationError, EngineError) as error:
+    except (AuthenticationError, WorkerLostError) as error:
         # The driver has fenced before the slot was there: this process is of no use any more.
         _LOG.debug("a slot ends: %s", error)
 

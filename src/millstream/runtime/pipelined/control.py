@@ -26,7 +26,7 @@ import traceback
 import weakref
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.errors import EngineError
+from millstream.errors import EngineError, WorkerLostError
 from millstream.runtime.pipelined.control_frames import MessageReader, packed
 from millstream.runtime.pipelined.handshake import Party, Role, prove
 from millstream.runtime.pipelined.messages import Beat, Begin, End, Registered
@@ -105,7 +105,7 @@ class ControlConnection:
         ended: called in another thread when the driver's end is closed.
 
     Raises:
-        EngineError: the driver cannot be reached.
+        WorkerLostError: the driver cannot be reached; a new run may find it.
         AuthenticationError: what answers is not the driver of this run.
     """
 
@@ -147,16 +147,20 @@ class ControlConnection:
             None: the slot is to end without having begun.
 
         Raises:
-            EngineError: the driver has gone (where that does not end the process).
+            WorkerLostError: the driver has gone (where that does not end the process).
+            EngineError: it has said something else.
         """
         message = self._messages.get()
         if isinstance(message, Begin):
             return message
         if isinstance(message, End):
             return None
-        said = "has gone" if message is None else f"has said {type(message).__name__}"
-        text = f"the driver {said} before it told slot {self._slot} to begin"
-        raise EngineError(text)
+        before = f"before it told slot {self._slot} to begin"
+        if message is None:
+            gone = f"the driver has gone {before}"
+            raise WorkerLostError(gone)
+        said = f"the driver has said {type(message).__name__} {before}"
+        raise EngineError(said)
 
     def let_interrupt(self) -> None:
         """Have this thread, the main one, interrupted if it does not hear that it is to end."""
@@ -265,7 +269,7 @@ def _connected(settings: SlotSettings) -> socket.socket:
             f"slot {settings.slot} on {socket.gethostname()} cannot reach the driver at"
             f" {host}:{port}: {error}; that address must be reachable from where slots run"
         )
-        raise EngineError(message) from error
+        raise WorkerLostError(message) from error
     try:
         me, driver = Party(Role.SLOT, settings.slot), Party(Role.DRIVER)
         prove(connection, settings.token, run_id=settings.run_id, me=me, peer=driver)
