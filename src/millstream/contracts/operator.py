@@ -107,6 +107,9 @@ class RestoreContext:
     #: What the planner knows of a source split: whether it is idle.  None where it does not know
     #: (a Spark DataFrame, an operator that is no source).
     source_idle: bool | None = None
+    #: Whether a task that goes on begins here, at the start of a run: the time since the checkpoint
+    #: was none in which an input could have been silent.
+    resumes: bool = False
     job_id: str = ""
     #: Of the run that the attempt belongs to.
     generation: int = 0

@@ -105,21 +105,26 @@ class SplitReader:
                 writer.emit_finished()
             writer.flush()
 
-    def enter(self, chain: SourceChain, assignment: SplitAssignment) -> None:
+    def enter(
+        self, chain: SourceChain, assignment: SplitAssignment, *, resumes: bool = False
+    ) -> None:
         """Restore the operators of a split, and have the time of all that it reaches.
 
         Args:
             chain: of its source.
             assignment: of the split.
+            resumes: a task that goes on enters it for the first time.
         """
         operators = self._instance.operators
         restore_split_time(self._instance, assignment, chain)
         for node in chain.per_channel:
-            operators[node.id].restore(self._restore_context(node, assignment))
+            operators[node.id].restore(self._restore_context(node, assignment, resumes=resumes))
         for node in reversed(chain.per_channel):  # as in a task: those behind it are restored now
             operators[node.id].process_processing_time(self._plan.processing_time)
 
-    def _restore_context(self, node: StreamNode, assignment: SplitAssignment) -> RestoreContext:
+    def _restore_context(
+        self, node: StreamNode, assignment: SplitAssignment, *, resumes: bool
+    ) -> RestoreContext:
         watermark, kept = assignment.operators.get(node.uid, (MIN_TIMESTAMP, None))
         states = self._instance.operator_states[node.id]
         states.restore_elements(_named(kept))
@@ -133,6 +138,7 @@ class SplitReader:
             source_idle=assignment.idle if node.kind == "source" else None,
             job_id=self._plan.job_id,
             generation=self._plan.generation,
+            resumes=resumes,
         )
 
     def feed(self, node: StreamNode, read: SourceBatch) -> int:

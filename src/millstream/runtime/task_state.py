@@ -47,12 +47,16 @@ class TaskState:
         instance: the opened operator chains.
         plan: what they are restored from.
         attempt: names what they write.
+        goes_on: they are restored once, at the start of a run, and not in every epoch.
     """
 
-    def __init__(self, instance: StageInstance, plan: EpochPlan, attempt: str) -> None:
+    def __init__(
+        self, instance: StageInstance, plan: EpochPlan, attempt: str, *, goes_on: bool = False
+    ) -> None:
         self._instance = instance
         self._plan = plan
         self._attempt = attempt
+        self._goes_on = goes_on
         #: Of the operators that keep keyed state, by node.
         self.stores: dict[int, KeyValueStore] = {}
         #: In the order of the chain.
@@ -95,6 +99,7 @@ class TaskState:
             store=self._open_store(node) if self._instance.operators[node.id].keyed else None,
             watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
             operator_states=states,
+            resumes=self._goes_on,
             job_id=plan.job_id,
             generation=plan.generation,
             scratch_directory=plan.local_root,

@@ -333,6 +333,7 @@ class OperatorHarness:
             store=self._store if self.factory.keyed else None,
             watermark=self.current_watermark,
             operator_states=self._states,
+            resumes=self.long_lived,
         )
 
 

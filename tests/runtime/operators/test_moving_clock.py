@@ -103,6 +103,22 @@ def test_a_restored_input_is_not_idle_for_what_was_before() -> None:
     assert ("idle", True) not in harness.events
 
 
+def test_a_snapshot_behind_a_restart_takes_no_downtime_for_silence() -> None:
+    strategy = BOUNDED.with_idleness(Duration.of_millis(300))
+    harness = open_harness(TimestampsWatermarksFactory(strategy))
+    harness.process(50)
+    harness.end_epoch()
+    harness.current_processing_time = 100_000
+    harness.crash()
+    harness.time_passes(100_100)
+    harness.end_epoch()
+    assert ("idle", True) not in harness.events
+    harness.crash()  # nor is it forgotten how long it was silent since
+    harness.time_passes(100_400)
+    harness.end_epoch()
+    assert harness.events[-1] == ("idle", True)
+
+
 class OwnClock(WatermarkGenerator):
     """The clock, a second behind."""
 

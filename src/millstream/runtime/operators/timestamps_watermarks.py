@@ -137,6 +137,8 @@ class TimestampsWatermarksOperator(Operator):
         self._emitted = state["emitted"]
         self._idle = state["idle"]
         self._last_active = state["last_active"]
+        if restored.resumes:
+            self._last_active = max(self._last_active, self._now)
         self._last_emit = state["last_emit"]
         self._since_emit = state["since_emit"]
         self._unasked = state.get("unasked", False)

@@ -12,6 +12,7 @@ Read next: ``contracts/source.py``, ``runtime/pipelined/task.py``.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -40,13 +41,47 @@ __all__ = ["END_CHANNEL", "SplitTurns"]
 END_CHANNEL: Final = 1 << 30
 #: Seconds of work for which a batch should be long enough.
 _BATCH_SECONDS: Final = 0.005
-_LEAST_RECORDS: Final = 256
+_FIRST_RECORDS: Final = 1024
+#: One poll counts for so much of what polls take.
+_NEWS: Final = 0.125
+
+
+class _Pace:
+    """How many records of a source make a fixed time of work: a barrier waits for a batch.
+
+    Batches are not shorter than the polls of a source to which they are dear: it would be read
+    record by record, and do little else than to begin.
+
+    Args:
+        most: records in a batch.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.limit = min(most, _FIRST_RECORDS)
+        #: Seconds that a poll takes, about.
+        self._polling = 0.0
+
+    def polled(self, seconds: float) -> None:
+        """Take how long a poll took that found something."""
+        self._polling += _NEWS * (seconds - self._polling)
+
+    def fed(self, records: int, seconds: float) -> None:
+        """Take how long the operators had with a batch."""
+        target = max(_BATCH_SECONDS, self._polling)
+        if seconds > 2 * target:
+            self.limit = max(1, min(self.limit, records) // 2)
+        elif seconds < target / 2 and 2 * records >= self.limit:
+            # A few records that were quick say nothing of many.
+            self.limit = min(self._most, 2 * self.limit)
 
 
 class _OpenSplit:
     """A split that is read here."""
 
     def __init__(self, assignment: SplitAssignment, chain: SourceChain) -> None:
+        # Its operators are told, and do not find out by a clock that went on while nothing ran.
+        assignment.idle = assignment.was_idle and assignment.start >= assignment.stop
         self.assignment = assignment
         self.chain = chain
         source = chain.source.source
@@ -59,18 +94,41 @@ class _OpenSplit:
         self.cursor.extend(assignment.stop, final=assignment.finished)
         assignment.finished = False
         assignment.stop = assignment.start
+        #: Of the last poll, what the operators did not get yet.
+        self.rest: deque[SourceBatch] = deque()
+        #: While there is such: the last position known, and whether all before it was fed and
+        #: nothing behind it.
+        self.known = assignment.start
+        self.is_exact = True
         #: As it was left last; None while it has the operators.
         self.state: SplitState | None = None
         #: Read since the last checkpoint.
         self.records = 0
-        #: Milliseconds: when a record came last, and when time alone changes something.
+        #: Milliseconds: when a record came last, when it was found to have no more, and when time
+        #: alone changes something.
         self.active = 0
+        self.looked = 0
         self.due: int | None = None
         self.held = False
         #: Whether there was nothing more to read when it was looked at last.
         self.drained = False
         #: Position and watermark that the driver was told.
         self.told: SplitProgress | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether ``position`` is exact now."""
+        return self.is_exact if self.rest else self.cursor.settled
+
+    @property
+    def position(self) -> int:
+        """All before it was given to the operators."""
+        return self.known if self.rest else self.cursor.position
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the operators have all of it."""
+        return not self.rest and self.cursor.is_over
 
     @property
     def idle_timeout(self) -> int | None:
@@ -108,8 +166,8 @@ class SplitTurns:
         self.reader = SplitReader(instance, plan, attempt)
         sources = [node for node in instance.nodes if node.kind == "source"]
         self._chains = {node.uid: SourceChain(instance, node) for node in sources}
-        self._most = instance.graph.configuration.get(options.BATCH_SIZE)
-        self._limit = min(self._most, 4 * _LEAST_RECORDS)
+        most = instance.graph.configuration.get(options.BATCH_SIZE)
+        self._paces = {node.uid: _Pace(most) for node in sources}
         self._splits: dict[int, _OpenSplit] = {}
         #: Read to their ends, while their readers wait for what follows them.
         self._ending: dict[int, _OpenSplit] = {}
@@ -148,7 +206,11 @@ class SplitTurns:
         self._order.append(assignment.channel)
         # Restored and left at once: what is due by time alone is known, and its state is there for
         # the next checkpoint though nothing was read.
-        self._enter(split)
+        self._enter(split, resumes=True)
+        if not assignment.idle:
+            # What comes must not be overtaken by the time of others, which go on sooner.
+            for node in split.chain.per_channel:
+                self._instance.operators[node.id].process_idle(False)  # noqa: FBT003
         if not announced:
             for writer in split.chain.writers:
                 writer.emit_idle(False)  # noqa: FBT003 - as in the contract
@@ -201,7 +263,7 @@ class SplitTurns:
         worked = False
         for channel in list(self._order):
             split = self._splits[channel]
-            if not split.held or not split.cursor.settled:
+            if not split.held or not split.settled:
                 worked = self._read(split, deadline) or worked
             self._order.remove(channel)
             if channel in self._splits:
@@ -212,7 +274,7 @@ class SplitTurns:
 
     def _drain(self, deadline: float) -> bool:
         self.settle(deadline)
-        exact = [each for each in self._splits.values() if each.cursor.settled]
+        exact = [each for each in self._splits.values() if each.settled]
         for split in exact:
             self._finish(split)
         self._order = list(self._splits)
@@ -220,36 +282,52 @@ class SplitTurns:
 
     def _read(self, split: _OpenSplit, deadline: float) -> bool:
         worked = False
-        while (began := self._seconds()) < deadline:
-            found = self._poll(split)
-            split.drained = found is None
-            if found is None:
+        while self._seconds() < deadline:
+            found = self._step(split)
+            split.drained = not found
+            if not found:
+                split.looked = self._clock()
                 break
             worked = True
-            for each in found.cut(self._most):
-                self._feed(split, each)
-            self._resize(self._seconds() - began)
-        if split.cursor.is_over:
+            if split.held and split.settled:
+                break  # it was read on only for the sake of its position
+        if split.is_over:
             self._finish(split)
             return True
         return worked
 
-    def _poll(self, split: _OpenSplit) -> SourceBatch | None:
+    def _step(self, split: _OpenSplit) -> bool:
+        """Give the operators one batch; False if there is none now."""
+        pace = self._paces[split.assignment.source_uid]
+        if not split.rest:
+            self._poll(split, pace)
+        if not split.rest:
+            return False
+        # A source may give more at once than it is asked for.
+        batch = split.rest.popleft()
+        split.is_exact = batch.position is not None
+        if batch.position is not None:
+            split.known = batch.position
+        began = self._seconds()
+        self._feed(split, batch)
+        pace.fed(len(batch), self._seconds() - began)
+        return True
+
+    def _poll(self, split: _OpenSplit, pace: _Pace) -> None:
+        split.known = split.cursor.position
+        began = self._seconds()
         with reading(split.label, split.assignment.split.id):
-            return split.cursor.poll(self._limit)
+            found = split.cursor.poll(pace.limit)
+        if found is not None:
+            pace.polled(self._seconds() - began)
+            split.rest.extend(found.cut(pace.limit))
 
     def _feed(self, split: _OpenSplit, read: SourceBatch) -> None:
         self._enter(split)
-        split.active = self._plan.processing_time
+        # Not the time of the last tick: none comes while there is no credit.
+        split.active = self._clock()
         split.assignment.idle = False
         split.records += self.reader.feed(split.chain.source, read)
-
-    def _resize(self, seconds: float) -> None:
-        """Have batches of about a fixed time of work: a barrier waits for the one before it."""
-        if seconds > 2 * _BATCH_SECONDS:
-            self._limit = max(_LEAST_RECORDS, self._limit // 2)
-        elif seconds < _BATCH_SECONDS / 2:
-            self._limit = min(self._most, self._limit * 2)
 
     def _finish(self, split: _OpenSplit) -> None:
         self._enter(split)
@@ -285,12 +363,12 @@ class SplitTurns:
 
     # -- whose operators they are --------------------------------------------------------------
 
-    def _enter(self, split: _OpenSplit) -> None:
+    def _enter(self, split: _OpenSplit, *, resumes: bool = False) -> None:
         if self._current is split:
             return
         self._leave()
         self._plan.processing_time = self._clock()
-        self.reader.enter(split.chain, split.assignment)
+        self.reader.enter(split.chain, split.assignment, resumes=resumes)
         split.state = None
         self._current = split
 
@@ -306,7 +384,7 @@ class SplitTurns:
         split.due = min((*self.reader.due, *due), default=None)
         for writer in chain.writers:
             writer.flush()
-        assignment.start = assignment.stop = split.cursor.position
+        assignment.start = assignment.stop = split.position
         assignment.operators = states
         assignment.was_idle = self._instance.outputs[chain.source.id].idle
         split.state = self.reader.state_of(chain, assignment, states, 0)
@@ -327,17 +405,18 @@ class SplitTurns:
                 self._enter(split)
                 self._move_clock(split, now)
                 self._leave()
-            self._look_for_idleness(split, now)
+            self._look_for_idleness(split)
 
     def _move_clock(self, split: _OpenSplit, now: int) -> None:
         for node in reversed(split.chain.per_channel):
             self._instance.operators[node.id].process_processing_time(now)
 
-    def _look_for_idleness(self, split: _OpenSplit, now: int) -> None:
+    def _look_for_idleness(self, split: _OpenSplit) -> None:
         timeout = split.idle_timeout
         if timeout is None or split.assignment.idle or not split.drained:
             return
-        if now - split.active < timeout:
+        # Not the time now: while nobody looks, for want of credit or time, there may be records.
+        if split.looked - split.active < timeout:
             return
         split.assignment.idle = True
         self._enter(split)
@@ -349,17 +428,14 @@ class SplitTurns:
     @property
     def settled(self) -> bool:
         """Whether a checkpoint can be taken: all positions are exact."""
-        return all(split.cursor.settled for split in self._splits.values())
+        return all(split.settled for split in self._splits.values())
 
     def settle(self, deadline: float) -> None:
         """Read only what is needed for that."""
         for split in list(self._splits.values()):
-            while not split.cursor.settled and self._seconds() < deadline:
-                found = self._poll(split)
-                if found is None:
+            while not split.settled and self._seconds() < deadline:
+                if not self._step(split):
                     break
-                for each in found.cut(self._most):
-                    self._feed(split, each)
 
     def snapshot(self) -> list[SplitState]:
         """Where all splits stand; those that are over are told once."""
@@ -367,9 +443,7 @@ class SplitTurns:
         found, self._finished = self._finished, []
         for split in self._splits.values():
             if split.state is not None:
-                found.append(
-                    replace(split.state, position=split.cursor.position, records=split.records)
-                )
+                found.append(replace(split.state, position=split.position, records=split.records))
             split.records = 0
         return found
 
@@ -384,9 +458,7 @@ class SplitTurns:
             output = self._instance.outputs[split.chain.source.id]
             state = split.state
             watermark = output.watermark if state is None else state.watermark
-            now = SplitProgress(
-                split.cursor.position, watermark, bool(split.assignment.idle), over=False
-            )
+            now = SplitProgress(split.position, watermark, bool(split.assignment.idle), over=False)
             if now != split.told:
                 split.told = news[channel] = now
         return news
