@@ -16,7 +16,7 @@ from millstream.execution.offsets import Offset, Position, initial_offset
 from millstream.execution.planned_source import PlannedSource
 from millstream.execution.planner import SourcePlanner
 from millstream.execution.split_enumerator import SplitEnumerator, Update
-from millstream.execution.split_log import SplitLog
+from millstream.execution.split_log import MOST_FILES, SplitLog
 from millstream.functions.watermark_strategy import WatermarkAlignment
 from millstream.runtime.pipelined.messages import SplitProgress
 from millstream.types.types import Types
@@ -466,6 +466,69 @@ def test_sources_are_told_what_is_committed(tmp_path: Path) -> None:
     enumerator = _enumerator(tmp_path, source)
     enumerator.committed({"s": {"0": SplitState("s", "0", 2, finished=False, watermark=0)}})
     assert source.told == [{"0": 2}]
+
+
+class _OneByOne(_Lengths):
+    """One more split is found each time."""
+
+    discovery_interval = 0
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        return super().discover(known)[:1]
+
+
+def _read_all(enumerator: SplitEnumerator, looks: int) -> list[str]:
+    """Read what is assigned, each split at once; what was read."""
+    read, made = [], enumerator.begin()
+    for now in range(looks):
+        for each in made:
+            enumerator.progress(_done(each))
+        read += [each.split.id for each in made]
+        made = [each for those in enumerator.look(now).assigned.values() for each in those]
+    return read
+
+
+@pytest.mark.parametrize(("retained", "under_way"), [(1, 1), (2, 1), (2, 2), (3, 3)])
+def test_splits_are_known_until_a_checkpoint_behind_them_is_published(
+    tmp_path: Path, retained: int, under_way: int
+) -> None:
+    """The driver dies while checkpoints are being committed, and begins where the last one is."""
+
+    def started(source: Source) -> SplitEnumerator:
+        planned = [PlannedSource("s", source, 2)]
+        log = SplitLog(LocalStorage(tmp_path, fsync=False))
+        return SplitEnumerator(planned, log, initial_offset(), retained=retained, clock=lambda: 0)
+
+    source = _OneByOne([1] * (MOST_FILES + 9), bounded=False)
+    enumerator = started(source)
+    read = _read_all(enumerator, MOST_FILES - 2)
+    states = [SplitState("s", n, 1, finished=True, watermark=0) for n in read]
+    for epoch in range(under_way):
+        enumerator.triggered(epoch)
+        ack = TaskAck(epoch, 0, 0, "a", splits=states)
+        enumerator.offset(epoch, [ack], final=False, time=0)
+    for now in range(6):
+        enumerator.look(1000 + now)
+    assert list(tmp_path.rglob("*-*.json")), "the log was compacted"
+    again = _read_all(started(source), 2 * len(source.full))
+    assert sorted(again, key=int) == [str(n) for n in range(len(source.full))]
+
+
+def test_splits_before_all_checkpoints_that_are_kept_are_let_go(tmp_path: Path) -> None:
+    source = _OneByOne([1] * (MOST_FILES + 9), bounded=False)
+    log = SplitLog(LocalStorage(tmp_path, fsync=False))
+    planned = [PlannedSource("s", source, 2)]
+    enumerator = SplitEnumerator(planned, log, initial_offset(), retained=1, clock=lambda: 0)
+    read = _read_all(enumerator, MOST_FILES - 2)
+    enumerator.triggered(0)
+    states = [SplitState("s", n, 1, finished=True, watermark=0) for n in read]
+    acks = [TaskAck(0, 0, 0, "a", splits=states)]
+    enumerator.committed({}, enumerator.offset(0, acks, final=False, time=0))
+    for now in range(6):
+        enumerator.look(1000 + now)
+    table = SplitLog(LocalStorage(tmp_path, fsync=False)).load("s")
+    assert not table.splits.keys() & set(range(len(read)))
+    assert table.count > len(read)
 
 
 # -- watermark alignment -----------------------------------------------------------------------

@@ -504,7 +504,7 @@ class SimulatedRun:
         manifest = self.life.coordinator.complete_epoch(
             self.life.metadata(offset, message.time), acks, self.life.tasks()
         )
-        self.sources.committed(manifest.splits)
+        self.sources.committed(manifest.splits, manifest.offsets)
         self.sim.compare(manifest)
         self._tell_all(Completed(epoch))
         self.over = message.final

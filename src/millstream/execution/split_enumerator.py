@@ -462,14 +462,13 @@ class SplitEnumerator:
             reading.position.untold = over and not final and uid not in told.ended
             positions[uid] = reading.position.to_json()
         self._time = max(self._time, time)
-        offset: Offset = {
+        # It is not published yet: splits are let go of by ``committed``.
+        return {
             "epoch": epoch,
             "time": self._time,
             "final": final,
             "sources": positions,
         }
-        self._splits.begin_at(offset)
-        return offset
 
     @staticmethod
     def _move(reading: _Reading, states: list[SplitState], channels: int) -> None:
@@ -499,12 +498,20 @@ class SplitEnumerator:
             else:
                 position.idle.discard(number)
 
-    def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
-        """Tell the sources how far they are read by committed checkpoints, for their monitoring.
+    def committed(
+        self, splits: Mapping[str, Mapping[str, SplitState]], offset: Offset | None = None
+    ) -> None:
+        """Take that a checkpoint is published: a run may go on from it, and from older ones kept.
+
+        Only now may the log drop what was read before it.  The sources are told how far they are
+        read, for their monitoring.
 
         Args:
             splits: source uid -> split id -> state, as in the manifest.
+            offset: that of the manifest; None: the one that the run begins with.
         """
+        if offset is not None:
+            self._splits.begin_at(offset)
         self._splits.committed(splits)
 
 

@@ -382,7 +382,7 @@ class RunLoop:
     def _committed(self, event: Committed) -> None:
         manifest = self._note_commit(event)
         self._server.tell_all(Completed(event.epoch))
-        self._sources.committed(manifest.splits)
+        self._sources.committed(manifest.splits, manifest.offsets)
 
     def _note_commit(self, event: Committed) -> Manifest:
         self._heard += 1
