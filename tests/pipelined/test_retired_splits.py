@@ -1,9 +1,9 @@
-"""A split that is over holds time back until what follows it is assigned."""
+"""What splits that are over do to time: they hold it until what follows is assigned, then no more."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cloudpickle
 from tests.integration.job_runs import SplitsSource, environment, event_time
@@ -11,22 +11,90 @@ from tests.support.memory_transport import Network
 
 from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.common import Types
+from millstream.common import Duration, Types
 from millstream.datastream.connectors import DiscardingSink
 from millstream.execution.job import Job
 from millstream.execution.run import Run
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Assigned, Retired
+from millstream.runtime.pipelined.messages import Assigned, Grown, Retired
 from millstream.runtime.plan import SplitAssignment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from millstream.contracts.source import Split
+    from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.messages import DriverMessage
 
 #: Event times of three splits that follow each other.
 TIMES = [range(10), range(100, 110), range(200, 210)]
+
+
+class Tasks:
+    """The two slots of a job, given turns one by one, of 10 ms each.
+
+    Args:
+        graph: of the job, which has an operator ``reader``.
+        directory: for checkpoints and state.
+        assign: makes of the splits of all sources, by uid, those that have begun.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        directory: Path,
+        assign: Callable[[dict[str, list[Split]]], list[SplitAssignment]],
+    ) -> None:
+        storage = LocalStorage(directory / "checkpoints", fsync=False)
+        directories = JobDirectories(storage, temporary=False, local=directory / "local")
+        self.run = Run(Job(graph, directories, local_root=directory / "local", fsync=False))
+        self.run.open()
+        nodes = graph.nodes.values()
+        splits = {node.uid: node.source.discover(()) for node in nodes if node.source is not None}
+        plan = self.run.plan(self.run.planner.latest_offset(self.run.position))
+        plan.assignments = assign(splits)
+        self.reader = next(node.id for node in nodes if node.uid == "reader")
+        self.network = Network(2, header_size=HEADER.size)
+        shipped = cloudpickle.dumps(graph), cloudpickle.dumps(plan)
+        self.now = 0
+        self.loops = [
+            MainLoop(
+                slot,
+                partial(cloudpickle.loads, shipped[0]),
+                partial(cloudpickle.loads, shipped[1]),
+                self.network.transport(slot),
+                lambda _: None,
+                lambda _: None,
+                lambda: self.now,
+                lambda: self.now / 1000,
+            )
+            for slot in range(2)
+        ]
+        for loop in self.loops:
+            loop.restore()
+
+    def times(self, *messages: DriverMessage) -> list[int]:
+        """The reader's event time in both subtasks, when nothing moves any more."""
+        for turn in range(30):
+            self.now += 10
+            self.network.step()
+            for loop in self.loops:
+                loop.turn(messages if turn == 0 else [], 0.0)
+                for task in loop.tasks:
+                    task.flush()
+        instances = [task._instance for loop in self.loops for task in loop.tasks]
+        return [
+            instance.watermarks[self.reader]
+            for instance in instances
+            if self.reader in instance.watermarks
+        ]
+
+    def close(self) -> None:
+        for loop in self.loops:
+            loop.close()
+        self.run.close()
 
 
 def test_time_waits_for_the_split_that_follows(tmp_path: Path) -> None:
@@ -36,53 +104,51 @@ def test_time_waits_for_the_split_that_follows(tmp_path: Path) -> None:
     stream = env.from_source(SplitsSource(events), event_time(0), "events").uid("events")
     keyed = stream.key_by(lambda value: value[0], Types.STRING())
     keyed.map(lambda value: value).uid("reader").sink_to(DiscardingSink())
-    graph = env.get_job_graph("retired")
-    storage = LocalStorage(tmp_path / "checkpoints", fsync=False)
-    directories = JobDirectories(storage, temporary=False, local=tmp_path / "local")
-    run = Run(Job(graph, directories, local_root=tmp_path / "local", fsync=False))
-    run.open()
-    source = next(node.source for node in graph.nodes.values() if node.source is not None)
-    plan = run.plan(run.planner.latest_offset(run.position))
-    splits = source.discover(())
-    made = [
-        SplitAssignment("events", split, channel % 2, 0, 10, channel, finished=True)
-        for channel, split in enumerate(splits)
-    ]
-    plan.assignments = made[:2]
-    network = Network(2, header_size=HEADER.size)
-    shipped = cloudpickle.dumps(graph), cloudpickle.dumps(plan)
-    loops = [
-        MainLoop(
-            slot,
-            partial(cloudpickle.loads, shipped[0]),
-            partial(cloudpickle.loads, shipped[1]),
-            network.transport(slot),
-            lambda _: None,
-            lambda _: None,
-        )
-        for slot in range(2)
-    ]
-    reader = next(node.id for node in graph.nodes.values() if node.uid == "reader")
+    made: list[SplitAssignment] = []
 
-    def times(*messages: DriverMessage) -> list[Any]:
-        """The reader's event time in both subtasks, when nothing moves any more."""
-        for turn in range(20):
-            network.step()
-            for loop in loops:
-                loop.turn(messages if turn == 0 else [], 0.0)
-                for task in loop.tasks:
-                    task.flush()
-        instances = [task._instance for loop in loops for task in loop.tasks if task.id.stage == 1]
-        return [instance.watermarks[reader] for instance in instances]
+    def assign(splits: dict[str, list[Split]]) -> list[SplitAssignment]:
+        made[:] = [
+            SplitAssignment("events", split, channel % 2, 0, 10, channel, finished=True)
+            for channel, split in enumerate(splits["events"])
+        ]
+        return made[:2]
 
-    for loop in loops:
-        loop.restore()
+    tasks = Tasks(env.get_job_graph("retired"), tmp_path, assign)
     # The splits are at 9 and 109: the first one is over, and holds time all the same.
-    assert times() == [8, 8]
+    assert tasks.times() == [8, 8]
     # The next one is assigned before the first is let go: nothing moves time past it.
-    loops[0].turn([Assigned((made[2],))], 0.0)
-    assert times(Retired(frozenset({0}))) == [108, 108]
-    assert times(Retired(frozenset({1}))) == [208, 208]
-    for loop in loops:
-        loop.close()
-    run.close()
+    tasks.loops[0].turn([Assigned((made[2],))], 0.0)
+    assert tasks.times(Retired(frozenset({0}))) == [108, 108]
+    assert tasks.times(Retired(frozenset({1}))) == [208, 208]
+    tasks.close()
+
+
+def test_an_input_of_idle_and_ended_splits_holds_no_union_back(tmp_path: Path) -> None:
+    env = environment(2)
+    sources = {
+        "quiet": ([range(10), range(10)], event_time(0).with_idleness(Duration.of_millis(100))),
+        "busy": ([range(500)], event_time(0)),
+    }
+    inputs = []
+    for uid, (splits, strategy) in sources.items():
+        events = [[("key", time, time) for time in times] for times in splits]
+        stream = env.from_source(SplitsSource(events), strategy, uid).uid(uid)
+        keyed = stream.key_by(lambda value: value[0], Types.STRING())
+        # In a stage of its own: it is told of the splits by frames.
+        inputs.append(keyed.map(lambda value: value).uid(f"{uid} alone"))
+    union = inputs[0].union(inputs[1]).key_by(lambda value: value[0], Types.STRING())
+    union.map(lambda value: value).uid("reader").sink_to(DiscardingSink())
+
+    def assign(splits: dict[str, list[Split]]) -> list[SplitAssignment]:
+        ended, idle = splits["quiet"]
+        return [
+            SplitAssignment("quiet", ended, 0, 0, 10, 0, finished=True),
+            SplitAssignment("quiet", idle, 1, 0, 10, 1),
+            SplitAssignment("busy", splits["busy"][0], 0, 0, 20, 2),
+        ]
+
+    tasks = Tasks(env.get_job_graph("idle"), tmp_path, assign)
+    assert tasks.times() == [8, 8], "what is over is not let go yet"
+    assert tasks.times(Retired(frozenset({0}))) == [18, 18]
+    assert tasks.times(Grown({2: 100}, frozenset())) == [98, 98]
+    tasks.close()

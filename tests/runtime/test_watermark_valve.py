@@ -50,6 +50,20 @@ def test_finished_channel_holds_nothing_back() -> None:
     assert valve.finished(*B) is None
 
 
+def test_an_operator_is_idle_when_its_last_active_channel_ends() -> None:
+    valve = _valve(5, 9)
+    valve.refresh()
+    valve.status(*B, idle=True)
+    assert not valve.idle
+    assert valve.finished(*A) == 9
+    assert valve.idle
+    valve.status(*B, idle=False)
+    assert not valve.idle
+    valve.status(*B, idle=True)
+    valve.finished(*B)
+    assert not valve.idle, "as a valve that begins without channels"
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["w", "i", "a", "f"]), st.integers(0, 3), st.integers(0, 99))
@@ -76,6 +90,7 @@ def test_never_backwards_and_never_past_the_slowest_active(
             valve.status(0, channel, idle=kind == "i")
             (idle.add if kind == "i" else idle.discard)(channel)
         assert valve.current >= before
+        assert valve.idle == (bool(marks) and idle == set(marks))
         active = [marks[c] for c in marks if c not in idle]
         if valve.current > before and active:
             assert valve.current <= min(active)

@@ -316,6 +316,9 @@ class WatermarkValve:
         key = (edge, channel)
         last = self._watermarks.pop(key, MIN_TIMESTAMP)
         self._idle.discard(key)
+        # It may have been the only active one.  Without channels an operator counts as active, as
+        # where a run begins without them.
+        self.idle = bool(self._watermarks) and len(self._idle) == len(self._watermarks)
         if not self._watermarks:
             # The last channel: everything it promised holds, there is nobody else to wait for.
             return self._raise_to(last)

@@ -258,7 +258,17 @@ class StageInstance:
         """A channel of an operator became idle or active."""
         valve = self.valves[node]
         before = valve.idle
-        combined = valve.status(edge, channel, idle=idle)
+        self._take_status(node, valve.status(edge, channel, idle=idle), before=before)
+
+    def channel_finished(self, node: int, edge: int, channel: int) -> None:
+        """A channel of an operator is over; if only idle ones are left, so is the operator."""
+        valve = self.valves[node]
+        before = valve.idle
+        self._take_status(node, valve.finished(edge, channel), before=before)
+
+    def _take_status(self, node: int, combined: int | None, *, before: bool) -> None:
+        """Tell an operator what its valve says now, which was idle ``before`` or was not."""
+        valve = self.valves[node]
         # An operator is active when its time moves: told so before the watermark, and told that it
         # is idle only behind it.
         if before and not valve.idle:
@@ -267,12 +277,6 @@ class StageInstance:
             self.advance(node, combined)
         if valve.idle and not before:
             self.operators[node].process_idle(True)  # noqa: FBT003 - the contract's signature
-
-    def channel_finished(self, node: int, edge: int, channel: int) -> None:
-        """A channel of an operator is over."""
-        combined = self.valves[node].finished(edge, channel)
-        if combined is not None:
-            self.advance(node, combined)
 
     def is_exchange_input(self, edge: StreamEdge) -> bool:
         """Whether an edge comes from an earlier stage."""
