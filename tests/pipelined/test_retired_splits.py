@@ -1,4 +1,4 @@
-"""What splits that are over do to time: they hold it until what follows is assigned, then no more."""
+"""Splits that are over hold time until what follows them is assigned, and no longer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from tests.support.memory_transport import Network
 from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Duration, Types
+from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.datastream.connectors import DiscardingSink
 from millstream.execution.job import Job
 from millstream.execution.run import Run
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Assigned, Grown, Retired
+from millstream.runtime.pipelined.messages import Assigned, Grown, Retired, SourceEnded
 from millstream.runtime.plan import SplitAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
     from millstream.contracts.source import Split
     from millstream.graph.model import JobGraph
@@ -151,4 +154,38 @@ def test_an_input_of_idle_and_ended_splits_holds_no_union_back(tmp_path: Path) -
     assert tasks.times() == [8, 8], "what is over is not let go yet"
     assert tasks.times(Retired(frozenset({0}))) == [18, 18]
     assert tasks.times(Grown({2: 100}, frozenset())) == [98, 98]
+    tasks.close()
+
+
+def test_a_source_that_is_told_to_be_over_twice_ends_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a job is stopped, and drained, of which one source has ended before."""
+    env = environment(2)
+    events = [[("key", time, time) for time in range(10)]]
+    stream = env.from_source(SplitsSource(events), event_time(0), "events").uid("events")
+    chained = stream.map(lambda value: value).uid("chained")
+    keyed = chained.key_by(lambda value: value[0], Types.STRING())
+    keyed.map(lambda value: value).uid("reader").sink_to(DiscardingSink())
+    graph = env.get_job_graph("ended")
+
+    def assign(splits: dict[str, list[Split]]) -> list[SplitAssignment]:
+        return [SplitAssignment("events", splits["events"][0], 0, 0, 10, 0, finished=True)]
+
+    tasks = Tasks(graph, tmp_path, assign)
+    (node,) = (node.id for node in graph.nodes.values() if node.uid == "chained")
+    seen: list[int] = []
+    for loop in tasks.loops:
+        operator = loop.tasks[-1]._instance.operators[node]
+        heard = operator.process_watermark
+
+        def process_watermark(time: int, heard: Callable[[int], None] = heard) -> None:
+            seen.append(time)
+            heard(time)
+
+        monkeypatch.setattr(operator, "process_watermark", process_watermark)
+    assert tasks.times(Retired(frozenset({0}))) == [8, 8]
+    for _ in range(2):
+        assert tasks.times(SourceEnded("events")) == [MAX_TIMESTAMP] * 2
+    assert seen.count(MAX_TIMESTAMP) == 2, "once in each subtask"
     tasks.close()

@@ -147,10 +147,16 @@ class MainLoop:
                 self._out[link] = OutLink(link, _CREDIT)
         stages = [stage for stage in shape.stages if number < stage.parallelism]
         #: Those of later stages first.
-        self.tasks = [
-            self._task(TaskId(stage.level, number), graph(), make_plan())
-            for stage in reversed(stages)
-        ]
+        self.tasks: list[PipelinedTask] = []
+        try:
+            for stage in reversed(stages):
+                task = TaskId(stage.level, number)
+                self.tasks.append(self._task(task, graph(), make_plan()))
+        except BaseException:
+            # Behind an error it matters that functions are closed, not what they raise now.
+            with contextlib.suppress(Exception):
+                self.close()
+            raise
         now = seconds()
         self._times = {task.id: _Times(now) for task in self.tasks}
         self._next_tick = self._next_flush = self._next_report = now

@@ -238,6 +238,8 @@ class SplitTurns:
         chain = self._chains.get(uid)
         if chain is None:
             return
+        if any(e.is_end_of_input and e.source_uid == uid for e in self._plan.assignments):
+            return  # it was told before, and the job is drained now
         self._leave()
         self.retire([c for c, each in self._ending.items() if each.assignment.source_uid == uid])
         subtask = self._instance.subtask
