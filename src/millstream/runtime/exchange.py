@@ -22,10 +22,13 @@ from millstream.runtime.frames import (
     FINISHED,
     IDLE,
     WATERMARK,
+    cut_by_size,
     encode_long,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from millstream.graph.model import StreamEdge
@@ -187,8 +190,8 @@ class ExchangeWriter:
         if not self._pending_records:
             return
         for subtask, pending in enumerate(self._pending):
-            for run in _same_schema(pending):
-                self._outbox.add_batch(
+            for run in _runs(pending):
+                self._sequence += self._outbox.add_batch(
                     self._stage,
                     subtask,
                     self._edge.id,
@@ -197,7 +200,6 @@ class ExchangeWriter:
                     watermark=max(self._watermark, MIN_TIMESTAMP + 1),
                     sequence=self._sequence,
                 )
-                self._sequence += 1
             pending.clear()
         self._pending_records = 0
 
@@ -237,6 +239,16 @@ class _CombinerOutput:
 
     def emit_idle(self, idle: bool) -> None:  # noqa: FBT001
         """Idleness goes past the combiner."""
+
+
+def _runs(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """Cut into runs that become one batch each."""
+    for run in _same_schema(batches):
+        if all(batch.is_columnar for batch in run):
+            # Before they are put together: a column has a limit, too.
+            yield from cut_by_size(run)
+        else:
+            yield run
 
 
 def _same_schema(batches: list[Batch]) -> list[list[Batch]]:

@@ -39,6 +39,7 @@ __all__ = [
     "PRODUCER_ATTEMPT",
     "WATERMARK",
     "Outbox",
+    "cut_by_size",
     "decode_batch",
     "decode_long",
     "encode_batch",
@@ -82,6 +83,9 @@ FRAME_DDL: Final = (
 _TIMESTAMP_COLUMN: Final = "__timestamp"
 #: A record batch is handed to Spark when its payloads reach this many bytes.
 _FLUSH_BYTES: Final = 4 * 1024 * 1024
+#: A payload with more bytes holds one record.  Transports and columns have limits, which records
+#: that are each small enough must not meet because many of them were gathered.
+_MOST_BYTES: Final = 64 * 1024 * 1024
 _LONG: Final = struct.Struct(">q")
 
 
@@ -114,6 +118,48 @@ def encode_batch(batch: Batch) -> tuple[int, bytes]:
     with pa.ipc.new_stream(sink, arrow.schema) as writer:
         writer.write_batch(arrow)
     return DATA_ARROW, sink.getvalue().to_pybytes()
+
+
+def _arrow_bytes(batch: Batch) -> int:
+    """Bytes of a batch's columns, or a bound of them that is quick to say if it is low."""
+    bound = batch.arrow.get_total_buffer_size()  # with all that slices leave out
+    return int(bound if bound <= _MOST_BYTES else batch.arrow.nbytes)
+
+
+def cut_by_size(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """Cut columnar batches into runs that are short enough to become one payload each.
+
+    Args:
+        batches: at least one; one that is too long is a run of its own.
+    """
+    if sum(batch.arrow.get_total_buffer_size() for batch in batches) <= _MOST_BYTES:
+        yield batches
+        return
+    run: list[Batch] = []
+    total = 0
+    for batch in batches:
+        size = int(batch.arrow.nbytes)
+        if run and total + size > _MOST_BYTES:
+            yield run
+            run, total = [], 0
+        run.append(batch)
+        total += size
+    yield run
+
+
+def _payloads(batch: Batch) -> Iterator[tuple[int, bytes]]:
+    """Serialize a batch, in as many payloads as its size makes it."""
+    columnar = batch.type_info.arrow_schema is not None
+    if not columnar or len(batch) == 1 or _arrow_bytes(batch) <= _MOST_BYTES:
+        kind, payload = encode_batch(batch)
+        # How long objects are is known when they are pickled.
+        if columnar or len(batch) == 1 or len(payload) <= _MOST_BYTES:
+            yield kind, payload
+            return
+        del payload
+    middle = len(batch) // 2
+    yield from _payloads(batch.slice(0, middle))
+    yield from _payloads(batch.slice(middle, len(batch)))
 
 
 def decode_batch(kind: int, payload: bytes | pa.Buffer, type_info: TypeInformation) -> Batch:
@@ -169,19 +215,26 @@ class Outbox:
         channel: int,
         watermark: int,
         sequence: int,
-    ) -> None:
-        """Append a frame of records."""
-        kind, payload = encode_batch(batch)
-        self.add(
-            stage,
-            subtask,
-            edge,
-            kind,
-            payload,
-            channel=channel,
-            watermark=watermark,
-            sequence=sequence,
-        )
+    ) -> int:
+        """Append records: a frame, or several if it were too long.
+
+        Returns:
+            How many frames, which are numbered from ``sequence`` on.
+        """
+        first = sequence
+        for kind, payload in _payloads(batch):
+            self.add(
+                stage,
+                subtask,
+                edge,
+                kind,
+                payload,
+                channel=channel,
+                watermark=watermark,
+                sequence=sequence,
+            )
+            sequence += 1
+        return sequence - first
 
     @property
     def is_full(self) -> bool:

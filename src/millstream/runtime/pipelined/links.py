@@ -211,15 +211,18 @@ class LinkOutbox(Outbox):
         channel: int,
         watermark: int,
         sequence: int,
-    ) -> None:
+    ) -> int:
         """Send records: as they are within the slot, if they are columns, which nobody changes.
 
         Python objects are pickled within the slot too: whoever has emitted one may go on to change
         it while it waits.
+
+        Returns:
+            How many frames.
         """
         target = TaskId(stage, subtask)
         if target not in self._near or batch.type_info.arrow_schema is None:
-            super().add_batch(
+            return super().add_batch(
                 stage,
                 subtask,
                 edge,
@@ -228,10 +231,10 @@ class LinkOutbox(Outbox):
                 watermark=watermark,
                 sequence=sequence,
             )
-            return
         seen = batch.conformed
         size = seen.arrow.nbytes + 8 * len(seen) + _FRAME_BYTES
         self._send(target, Frame(DATA_REFERENCE, edge, channel, 0, seen, size))
+        return 1
 
     @staticmethod
     def size_of(kind: int, length: int) -> int:
