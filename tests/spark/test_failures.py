@@ -83,7 +83,7 @@ def test_killed_worker_without_restart(make: Make, job: Any, tmp_path: Path) -> 
     """
     key = tmp_path / "key"
     key.touch(0o600)
-    key.write_bytes(os.urandom(32))
+    key.write_text(os.urandom(32).hex())  # whitespace at a key's ends does not count
     settings = {
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
         "millstream.checkpoint.hmac-key-file": str(key),
