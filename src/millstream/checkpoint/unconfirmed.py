@@ -1,7 +1,7 @@
 """What tasks that go on owe a checkpoint that is not published: kept, and sent with the next one.
 
 What it is: committables and metrics count from one snapshot to the next (``Operator``, contract 6),
-so those of a checkpoint that fails (an upload broke, it took too long) are in no other.  The task
+so those of a checkpoint that fails (it took longer than its timeout) are in no other.  The task
 keeps them until it is told that the checkpoint is published, and every acknowledgement carries
 those of the checkpoints before it that are not known to be (``TaskAck.earlier``); the driver adds
 what no manifest has yet.  As in Flink, whose committers keep the committables of all checkpoints
@@ -20,7 +20,8 @@ Cases for checkpoint N of a task, whose acknowledgement of N + 1 carries its par
 What can never happen: a part is in two manifests, or one that is not in a manifest is lost while
 the run lives.
 
-What it is not: state, of which a snapshot has all; nor a decision that a checkpoint has failed.
+What it is not: state, of which a snapshot has all; nor a decision that a checkpoint has failed; nor
+a way on behind an upload that fails, which fails the run (case 5).
 
 Read next: ``checkpoint/coordinator.py``.
 """
@@ -45,8 +46,8 @@ class Unconfirmed:
     """What one task has acknowledged and does not know to be published.
 
     Contract:
-      1. ``carrying`` is called for every checkpoint of the task, in order, whether it can be
-         acknowledged or not.  (slot)
+      1. ``carrying`` is called for every checkpoint of the task, in order; where one cannot be
+         acknowledged, the run ends.  (slot)
       2. ``confirm`` may come from another thread.  (a lock)
     """
 
@@ -59,8 +60,7 @@ class Unconfirmed:
         """Keep the task's part of a checkpoint.
 
         Args:
-            ack: of the checkpoint.  One whose state could not be stored is handed in without it,
-                and not sent.
+            ack: of the checkpoint, with all its state uploaded.
 
         Returns:
             The acknowledgement to send: with the parts that are not confirmed.
