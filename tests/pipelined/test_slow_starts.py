@@ -62,7 +62,8 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def start(make: Make, directory: Path, count: int) -> JobClient:
-    env = make(2, {"execution.checkpointing.interval": "50"})
+    checkpoints = {"execution.checkpointing.dir": str(directory / "checkpoints")}
+    env = make(2, {"execution.checkpointing.interval": "50", **checkpoints})
     source = NumberSequenceSource(0, count - 1, splits=2)
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     stream.map(OpensSlowly(directory), Types.LONG()).print()

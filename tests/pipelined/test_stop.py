@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.environments import environments
 
+from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Duration, Encoder, Time, Types, WatermarkStrategy
 from millstream.common.watermark_strategy import TimestampAssigner
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream import JobStatus, StreamExecutionEnvironment, TumblingEventTimeWindows
 from millstream.datastream.connectors import FileSink
-from millstream.errors import ProgramError
+from millstream.errors import JobError, ProgramError
+from millstream.execution.driver import JobDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,14 +69,17 @@ def lines(directory: Path) -> list[str]:
     return [line for each in files for line in each.read_text().splitlines()]
 
 
-def environment(directory: Path, execution: str) -> StreamExecutionEnvironment:
+def environment(
+    directory: Path, execution: str, settings: dict[str, str] | None = None
+) -> StreamExecutionEnvironment:
     engine = {"execution.target": "local", "millstream.execution": execution}
     make = environments(directory, {**engine, "execution.checkpointing.interval": "100"})
-    return make(2, {"execution.checkpointing.dir": str(directory / "checkpoints")})
+    kept = {"execution.checkpointing.dir": str(directory / "checkpoints")}
+    return make(2, {**kept, **(settings or {})})
 
 
-def start(directory: Path, execution: str) -> JobClient:
-    env = environment(directory, execution)
+def start(directory: Path, execution: str, settings: dict[str, str] | None = None) -> JobClient:
+    env = environment(directory, execution, settings)
     keyed = numbers(env).key_by(lambda n: n % 5)
     to_files(keyed.reduce(max).uid("greatest"), directory)
     return env.execute_async("numbers")
@@ -144,3 +149,62 @@ def test_what_cannot_be_is_refused(tmp_path: Path, eventually: Eventually) -> No
     eventually(lambda: read(client) > 0, "records")
     assert client.get_job_status().result() is JobStatus.RUNNING
     client.cancel().result()
+
+
+@pytest.mark.parametrize("execution", ENGINES)
+def test_the_checkpoint_of_a_stop_stays_whatever_the_retention(
+    tmp_path: Path, eventually: Eventually, execution: str
+) -> None:
+    retention = "execution.checkpointing.externalized-checkpoint-retention"
+    settings = {retention: "NO_EXTERNALIZED_CHECKPOINTS"}
+    client = start(tmp_path, execution, settings)
+    eventually(lambda: read(client) > 50, "records")
+    location = client.stop().result()
+    total = read(client)
+    last = ManifestLog(LocalStorage(location, fsync=False)).latest()
+    assert last is not None
+    assert last.totals["numbers.numRecordsIn"] == total
+    client = start(tmp_path, "pipelined", settings)
+    eventually(lambda: read(client) > total, "more records")
+    client.stop(drain=True).result()
+    assert len(lines(tmp_path)) == read(client)
+    assert not (tmp_path / "checkpoints").exists(), "nothing can go on from a drained job's"
+
+
+@pytest.mark.parametrize("execution", ENGINES)
+def test_a_job_with_temporary_checkpoints_is_not_stopped_without_draining(
+    tmp_path: Path, eventually: Eventually, execution: str
+) -> None:
+    client = start(tmp_path, execution, {"execution.checkpointing.dir": ""})
+    with pytest.raises(ProgramError, match=r"temporary directory.*execution.checkpointing.dir"):
+        client.stop().result()
+    total = read(client)
+    eventually(lambda: read(client) > total, "it to go on")
+    if execution == "pipelined":
+        client.stop(drain=True).result()
+        assert len(lines(tmp_path)) == read(client)
+    client.cancel().result()
+
+
+@pytest.mark.parametrize("execution", ENGINES)
+def test_who_stops_a_job_is_told_that_another_has_cancelled_it(
+    tmp_path: Path, eventually: Eventually, execution: str
+) -> None:
+    at_work = tmp_path / "at-work"
+
+    def for_ever(n: int) -> int:
+        at_work.touch()
+        while True:
+            time.sleep(0.01)
+
+    env = environment(tmp_path, execution)
+    numbers(env).map(for_ever, Types.LONG()).print()
+    client = env.execute_async("numbers")
+    eventually(at_work.exists, "a task at work")
+    stopped = client.stop()
+    assert isinstance(client.job, JobDriver)
+    eventually(lambda: client.job._stop.is_asked, "the stop to be asked for")  # type: ignore[attr-defined]
+    client.cancel().result()
+    with pytest.raises(JobError, match="was cancelled before it had stopped"):
+        stopped.result()
+    assert client.get_job_status().result() is JobStatus.CANCELED

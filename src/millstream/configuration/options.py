@@ -152,7 +152,7 @@ CHECKPOINT_RETENTION: Final = ConfigOption(
     "RETAIN_ON_CANCELLATION",
     "what happens to the checkpoints of a job that is cancelled; DELETE_ON_CANCELLATION: what is "
     "published is committed, and they are deleted; NO_EXTERNALIZED_CHECKPOINTS: they are deleted "
-    "however the job ends",
+    "however the job ends, unless it was stopped without draining",
     choices=("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
 )
 TOLERABLE_FAILURES: Final = ConfigOption(

@@ -168,8 +168,21 @@ class JobDriver:
                 " millstream.execution: pipelined, or stop it without draining"
             )
             raise ProgramError(message)
+        if self._job.temporary and not drain and not self._ended.is_set():
+            message = (
+                f"job {self._job.graph.job_name!r} keeps its checkpoints in a temporary directory,"
+                " which is deleted at its end, so nothing could go on from where it stops: set"
+                f" {options.CHECKPOINTS_DIRECTORY.key}, or drain it, or cancel it"
+            )
+            raise ProgramError(message)
         self._stop.ask(drain=drain)
         self.get_job_execution_result()
+        if self._status is JobStatus.CANCELED:
+            message = (
+                f"job {self._job.graph.job_name!r} was cancelled before it had stopped: what it had"
+                " read behind the last checkpoint is not committed"
+            )
+            raise JobError(message)
         return self._job.storage.location
 
     def get_job_execution_result(self) -> JobExecutionResult:
@@ -212,6 +225,7 @@ class JobDriver:
         self._job.clean_up(
             finished=status is JobStatus.FINISHED,
             cancelled=status is JobStatus.CANCELED,
+            stopped=self._stop.is_asked,
             last=self._last,
         )
 

@@ -136,13 +136,20 @@ class Job:
         )
 
     def clean_up(
-        self, *, finished: bool, cancelled: bool = False, last: Coordinator | None = None
+        self,
+        *,
+        finished: bool,
+        cancelled: bool = False,
+        stopped: bool = False,
+        last: Coordinator | None = None,
     ) -> None:
         """Delete what nobody needs after the end; nothing, if a newer run has the job.
 
         Args:
-            finished: the input is over, and all is committed.
-            cancelled: somebody has stopped the job.
+            finished: the input is over, or the job has stopped behind a last checkpoint, and all
+                is committed.
+            cancelled: somebody has cancelled the job.
+            stopped: somebody has asked it to stop behind a last checkpoint.
             last: of the last run that has taken the job over; None if none has.
         """
         if self.temporary:
@@ -152,7 +159,10 @@ class Job:
             shutil.rmtree(self.storage.location, ignore_errors=True)
         elif last is None:
             return  # what is there is of others
-        elif self._discards(cancelled=cancelled):
+        elif self._discards(cancelled=cancelled) and not (
+            # Who stops a job is told where the checkpoint is: it is as a savepoint.
+            finished and stopped and _can_go_on(last)
+        ):
             self._discard(last, finished=finished)
         elif finished and not last.is_fenced():
             shutil.rmtree(self.local_root, ignore_errors=True)
@@ -206,3 +216,8 @@ class Job:
             return True
         finally:
             coordinator.close()
+
+
+def _can_go_on(last: Coordinator) -> bool:
+    """Whether the last checkpoint is none of the end of the input."""
+    return last.last is None or not last.last.final

@@ -125,8 +125,9 @@ class JobHandle(Protocol):
             The directory of the checkpoint.
 
         Raises:
-            ProgramError: the engine cannot drain.
-            JobError: the job failed.
+            ProgramError: the engine cannot drain; or the checkpoints are in a temporary directory,
+                so nothing could go on from there.
+            JobError: the job failed, or was cancelled before it had stopped.
         """
 
     def get_job_execution_result(self) -> JobExecutionResult:
@@ -192,8 +193,11 @@ class JobClient:
                 pipelined``.
 
         Returns:
-            Done when the job has stopped; the directory of the checkpoint.  ``result()`` raises
-            ProgramError if the engine cannot drain, and what ended the job if it failed.
+            Done when the job has stopped; the directory of the checkpoint, which stays whatever
+            the retention of checkpoints says, unless the job was drained.  ``result()`` raises
+            ProgramError if the engine cannot drain, or if the checkpoints are in a temporary
+            directory and it is not drained; JobError if somebody cancels the job meanwhile; and
+            what ended the job if it failed.
         """
         return CompletableFuture.supply_async(lambda: self.job.stop(drain=drain))
 
