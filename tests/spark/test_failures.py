@@ -359,7 +359,8 @@ def test_restarts_end(
     alike: bool,
     failures: int,
 ) -> None:
-    env = make(2).set_restart_strategy(strategy)
+    # A checkpoint between two failures, ahead of the record, would be progress.
+    env = make(2, {"execution.checkpointing.interval": "1 h"}).set_restart_strategy(strategy)
     failing = Failing(tmp_path / "failures", 100, alike=alike)
     job.add_job(env, tmp_path / "output", first=failing)
     with pytest.raises(UserFunctionError) as caught:
