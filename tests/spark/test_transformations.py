@@ -395,6 +395,10 @@ def sums(size: int, slide: int) -> dict[tuple[str, int], list[int]]:
     return found
 
 
+def joined(pairs: Iterable[tuple[Event, Event]]) -> Counter[tuple[str, int, int, int]]:
+    return Counter((one.key, one.ts, two.ts, max(one.ts, two.ts)) for one, two in pairs)
+
+
 @pytest.mark.parametrize(
     ("parallelism", "typed", "backend"), [(2, True, "rocksdb"), (3, False, "hashmap")]
 )
@@ -446,13 +450,19 @@ def test_oracle_time_and_state(make: Make, parallelism: int, typed: bool, backen
     # Each late record fires its window again.
     assert sorted(found["lenient"]) == sorted([*simple, ("a", 0, 100), ("a", 0, 300)])
     assert sorted(found["states"]) == sorted(expected_states())
-    assert sorted(found["near"]) == sorted(
-        (one.key, one.ts, two.ts, max(one.ts, two.ts))
+    near = [
+        (one, two)
         for one in EVENTS
         for two in EVENTS
         if one.key == two.key and two.value % 2 == 0 and abs(one.ts - two.ts) <= SECOND
-        if max(one.value, two.value) < 100  # the others are late
-    )
+    ]
+    in_time = joined((one, two) for one, two in near if max(one.value, two.value) < 100)
+    if env.get_configuration().get_string("millstream.execution", "epochs") == "pipelined":
+        # The pairs come by way of another task.  While their time lags, a record that is late by
+        # its own input's is none for the join: as in Flink, what meets which is not fixed.
+        assert in_time <= Counter(found["near"]) <= joined(near)
+    else:
+        assert Counter(found["near"]) == in_time
     odd = Counter(dict.fromkeys("axyz", 0))
     odd.update(event.key for event in EVENTS if event.value % 2)
     assert sorted(found["connected"]) == sorted((k, n, 1_000 * SECOND) for k, n in odd.items())
