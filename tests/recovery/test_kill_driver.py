@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Broker
 
 JOB: Final = Path(__file__).parent / "recovery_job.py"
-SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1,2,3").split(",")]
+SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1,2").split(",")]
 RECORDS: Final = 2_400
 #: Of each of the three files; some sixty epochs in all.
 BYTES_PER_EPOCH: Final = 700
