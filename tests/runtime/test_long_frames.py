@@ -109,6 +109,6 @@ def test_slots_send_each_other_no_long_frame(type_info: TypeInformation) -> None
         sizes.append(len(frame.payload))
         values.extend(decode_batch(frame.kind, frame.payload, type_info).values)
 
-    _write(LinkOutbox(source, links, lambda _: False, deliver), batches)
+    _write(LinkOutbox(links, lambda _: False, deliver), batches)
     assert max(sizes) < 1.2 * MOST
     assert sorted(map(str, values)) == [value for value, _ in sent]

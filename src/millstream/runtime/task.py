@@ -22,7 +22,6 @@ import os
 import resource
 import socket
 import time
-import uuid
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import OperatorAck, TaskAck
@@ -32,7 +31,7 @@ from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, PRODUCER_ATTEMPT
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.split_reader import SplitReader
-from millstream.runtime.task_state import TaskState
+from millstream.runtime.task_state import TaskState, attempt_name
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
@@ -64,8 +63,7 @@ class Task:
     ) -> None:
         self._instance = instance
         self._plan = plan
-        place = f"{plan.epoch}-{instance.level}-{instance.subtask}"
-        self._attempt = f"g{plan.generation}-{place}-{uuid.uuid4().hex[:12]}"
+        self._attempt = attempt_name(plan, plan.epoch, instance.level, instance.subtask)
         self._splits = SplitReader(instance, plan, self._attempt, spark_rows)
         self._frames = FrameReader(instance)
         self._state = TaskState(instance, plan, self._attempt)

@@ -10,6 +10,7 @@ Read next: ``runtime/restored_time.py``, ``contracts/operator.py``.
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state_files import PendingStates
 
-__all__ = ["TaskState"]
+__all__ = ["TaskState", "attempt_name"]
+
+
+def attempt_name(plan: EpochPlan, epoch: int, stage: int, subtask: int) -> str:
+    """A new name of an attempt at an epoch; the run's generation comes first."""
+    return f"g{plan.generation}-{epoch}-{stage}-{subtask}-{uuid.uuid4().hex[:12]}"
 
 
 class TaskState:

@@ -165,21 +165,18 @@ class LinkOutbox(Outbox):
     """The outbox of a task whose frames go on links at once.
 
     Args:
-        task: the producer.
-        links: its outgoing links, by target.
+        links: the outgoing links of its task, by target.
         is_near: whether a task is in this slot.
         deliver: takes a frame for a link.
     """
 
     def __init__(
         self,
-        task: TaskId,
         links: dict[TaskId, OutLink],
         is_near: Callable[[TaskId], bool],
         deliver: Callable[[Link, Frame], None],
     ) -> None:
         super().__init__()
-        self._task = task
         self._links = links
         self._near = {target for target in links if is_near(target)}
         self._deliver = deliver

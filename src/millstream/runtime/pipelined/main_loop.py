@@ -166,7 +166,7 @@ class MainLoop:
 
     def _task(self, task: TaskId, graph: JobGraph, plan: EpochPlan) -> PipelinedTask:
         links = {link.target: out for link, out in self._out.items() if link.source == task}
-        outbox = LinkOutbox(task, links, self._is_here, self._deliver)
+        outbox = LinkOutbox(links, self._is_here, self._deliver)
         instance = StageInstance(graph, task.stage, task.subtask, outbox)
         instance.open()
         return PipelinedTask(

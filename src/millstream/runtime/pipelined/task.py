@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import resource
 import socket
-import uuid
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,7 +41,7 @@ from millstream.runtime.frames import WATERMARK, decode_long
 from millstream.runtime.pipelined.links import BARRIER, DATA_REFERENCE, TaskId
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
-from millstream.runtime.task_state import TaskState
+from millstream.runtime.task_state import TaskState, attempt_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,8 +143,7 @@ class PipelinedTask:
         self._operators = [instance.operators[node.id] for node in self._state.nodes]
 
     def _name(self, epoch: int) -> str:
-        place = f"{epoch}-{self.id.stage}-{self.id.subtask}"
-        return f"g{self._plan.generation}-{place}-{uuid.uuid4().hex[:12]}"
+        return attempt_name(self._plan, epoch, *self.id)
 
     def restore(self) -> None:
         """Put everything back to the end of the last checkpoint."""
@@ -313,19 +311,18 @@ class PipelinedTask:
         snapshots = state.snapshot(checkpoint)
         acks: list[OperatorAck] = []
         waiting: list[tuple[OperatorAck, PendingSnapshot]] = []
-        due = [] if splits is None or splits.due() is None else [splits.due()]
+        due = [None if splits is None else splits.due()]
+        reached = {} if splits is None else splits.reader.reached
+        unparsed = {} if splits is None else splits.reader.unparsed
         for node in instance.nodes:
             snapshot = snapshots[node.id]
             due.append(snapshot.next_due)
-            reached = {} if splits is None else splits.reader.reached
-            unparsed = {} if splits is None else splits.reader.unparsed
             watermark = acknowledged_watermark(instance, self._plan, node, reached)
             ack = state.acknowledgement(node, snapshot, watermark, unparsed)
             if node.id in state.stores:
                 waiting.append((ack, state.stores[node.id].prepare_snapshot()))
             acks.append(ack)
-        if splits is not None:
-            splits.reader.unparsed.clear()
+        unparsed.clear()
         whole = TaskAck(
             epoch=checkpoint.epoch,
             stage=self.id.stage,
