@@ -60,8 +60,9 @@ class Job:
         return -1 if last is None else last.epoch
 
     def settle(self) -> None:
-        """Run what can be run now."""
-        self.running.run()
+        """Run what can be run now; tasks that go on are not closed: theirs would be downtime."""
+        while self.running.run_epoch():
+            pass
 
     def epochs_until(self, time: int) -> list[int]:
         """Ask at every tick until then; returns the times at which epochs ran."""

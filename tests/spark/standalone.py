@@ -66,7 +66,7 @@ def standalone_cluster(directory: Path, python_path: str, workers: int = 2) -> I
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{web}/json/", timeout=5) as answer:
                 return int(json.load(answer)["aliveworkers"])
-        except OSError:
+        except (OSError, json.JSONDecodeError):  # it starts; its pages may be there first
             return 0
 
     try:

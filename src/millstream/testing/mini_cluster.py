@@ -58,6 +58,14 @@ class _ScriptedPlanner(SourcePlanner):
     def epoch_finished(self, seconds: float) -> None:
         """Learn nothing of it."""
 
+    def waiting(self) -> frozenset[tuple[str, str]]:
+        """Source and split of those that have more than the last plan lets them read."""
+        return frozenset(
+            (planned.uid, planned.table.splits[number].id)
+            for planned in self._sources
+            for number in planned.waiting
+        )
+
 
 class MiniCluster:
     """Runs one job on one checkpoint directory.
@@ -109,7 +117,7 @@ class MiniCluster:
         )
         self.job_id = job.job_id
 
-        def make_planner(job: Job) -> SourcePlanner:
+        def make_planner(job: Job) -> _ScriptedPlanner:
             return _ScriptedPlanner(
                 plan_sources(job.graph),
                 SplitLog(job.storage),
@@ -161,7 +169,8 @@ class MiniCluster:
 
     def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:
         if self._pipelined_tasks is not None:
-            return self._pipelined_tasks.run(plan)
+            planner = cast("_ScriptedPlanner", self.planner)
+            return self._pipelined_tasks.run(plan, planner.waiting())
         return self._tasks.run(plan)
 
     def _run_stage(self, requests: Sequence[TaskRequest]) -> list[TaskOutput]:

@@ -29,6 +29,7 @@ from millstream.runtime.pipelined.messages import (
     Assigned,
     Completed,
     Grown,
+    Held,
     Progress,
     Retired,
     SourceEnded,
@@ -122,16 +123,26 @@ class PipelinedTasks:
         self._over: list[int] = []
         self._acks: list[TaskAck] = []
 
-    def run(self, plan: EpochPlan) -> list[TaskAck]:
-        """Read what a plan says, then take a checkpoint; returns what tasks acknowledge."""
+    def run(
+        self, plan: EpochPlan, waiting: frozenset[tuple[str, str]] = frozenset()
+    ) -> list[TaskAck]:
+        """Read what a plan says, then take a checkpoint.
+
+        Args:
+            plan: of an epoch.
+            waiting: source and split of those that have more than the plan lets them read.
+
+        Returns:
+            What tasks acknowledge.
+        """
         try:
-            return self._run(plan)
+            return self._run(plan, waiting)
         except BaseException as error:
             # As at a restart: what comes next begins with new tasks, from the last checkpoint.
             self._forget(error)
             raise
 
-    def _run(self, plan: EpochPlan) -> list[TaskAck]:
+    def _run(self, plan: EpochPlan, waiting: frozenset[tuple[str, str]]) -> list[TaskAck]:
         self._now = plan.processing_time
         self._acks = []
         ends = [each for each in plan.assignments if each.is_end_of_input]
@@ -143,7 +154,11 @@ class PipelinedTasks:
                 self._go_on(splits)
             else:
                 self._begin(plan, splits)
+            held = (channel for name, channel in self._channels.items() if name in waiting)
+            # While the clock moves: what has more is not idle.
+            self._tell(Held(frozenset(held)))
             self._move_clock()
+            self._tell(Held(frozenset()))
             self._turn_until(self._has_read, "its splits to be read")
             over = [each for each in splits if each.finished]
             self._over += [each.channel for each in over if each.source_uid in self._bounded]
