@@ -60,7 +60,9 @@ _IDLE_EPOCHS = 12
 _IDLE_TIMEOUT_SECONDS = 120.0
 _LONG = Types.LONG()
 #: Milliseconds between checkpoints.  The rate is taken from one to the next, so there must be some.
-INTERVALS = {"epochs": 1_000, "pipelined": 250}
+#: Epochs follow one another at once, as the micro-batches of Spark's rows: else a stream of some
+#: seconds shows how fast their sizes grow to fill the interval.
+INTERVALS = {"epochs": 1, "pipelined": 250}
 #: Seconds of event time; 10,000 events each.
 _EARLY_FIRING_SECONDS = 200
 #: A window that begins with the first event and holds 6,000,000.

@@ -53,8 +53,7 @@ def _attack(directory: Path, seed: int, faults: list[str]) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.spark
 def test_some_faults(tmp_path: Path) -> None:
-    sample = ["database crashed while kafka is slow", "everything killed"]
-    _attack(tmp_path, SEED or 1, sample)
+    _attack(tmp_path, SEED or 1, ["everything killed"])
 
 
 @pytest.mark.soak

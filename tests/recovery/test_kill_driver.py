@@ -70,15 +70,15 @@ DECISIVE: Final = [
     "recover.commit.after",
 ]
 #: A start on Spark takes a quarter of a minute; the other points are left to ``make soak``.
-SPARK_POINTS: Final = 6
-LOCAL_POINTS: Final = 8
-PIPELINED_POINTS: Final = 8
+SPARK_POINTS: Final = 4
+LOCAL_POINTS: Final = 5
+PIPELINED_POINTS: Final = 6
 #: Not passed while tasks live on: there is no end of reading, and output is dropped when they end.
 OF_EPOCHS: Final = ["source.read.after", "sink.abort.before", "sink.abort.after"]
 RANDOM_KILLS: Final = 1
 #: Of the JVM alone, and where.
 JVM_POINTS: Final = [*DECISIVE, "log.open.before", "recover.abort.before", "sink.prepare.after"]
-JVM_KILLS: Final = 2
+JVM_KILLS: Final = 1
 DEADLINE: Final = 240.0
 
 #: (key, id, n, total)

@@ -49,8 +49,9 @@ def epochs(chain: Chain) -> int:
 
 @pytest.mark.timeout(3000)
 @pytest.mark.usefixtures("spark", "_job_goes_by_value")
+@pytest.mark.parametrize("kills", [4, pytest.param(KILLS, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("seed", SEEDS[:1])
-def test_ten_kills_on_two_engines_by_turns(seed: int, tmp_path: Path) -> None:
+def test_kills_on_two_engines_by_turns(seed: int, kills: int, tmp_path: Path) -> None:
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
     chance = random.Random(seed)
     chain = Chain(tmp_path, seed, MASTERS[seed % 2])
@@ -58,14 +59,14 @@ def test_ten_kills_on_two_engines_by_turns(seed: int, tmp_path: Path) -> None:
     # The first run discovers the files; a point within it is passed by no other.
     points[0] = chance.choice(FIRST)
     reached = set()
-    for number, point in enumerate(points[:KILLS]):
+    for number, point in enumerate(points[:kills]):
         chain.master = MASTERS[(seed + number) % 2]
         once = point in FIRST or point.startswith("recover.")
         # The third passing: some epochs run in between, which the other engine does not know of.
         run = chain.start(f"{point}:{1 if once else 3}")
         assert run.killed, f"{chain}: {point} was not reached on {chain.master}\n{run.output}"
         reached.add(epochs(chain))
-    assert len(reached) > KILLS // 2, f"the job hardly went on: {sorted(reached)}"
+    assert len(reached) > kills // 2, f"the job hardly went on: {sorted(reached)}"
     # Nobody kills the last two: the one on Spark takes over from the other engine.
     chain.master = "local"
     run = chain.start(f"epoch.end.before:{3}")

@@ -290,6 +290,7 @@ def test_an_archive_that_the_jvm_did_not_take_is_removed(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["classes-1.failed"]
 
 
+@pytest.mark.soak  # to make an archive takes a minute of processor time
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark")  # which sets PYTHONPATH
 def test_the_second_session_has_its_classes_from_an_archive(tmp_path: Path) -> None:
