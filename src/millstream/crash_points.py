@@ -57,6 +57,8 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "barrier.align.after": "pipelined task: barriers have come on all links, no snapshot is taken",
     "barrier.send.before": "pipelined task: the snapshot is taken, nothing sent or uploaded",
     "barrier.send.after": "pipelined task: the barrier is sent on, nothing uploaded",
+    "notify.before": "pipelined driver: a checkpoint is committed, the slots are not told",
+    "notify.after": "pipelined driver: the slots were told that it is, none may have heard it",
     "epoch.acks.after": "driver: every acknowledgement is in, nothing published",
     "manifest.publish.before": "driver: before the put-if-absent of the manifest",
     "manifest.publish.after": "driver: the manifest is published, nothing committed",

@@ -381,7 +381,9 @@ class RunLoop:
 
     def _committed(self, event: Committed) -> None:
         manifest = self._note_commit(event)
+        crash_point("notify.before")
         self._server.tell_all(Completed(event.epoch))
+        crash_point("notify.after")
         self._sources.committed(manifest.splits, manifest.offsets)
 
     def _note_commit(self, event: Committed) -> Manifest:
