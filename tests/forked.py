@@ -45,7 +45,7 @@ def fork_server() -> Iterator[None]:
     multiprocessing.util.get_temp_dir()
     tempfile.tempdir = chosen
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.matrix.matrix_driver", "confluent_kafka"])
+    context.set_forkserver_preload(["tests.matrix.slots_driver", "confluent_kafka"])
     try:
         warm = context.Process(target=time.monotonic)
         warm.start()

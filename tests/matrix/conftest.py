@@ -37,14 +37,14 @@ class Matrix:
     def run(self, case: Case, without: tuple[Protection, ...] = ()) -> None:
         """Run a case; raises CaseFailedError."""
         with self._lock:
-            if case.kind not in self._passings:
+            if case.kind not in self._passings and not case.on_slots:
                 directory = self._new_directory()
                 address = self._address(case.kind, directory)
                 self._passings[case.kind] = count_passings(case.kind, address, directory)
             directory = self._new_directory()
             address = self._address(case.kind, directory)
         try:
-            run_case(case, address, directory, self._passings[case.kind], without)
+            run_case(case, address, directory, self._passings.get(case.kind, {}), without)
         finally:
             if without and case.kind == "postgres-two-phase":
                 self._fixture("server").forget_prepared()

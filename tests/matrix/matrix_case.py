@@ -20,19 +20,21 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tests.matrix.matrix_driver import FENCED, DriverPlan, drive, expected
 from tests.matrix.matrix_targets import KINDS, make_target
-from tests.support.faults import ArmedFault, Fault, Rendezvous
+from tests.matrix.slots_driver import drive_slots
+from tests.support.faults import OF_SLOTS, ArmedFault, Fault, Rendezvous
 
 from millstream.crash_points import CRASH_POINTS, points_of
 from millstream.state.backend import BACKENDS
 from millstream.testing.crash import group_lives
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.context import ForkServerProcess
 
     from tests.matrix.matrix_targets import MatrixTarget, Reader, Result
     from tests.support.unprotected import Protection
 
-__all__ = ["Case", "CaseFailedError", "all_cases", "run_case"]
+__all__ = ["Case", "CaseFailedError", "all_cases", "all_slot_cases", "run_case"]
 
 #: Seconds for one driver, and for a sign of one.
 DEADLINE = float(os.environ.get("MILLSTREAM_MATRIX_DEADLINE", "90"))
@@ -63,6 +65,16 @@ WHILE_SLOW = (
     Fault.KILL_DRIVER,
     Fault.STOPPED_DRIVER,
 )
+#: Not passed while tasks live on: there is no end of reading.
+OF_EPOCHS = ("source.read.after",)
+#: Passed when no slot is there.
+WITHOUT_SLOTS = ("log.open.", "recover.", "splits.log.", "kafka.abort.", "sink.abort.")
+#: Passed once in a run; all others are as often as this at least, those of tasks more often.
+ONCE = ("epoch.start.", "splits.log.", "sink.abort.")
+OFTEN = 3
+OF_TASKS_OFTEN = 7
+#: Those that happen to slots; local copies are only damaged where epochs are run.
+ON_SLOTS = tuple(fault for fault in Fault if fault is not Fault.LOCAL_COPY_DAMAGED)
 #: Where a second driver stops until the first has gone on; "" does not stop.
 SECOND_STOPS = ("log.open.after:1", "recover.abort.after:1", "epoch.end.before:1", "")
 
@@ -88,20 +100,24 @@ class Case:
     point: str
     fault: Fault
     seed: int
+    #: On tasks that live on.
+    on_slots: bool = False
 
     def __str__(self) -> str:
         """For the names of tests."""
-        return f"{self.kind}-{self.point}-{self.fault.name.lower()}-{self.seed}"
+        end = "-slots" if self.on_slots else ""
+        return f"{self.kind}-{self.point}-{self.fault.name.lower()}-{self.seed}{end}"
 
     @staticmethod
     def parse(text: str) -> Case:
         """The inverse of ``str``; raises ValueError."""
         faults = "|".join(fault.name.lower() for fault in Fault)
         kinds = "|".join(map(re.escape, KINDS))
-        match = re.fullmatch(rf"({kinds})-(.+)-({faults})-(\d+)", text)
+        match = re.fullmatch(rf"({kinds})-(.+)-({faults})-(\d+)(-slots)?", text)
         if match is None:
             raise ValueError(text)
-        return Case(match[1], match[2], Fault[match[3].upper()], int(match[4]))
+        fault = Fault[match[3].upper()]
+        return Case(match[1], match[2], fault, int(match[4]), on_slots=bool(match[5]))
 
 
 def all_cases(seed: int) -> list[Case]:
@@ -111,8 +127,28 @@ def all_cases(seed: int) -> list[Case]:
         for kind, target in KINDS.items()
         for point in points_of("driver", "task", *target.parts)
         for fault in Fault
-        if _is_case(target, point, fault)
+        if fault not in OF_SLOTS and _is_case(target, point, fault)
     ]
+
+
+def all_slot_cases(seed: int) -> list[Case]:
+    """The same on slots."""
+    parts = ("driver", "task", "pipelined driver", "pipelined task")
+    return [
+        Case(kind, point, fault, seed, on_slots=True)
+        for kind, target in KINDS.items()
+        for point in points_of(*parts, *target.parts)
+        for fault in ON_SLOTS
+        if point not in OF_EPOCHS and _is_case(target, point, fault) and _meets(point, fault)
+    ]
+
+
+def _meets(point: str, fault: Fault) -> bool:
+    """Whether there are slots to meet a fault of slots."""
+    if fault is Fault.LINK_CUT and point == "epoch.start.before":
+        return False  # they are there, and not connected with each other
+    met = fault is Fault.KILL_WORKER or fault in OF_SLOTS
+    return not (met and point.startswith(WITHOUT_SLOTS))
 
 
 def _is_case(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
@@ -136,7 +172,8 @@ def _exists(target: type[MatrixTarget], point: str, fault: Fault) -> bool:
     if point.startswith("splits.log."):
         return fault is not Fault.KILL_WORKER  # no task has run yet
     if fault is Fault.KILL_DRIVER_ALONE:
-        return not CRASH_POINTS[point].startswith("driver") and not _in_recovery(point)
+        of_driver = point in points_of("driver", "pipelined driver")
+        return not of_driver and not _in_recovery(point)
     if target.server_error is None and fault is Fault.CONNECTION_CUT:
         return point.endswith(".before")
     if fault is Fault.STOPPED_DRIVER:
@@ -155,6 +192,8 @@ class _Drivers:
     """Starts drivers of one case, one directory each."""
 
     plan: DriverPlan
+    #: What a driver does.
+    run: Callable[[DriverPlan], None] = drive
     processes: list[ForkServerProcess] = field(default_factory=list)
 
     def start(self, point: str = "", fault: Fault = Fault.KILL_DRIVER, **more: object) -> _Driver:
@@ -170,7 +209,7 @@ class _Drivers:
             seed=10 * self.plan.seed + number,
             **more,  # type: ignore[arg-type]
         )
-        process = multiprocessing.get_context("forkserver").Process(target=drive, args=(plan,))
+        process = multiprocessing.get_context("forkserver").Process(target=self.run, args=(plan,))
         with _PROCESSES:
             process.start()
         self.processes.append(process)
@@ -306,7 +345,8 @@ def run_case(
         watcher = Watcher(target)
         watcher.start()
         try:
-            _run_drivers(case, _Drivers(plan), chance, passings)
+            drivers = _Drivers(plan, drive_slots if case.on_slots else drive)
+            _run_drivers(case, drivers, chance, passings)
         finally:
             watcher.stop()
     _judge_end(target, watcher, LOST if without else DEADLINE)
@@ -376,10 +416,7 @@ def _reach(
     case: Case, drivers: _Drivers, chance: random.Random, passings: dict[str, int]
 ) -> _Driver:
     """A driver that has met its fault."""
-    number = passings.get(case.point, 0)
-    # In the first epoch there are no local copies.
-    first = number // 3 + 1 if case.fault is Fault.LOCAL_COPY_DAMAGED else 1
-    point = f"{case.point}:{chance.randint(first, max(first, number * 2 // 3))}"
+    point = f"{case.point}:{_passing(case, chance, passings)}"
     fault, with_orphans = case.fault, WITH_ORPHANS
     if fault is Fault.SLOW_PRODUCE:
         meanwhile = [each for each in WHILE_SLOW if _exists(KINDS[case.kind], case.point, each)]
@@ -394,6 +431,19 @@ def _reach(
     if not driver.wait_until_reached():
         _fail(f"{point} was not reached:\n{driver.output}")
     return driver
+
+
+def _passing(case: Case, chance: random.Random, passings: dict[str, int]) -> int:
+    """Which passing of the point meets the fault."""
+    if case.on_slots:  # where the number of checkpoints depends on the machine
+        if case.point.startswith(ONCE):
+            return 1
+        often = case.point in points_of("task", "pipelined task")
+        return chance.randint(1, OF_TASKS_OFTEN if often else OFTEN)
+    number = passings.get(case.point, 0)
+    # In the first epoch there are no local copies.
+    first = number // 3 + 1 if case.fault is Fault.LOCAL_COPY_DAMAGED else 1
+    return chance.randint(first, max(first, number * 2 // 3))
 
 
 def _let_worker_go_on(first: _Driver, drivers: _Drivers) -> None:
@@ -422,6 +472,7 @@ def _start_second(case: Case, first: _Driver, drivers: _Drivers, chance: random.
     first.signs.give(ArmedFault.GO)
     if first.wait() not in {0, FENCED}:
         _fail(f"the first driver was not fenced:\n{first.output}")
+    _wait_for_group(first.process.pid or 0)
     second.signs.give(ArmedFault.GO)
     code = second.wait()
     # The first one opens the log behind the second if it stood right before that.
@@ -444,6 +495,7 @@ def _take_over(first: _Driver, drivers: _Drivers) -> None:
     # Not fenced if it did not begin before the job ended, or had nothing left to do.
     if first.wait() not in {0, FENCED}:
         _fail(f"the driver that was woken was not fenced:\n{first.output}")
+    _wait_for_group(group)
 
 
 def _wait_until_stopped(pid: int) -> None:

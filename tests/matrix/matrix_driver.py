@@ -100,8 +100,8 @@ def job_graph(
     return env.get_job_graph("matrix")
 
 
-def drive(plan: DriverPlan) -> None:
-    """Run the job to its end, in a process of its own that is the leader of its group."""
+def prepare(plan: DriverPlan) -> MatrixTarget:
+    """Make this process the leader of its group, and as unprotected as planned; the target."""
     os.setpgid(0, 0)
     output = os.open(plan.directory / "output.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
@@ -113,7 +113,13 @@ def drive(plan: DriverPlan) -> None:
     target = make_target(plan.kind, plan.address)
     if Protection.SESSION_END in plan.without:
         target.options["lock_timeout"] = IN_VAIN
-    fault = _arm(plan, target)
+    return target
+
+
+def drive(plan: DriverPlan) -> None:
+    """Run the job to its end, in a process of its own that is the leader of its group."""
+    target = prepare(plan)
+    fault = arm(plan, target)
     pool = WorkerPool(orphans_die=False)
     if fault is not None:
         fault.pool = pool
@@ -123,7 +129,8 @@ def drive(plan: DriverPlan) -> None:
     sys.exit(code)
 
 
-def _arm(plan: DriverPlan, target: MatrixTarget) -> ArmedFault | None:
+def arm(plan: DriverPlan, target: MatrixTarget) -> ArmedFault | None:
+    """Arm what is to happen, in this process and those forked from it."""
     if plan.record:
         os.environ[crash_points.COUNT_VARIABLE] = str(plan.directory)
         crash_points.arm(record_everything())

@@ -25,6 +25,9 @@ from tests.databases.targets import (
 )
 
 from kafka import KafkaConsumer, TopicPartition
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.connectors.commit_protocols.staged_values import staged_part
 from millstream.connectors.commit_protocols.write_ahead import (
     CheckpointCommitter,
     GenericWriteAheadSink,
@@ -39,6 +42,7 @@ from millstream.datastream.connectors.kafka import (
 )
 from millstream.datastream.formats.json import JsonRowSerializationSchema
 from millstream.errors import SinkError
+from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -385,7 +389,17 @@ class WriteAheadTarget(SqliteMatrixTarget):
 
     def leftovers(self) -> list[object]:
         checkpoints = Path(self.address).parent / "checkpoints"
-        return list((checkpoints / "sinks").rglob("*.values"))
+        staged = (checkpoints / "sinks").rglob("*.values")
+        # What the last checkpoint names it needs, should it be committed again.
+        versions = ManifestLog(LocalStorage(checkpoints)).entries()
+        manifests = [each.manifest for each in versions if each.manifest is not None]
+        kept = {
+            staged_part(loads(item))["name"]
+            for acks in (manifests[-1].operators.values() if manifests else ())
+            for ack in acks
+            for item in ack.committables
+        }
+        return [path for path in staged if str(path.relative_to(checkpoints)) not in kept]
 
 
 class _AllReaders(Reader):

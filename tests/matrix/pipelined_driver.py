@@ -22,6 +22,8 @@ from millstream.datastream import StreamExecutionEnvironment
 from millstream.runtime.pipelined.links import InLink
 
 if TYPE_CHECKING:
+    from tests.matrix.matrix_targets import MatrixTarget
+
     from millstream.common import Row
     from millstream.contracts.source import Split
 
@@ -47,11 +49,16 @@ def _slowly(row: Row) -> bool:
     return True
 
 
-def main(kind: str, address: str, checkpoints: str, alignment: str = "aligned") -> None:
-    """Run the job to its end."""
-    if alignment == "unaligned":
-        # Slots are forked from this process.
-        setattr(InLink, "is_ready", property(lambda link: bool(link.frames)))  # noqa: B010
+def environment(
+    target: MatrixTarget, checkpoints: str, settings: dict[str, str]
+) -> StreamExecutionEnvironment:
+    """The job.
+
+    Args:
+        target: where it writes.
+        checkpoints: the directory of its checkpoints.
+        settings: further ones.
+    """
     configuration = Configuration()
     for key, value in {
         "execution.target": "local",
@@ -61,7 +68,7 @@ def main(kind: str, address: str, checkpoints: str, alignment: str = "aligned") 
         "parallelism.default": "2",
         # A sink that commits slowly commits one checkpoint while the next is written.
         "execution.checkpointing.max-concurrent-checkpoints": "2",
-        "restart-strategy.type": "none",
+        **settings,
     }.items():
         configuration.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
@@ -70,9 +77,18 @@ def main(kind: str, address: str, checkpoints: str, alignment: str = "aligned") 
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "events").uid("events")
     stream = stream.filter(_slowly).uid("slowly")
     counts = stream.key_by(lambda row: row.key).process(Count(), RESULT).uid("counts")
-    for number, sink in enumerate(make_target(kind, address).sinks()):
+    for number, sink in enumerate(target.sinks()):
         counts.sink_to(sink).uid(f"sink-{number}")
-    env.execute("matrix")
+    return env
+
+
+def main(kind: str, address: str, checkpoints: str, alignment: str = "aligned") -> None:
+    """Run the job to its end."""
+    if alignment == "unaligned":
+        # Slots are forked from this process.
+        setattr(InLink, "is_ready", property(lambda link: bool(link.frames)))  # noqa: B010
+    settings = {"restart-strategy.type": "none"}
+    environment(make_target(kind, address), checkpoints, settings).execute("matrix")
 
 
 if __name__ == "__main__":

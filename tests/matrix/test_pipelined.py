@@ -1,12 +1,14 @@
-"""Sinks of the matrix on slots: killed between the steps of a checkpoint of tasks that live on.
+"""The crash matrix on slots: a checkpoint of tasks that live on is disturbed at each of its steps.
 
-What it is: each exactly-once sink x each crash point, those of barriers among them; driver and
-slots are killed together, twice in a job, then the job runs to its end.
+What it is, first: each exactly-once sink x each crash point; driver and slots are killed together,
+twice in a job, then the job runs to its end.  ``MILLSTREAM_MATRIX_CASES=file-barrier.send.after``
+replays a case.
 
-What it is not: the faults of the matrix, which has the same steps of the driver and of sinks
-(``test_matrix.py``).
+Second: sinks x crash points x faults x seeds, judged as those of ``test_matrix.py`` are; among the
+faults are slots that are stopped and wake up as zombies, and connections that are cut.
+``MILLSTREAM_MATRIX_CASES=file-notify.before-second_driver-1-slots`` replays one.
 
-``MILLSTREAM_MATRIX_CASES=file-barrier.send.after`` replays a case.
+What it is not: all cases, which are the soak's (``test_soak.py``).
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from tests.forked import run_forked
 from tests.matrix import pipelined_driver
+from tests.matrix.matrix_case import Case, all_slot_cases
 from tests.matrix.matrix_driver import RECORDS, expected
 from tests.matrix.matrix_targets import COMMITTED, KINDS
 from tests.matrix.test_other_modes import read
+from tests.support.faults import Fault
 
 from millstream.crash_points import points_of
 
@@ -35,8 +39,15 @@ DEADLINE: Final = 90.0
 SEED: Final = 1
 #: Jobs without alignment, one of which at least has a barrier that is overtaken.
 TRIES: Final = 5
-#: Of each sink: so many points of barriers, and of all others.
-SAMPLE: Final = (1, 1)
+#: Of which a case is run, beside the kills; the soak has all.
+SAMPLED_FAULTS: Final = (
+    Fault.STOPPED_SLOT,
+    Fault.LINK_CUT,
+    Fault.SECOND_DRIVER,
+    Fault.STOPPED_DRIVER,
+)
+#: Passed by a run that recovers, and not by each.
+IN_RECOVERY: Final = {"kafka.abort.before", "kafka.abort.after"}
 BARRIERS: Final = points_of("pipelined task")
 STEPS: Final = [
     "sink.prepare.before",
@@ -51,6 +62,8 @@ STEPS: Final = [
     "sink.commit.after",
     "cleanup.before",
     "epoch.end.before",
+    "notify.before",
+    "notify.after",
 ]
 
 
@@ -60,14 +73,12 @@ def cases() -> list[object]:
     named = os.environ.get("MILLSTREAM_MATRIX_CASES", "").split()
     found: list[object] = []
     for kind in COMMITTED:
-        own = points_of(*KINDS[kind].parts)
-        sampled = [
-            *chance.sample(BARRIERS, SAMPLE[0]),
-            *chance.sample([*STEPS, *own], SAMPLE[1]),
-        ]
-        for point in [*BARRIERS, *STEPS]:
+        own = [p for p in points_of(*KINDS[kind].parts) if p not in IN_RECOVERY]
+        points = [*BARRIERS, *STEPS, *own]
+        sampled = chance.choice(points)
+        for point in points:
             name = f"{kind}-{point}"
-            chosen = name in named or (not named and point in sampled)
+            chosen = name in named or (not named and point == sampled)
             marks = [] if chosen else [pytest.mark.soak]
             found.append(pytest.param(kind, point, id=name, marks=marks))
     return found
@@ -96,7 +107,7 @@ def run_to_the_end(
 def test_killed_twice(kind: str, point: str, matrix: Matrix) -> None:
     target, directory = matrix.new_target(kind)
     # Tasks pass theirs several times in a checkpoint.
-    passings = (2, 1) if point in points_of("driver") else (7, 3)
+    passings = (7, 3) if point in points_of("task", "pipelined task") else (2, 1)
     run_to_the_end(target, directory, [f"{point}:{passing}" for passing in passings])
     for seen in read(target, RECORDS):
         assert sorted(seen) == expected()
@@ -115,3 +126,20 @@ def test_without_alignment_records_count_twice(matrix: Matrix) -> None:
         if sum(last.values()) > RECORDS:
             return
     pytest.fail("nobody noticed that nothing is aligned")
+
+
+def sample() -> list[Case]:
+    """Cases of some faults, with any sink at any point."""
+    named = os.environ.get("MILLSTREAM_MATRIX_CASES", "").split()
+    chance = random.Random(SEED)
+    cases = all_slot_cases(SEED)
+    chosen = [
+        chance.choice([case for case in cases if case.fault is fault]) for fault in SAMPLED_FAULTS
+    ]
+    return [Case.parse(name) for name in named if name.endswith("-slots")] or chosen
+
+
+@pytest.mark.parametrize("case", sample(), ids=str)
+def test_case(case: Case, matrix: Matrix) -> None:
+    print(f"replay with MILLSTREAM_MATRIX_CASES={case}")
+    matrix.run(case)

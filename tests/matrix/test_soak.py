@@ -1,5 +1,7 @@
 """All cases of the crash matrix, seed after seed, for as long as asked: ``make soak``.
 
+First those of tasks that end with each epoch, then those of tasks that live on.
+
 ``MILLSTREAM_SOAK_SECONDS`` says how long, ``MILLSTREAM_MATRIX_SEED`` the first seed (default: the
 time), ``MILLSTREAM_MATRIX_PAGE`` a page whose table is replaced.
 """
@@ -15,21 +17,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.matrix.matrix_case import Case, CaseFailedError, all_cases
+from tests.matrix.matrix_case import Case, CaseFailedError, all_cases, all_slot_cases
 from tests.matrix.matrix_table import make_table, write_into
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.matrix.conftest import Matrix
 
 
 class Soak:
     """Runs cases side by side until the time is over."""
 
-    def __init__(self, matrix: Matrix, seconds: float, seed: int) -> None:
+    def __init__(
+        self, matrix: Matrix, cases: Callable[[int], list[Case]], seconds: float, seed: int
+    ) -> None:
         self.passed: list[Case] = []
         self.failed: list[Case] = []
         self.seeds = 0
         self._matrix = matrix
+        self._cases = cases
         self._end = time.monotonic() + seconds
         self._seed = seed
         self._left: list[Case] = []
@@ -60,21 +67,23 @@ class Soak:
                 seed = self._seed + self.seeds
                 self.seeds += 1
                 print(f"seed {seed}; so far {len(self.passed)} passed, {len(self.failed)} failed")
-                self._left = all_cases(seed)
+                self._left = self._cases(seed)
                 random.Random(seed).shuffle(self._left)
             return self._left.pop()
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_soak(matrix: Matrix) -> None:
+@pytest.mark.parametrize("on_slots", [False, True], ids=["epochs", "slots"])
+def test_soak(matrix: Matrix, on_slots: bool) -> None:
     seconds = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
-    soak = Soak(matrix, seconds, int(os.environ.get("MILLSTREAM_MATRIX_SEED", time.time())))
+    seed = int(os.environ.get("MILLSTREAM_MATRIX_SEED", time.time()))
+    soak = Soak(matrix, all_slot_cases if on_slots else all_cases, seconds, seed)
     soak.run()
     table = make_table(soak.passed, soak.failed, soak.seeds)
     print(table)
     page = os.environ.get("MILLSTREAM_MATRIX_PAGE")
     if page:
-        write_into(Path(page), table)
+        write_into(Path(page), table, on_slots=on_slots)
     assert not soak.failed
     assert soak.passed

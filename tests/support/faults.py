@@ -6,6 +6,8 @@ processes are forked, so that the process that passes the point meets the fault:
     fault = ArmedFault("sink.commit.after:2", Fault.KILL_WORKER, directory)
     fault.pool = WorkerPool()
 
+On tasks that live on, the workers are slots (``tests/support/disturbed_slots.py``).
+
 What it is not: a judge, nor the starting of drivers; ``tests/matrix`` does both.
 
 Read next: ``millstream/crash_points.py``, ``millstream/testing/process_cluster.py``.
@@ -23,7 +25,7 @@ import stat
 import time
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 from tests.support.damage import damage_local_copies
 
@@ -33,9 +35,7 @@ from millstream.checkpoint import local_storage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.testing.process_cluster import WorkerPool
-
-__all__ = ["ArmedFault", "Fault", "Rendezvous", "cut_connections"]
+__all__ = ["OF_SLOTS", "ArmedFault", "Fault", "Rendezvous", "cut_connections", "stopped_sign"]
 
 #: Seconds between two looks for a sign.
 _POLL: Final = 0.003
@@ -43,6 +43,8 @@ _POLL: Final = 0.003
 _MOMENT: Final = 0.5
 #: Writes that a full disk refuses.
 _MOST_REFUSED: Final = 3
+#: Has a process of the group cut its connections.  Slots have a use of their own for SIGUSR1.
+_CUT: Final = signal.SIGRTMIN
 
 
 class Fault(Enum):
@@ -69,6 +71,31 @@ class Fault(Enum):
     DISK_FULL = "disk full"
     #: Records take their time to the broker; the step fails, or worse, while some are on the wire.
     SLOW_PRODUCE = "slow produce"
+    #: SIGSTOP of a slot that its host cannot reach: the one that passes the point, or any if the
+    #: driver does; it is woken, a zombie, when the next run has begun.
+    STOPPED_SLOT = "slot stopped"
+    #: The connection between slots is cut.
+    LINK_CUT = "link cut"
+    #: The connection of a slot with its driver is cut.
+    CONTROL_CUT = "slot cut off"
+
+
+#: Of the pipelined engine alone.
+OF_SLOTS: Final = (Fault.STOPPED_SLOT, Fault.LINK_CUT, Fault.CONTROL_CUT)
+
+
+class Workers(Protocol):
+    """The processes that do a driver's work."""
+
+    def kill(self) -> None:
+        """Kill them."""
+
+
+class Slots(Workers, Protocol):
+    """The same of the pipelined engine."""
+
+    def stop_one(self) -> None:
+        """Stop one of them."""
 
 
 class Rendezvous:
@@ -125,6 +152,9 @@ class ArmedFault:
     GO: Final = "go"
     #: Sign that there were local copies, which are damaged now.
     DAMAGED: Final = "damaged"
+    #: Signs that a connection is to be cut between processes, and that it is.
+    CUT: Final = "cut"
+    IS_CUT: Final = "is-cut"
 
     def __init__(
         self,
@@ -141,7 +171,9 @@ class ArmedFault:
     ) -> None:
         self.signs = Rendezvous(directory)
         #: The workers to kill, set in the driver alone: in a worker it stays None.
-        self.pool: WorkerPool | None = None
+        self.pool: Workers | None = None
+        #: Those of the pipelined engine, in the driver alone.
+        self.slots: Slots | None = None
         self._fault = fault
         self._server_error = server_error
         self._own_points = set(crash_points.points_of(*own_parts))
@@ -152,35 +184,50 @@ class ArmedFault:
         self._driver = os.getpid()
         os.environ[crash_points.COUNT_VARIABLE] = str(directory)
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
-        signal.signal(signal.SIGUSR1, lambda *_: cut_connections(socket.SHUT_RDWR))
+        signal.signal(_CUT, lambda *_: cut_connections(socket.SHUT_RDWR))
         crash_points.arm(point, self._meet)
 
     def _meet(self, name: str) -> None:
         self._wait_for_moment()
         self.signs.give(self.REACHED)
-        if self._fault is Fault.KILL_DRIVER:
-            crash_points.kill_driver_group()
-        elif self._fault is Fault.STOPPED_DRIVER:
-            os.killpg(os.getpgrp(), signal.SIGSTOP)
-            # The thread that says so may run on for a moment: it must not leave the step.
-            self.signs.wait(self.GO, self._patience)
-        elif self._fault is Fault.KILL_DRIVER_ALONE:
-            os.kill(self._driver, signal.SIGKILL)
-            self.signs.wait(self.GO, self._patience)
-        elif self._fault is Fault.KILL_WORKER:
-            self._kill_worker()
-        elif self._fault is Fault.SECOND_DRIVER:
-            self.signs.wait(self.GO, self._patience)
-        elif self._fault is Fault.CONNECTION_CUT:
-            self._cut(name)
-        elif self._fault is Fault.LOCAL_COPY_DAMAGED:
-            self._damage()
-        elif self._fault is Fault.DISK_FULL:
-            self._fill_disk()
-        elif self._fault is Fault.SLOW_PRODUCE:
-            raise self._failure(name)
+        if self._fault in {Fault.CONNECTION_CUT, Fault.APPLIED_BUT_FAILED, Fault.SLOW_PRODUCE}:
+            self._disturb_step(name)
         else:
+            self._disturb_process()
+
+    def _disturb_step(self, name: str) -> None:
+        if self._fault is Fault.CONNECTION_CUT:
+            self._cut(name)
+        elif self._fault is Fault.APPLIED_BUT_FAILED:
             self._report_failure(name)
+        else:
+            raise self._failure(name)
+
+    def _disturb_process(self) -> None:
+        {
+            Fault.KILL_DRIVER: crash_points.kill_driver_group,
+            Fault.STOPPED_DRIVER: self._stop_driver,
+            Fault.KILL_DRIVER_ALONE: self._kill_driver_alone,
+            Fault.KILL_WORKER: self._kill_worker,
+            Fault.SECOND_DRIVER: self._wait_to_go_on,
+            Fault.LOCAL_COPY_DAMAGED: self._damage,
+            Fault.DISK_FULL: self._fill_disk,
+            Fault.STOPPED_SLOT: self._stop_slot,
+            Fault.LINK_CUT: self._have_cut,
+            Fault.CONTROL_CUT: self._have_cut,
+        }[self._fault]()
+
+    def _wait_to_go_on(self) -> None:
+        self.signs.wait(self.GO, self._patience)
+
+    def _stop_driver(self) -> None:
+        os.killpg(os.getpgrp(), signal.SIGSTOP)
+        # The thread that says so may run on for a moment: it must not leave the step.
+        self._wait_to_go_on()
+
+    def _kill_driver_alone(self) -> None:
+        os.kill(self._driver, signal.SIGKILL)
+        self._wait_to_go_on()
 
     def _wait_for_moment(self) -> None:
         limit = time.monotonic() + _MOMENT
@@ -192,6 +239,17 @@ class ArmedFault:
             self.pool.kill()
         elif os.getpid() != self._driver:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _stop_slot(self) -> None:
+        if self.slots is not None:
+            self.slots.stop_one()
+        elif os.getpid() != self._driver:
+            self.signs.give(stopped_sign(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _have_cut(self) -> None:
+        self.signs.give(self.CUT)
+        self.signs.wait(self.IS_CUT, self._patience)
 
     def _damage(self) -> None:
         chance = random.Random(self._seed)
@@ -216,7 +274,7 @@ class ArmedFault:
         if self._server_error is None:
             raise self._failure(name)
         cut_connections(socket.SHUT_RDWR)
-        os.killpg(os.getpgrp(), signal.SIGUSR1)  # the others' connections
+        os.killpg(os.getpgrp(), _CUT)  # the others' connections
 
     def _report_failure(self, name: str) -> None:
         """After the step: an error.  Before it: the server's answer will not be heard."""
@@ -228,6 +286,11 @@ class ArmedFault:
         if self._server_error is not None and name in self._own_points:
             return self._server_error(f"injected at {name}")
         return OSError(errno.EIO, f"injected at {name}")
+
+
+def stopped_sign(pid: int) -> str:
+    """The sign that a slot is, or is about to be, stopped."""
+    return f"stopped-{pid}"
 
 
 def cut_connections(how: int) -> int:
@@ -250,7 +313,8 @@ def cut_connections(how: int) -> int:
         except OSError:  # closed since it was listed, as the listing's own
             continue
         with copy:
-            if copy.family in {socket.AF_INET, socket.AF_INET6}:
+            listens = copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if copy.family in {socket.AF_INET, socket.AF_INET6} and not listens:
                 # One that is not connected has nothing to cut.
                 with contextlib.suppress(OSError):
                     copy.shutdown(how)

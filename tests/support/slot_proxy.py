@@ -49,8 +49,11 @@ class Conditions:
     bytes_per_second: float = float("inf")
     #: Nothing is passed on.
     stalled: bool = False
-    #: Bytes that were passed on.
+    #: Bytes that were passed on, and the most that have waited here.
     passed: int = 0
+    most_waiting: int = 0
+    #: The connection ends when so many bytes were passed on, wherever a frame is then.
+    cut_at: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -71,20 +74,26 @@ class _Direction:
         self.last = max(due, self.last) + len(data) / how.bytes_per_second
         self.pieces.append((self.last, memoryview(data)))
         self.waiting += len(data)
+        how.most_waiting = max(how.most_waiting, self.waiting)
 
     def pass_on(self, now: float) -> None:
-        while self.pieces and self.pieces[0][0] <= now and not self.conditions.stalled:
+        how = self.conditions
+        while self.pieces and self.pieces[0][0] <= now and not how.stalled:
             due, data = self.pieces[0]
             if not data:
                 self.ended = True
                 self.target.shutdown(socket.SHUT_WR)
                 return
+            left = None if how.cut_at is None else how.cut_at - how.passed
+            if left is not None and left <= 0:
+                message = "cut as asked"
+                raise ConnectionAbortedError(message)
             try:
-                sent = self.target.send(data)
+                sent = self.target.send(data[:left])
             except BlockingIOError:
                 return
             self.waiting -= sent
-            self.conditions.passed += sent
+            how.passed += sent
             if sent < len(data):
                 self.pieces[0] = due, data[sent:]
             else:
