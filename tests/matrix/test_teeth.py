@@ -48,20 +48,48 @@ TEETH: Final = [
     (Protection.LOCAL_CHECK, "sqlite", "task.ack.before", Fault.LOCAL_COPY_DAMAGED),
     (Protection.FENCING_ABORT, "kafka", "sink.prepare.before", Fault.SLOW_PRODUCE),
 ]
+#: The same where tasks live on.
+SLOT_TEETH: Final = [
+    (Protection.FENCING, "file", "manifest.publish.before", Fault.STOPPED_DRIVER),
+    (Protection.ABORT_BOUND, "file", "notify.before", Fault.KILL_WORKER),
+    (Protection.ORPHAN_ABORT, "file", "task.ack.before", Fault.STOPPED_SLOT),
+]
+#: Of these a test that costs little; the soak runs the others.
+FIRST_OF_SLOTS: Final = 2
 SEEDS: Final = (1, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("protection", "kind", "point", "fault"),
-    TEETH,
-    ids=[f"{tooth[0].name.lower()}-{tooth[1]}-{tooth[2]}" for tooth in TEETH],
-)
+def named(tooth: tuple[Protection, str, str, Fault]) -> str:
+    return f"{tooth[0].name.lower()}-{tooth[1]}-{tooth[2]}"
+
+
+@pytest.mark.parametrize("tooth", TEETH, ids=named)
 def test_without_protection_the_matrix_fails(
-    protection: Protection, kind: str, point: str, fault: Fault, matrix: Matrix
+    tooth: tuple[Protection, str, str, Fault], matrix: Matrix
 ) -> None:
+    bite(tooth, matrix, on_slots=False)
+
+
+@pytest.mark.parametrize(
+    "tooth",
+    [
+        pytest.param(each, marks=[pytest.mark.soak] if number >= FIRST_OF_SLOTS else [])
+        for number, each in enumerate(SLOT_TEETH)
+    ],
+    ids=named,
+)
+def test_without_protection_the_matrix_of_slots_fails(
+    tooth: tuple[Protection, str, str, Fault], matrix: Matrix
+) -> None:
+    bite(tooth, matrix, on_slots=True)
+
+
+def bite(tooth: tuple[Protection, str, str, Fault], matrix: Matrix, *, on_slots: bool) -> None:
+    """A case passes, and fails without the protection."""
+    protection, kind, point, fault = tooth
     found = []
     for seed in SEEDS:
-        case = Case(kind, point, fault, seed)
+        case = Case(kind, point, fault, seed, on_slots=on_slots)
         matrix.run(case)
         try:
             matrix.run(case, (protection,))

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint import coordinator
+from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.log_file import encode
 from millstream.checkpoint.manifest_codec import manifest_to_json
@@ -60,6 +61,8 @@ class Protection(Enum):
     LOCAL_CHECK = "check of local copies"
     #: A transaction that is given up ends by a new epoch of its producer.
     FENCING_ABORT = "fencing abort"
+    #: While tasks write the next epochs, only output of older runs is dropped.
+    ABORT_BOUND = "bound of aborts"
 
 
 def remove(protection: Protection) -> None:
@@ -142,6 +145,17 @@ def _remove_fencing_abort() -> None:
     _put(PooledProducer, "abort", abort)
 
 
+def _remove_abort_bound() -> None:
+    complete = Coordinator.complete_epoch
+
+    def complete_and_drop(self: Coordinator, *arguments: Any) -> Manifest:
+        manifest = complete(self, *arguments)
+        self._abort_orphans(manifest, self._log.generation)
+        return manifest
+
+    _put(Coordinator, "complete_epoch", complete_and_drop)
+
+
 _REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
     Protection.FENCING: _remove_fencing,
     Protection.PUT_IF_ABSENT: _remove_put_if_absent,
@@ -151,4 +165,5 @@ _REMOVALS: Final[dict[Protection, Callable[[], None]]] = {
     Protection.SESSION_END: _remove_session_end,
     Protection.LOCAL_CHECK: _remove_local_check,
     Protection.FENCING_ABORT: _remove_fencing_abort,
+    Protection.ABORT_BOUND: _remove_abort_bound,
 }
