@@ -141,8 +141,12 @@ class JobDriver:
         return self._status
 
     def get_accumulators(self) -> dict[str, object]:
-        """Totals so far, by "operator.metric": the uid that the program gives, else the name."""
-        return dict(self._monitor.totals)
+        """Totals so far, by "operator.metric": the uid that the program gives, else the name.
+
+        While tasks that live on are at work, beside these how each spends its time: gauges with
+        Flink's names (``metrics/task_times.py``).
+        """
+        return {**self._monitor.totals, **self._monitor.time_gauges(self._engine.task_times())}
 
     def get_watermarks(self) -> dict[str, OperatorTime]:
         """The event time of each operator at the last checkpoint, by uid; empty before it."""
@@ -296,7 +300,7 @@ class JobDriver:
             # fail of again and again.
             if not self._engine.tasks_go_on or _has_read(acks):
                 strategy.on_progress()
-            monitor.epoch_done(manifest, acks, seconds)
+            monitor.epoch_done(manifest, acks, seconds, self._engine.task_times())
 
         run = self._run = Run(
             self._job,

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Mapping
 
     from millstream.errors import EngineError
     from millstream.execution.run import Run
+    from millstream.runtime.pipelined.messages import SubtaskTimes
 
 __all__ = ["Engine"]
 
@@ -61,6 +63,13 @@ class Engine(ABC):
     def lost(self) -> EngineError | None:
         """The error to end with if nothing can run any more; None if all is well."""
         return None
+
+    def task_times(self) -> Mapping[tuple[int, int], SubtaskTimes]:
+        """(stage, subtask) -> what it has done in the last second; from any thread.
+
+        Empty where that is not known: tasks that end with each epoch, a run that has not begun.
+        """
+        return {}
 
     def original_error(self, error: BaseException) -> BaseException:
         """What a task raised, if ``error`` is the engine's way to tell of it; else ``error``."""

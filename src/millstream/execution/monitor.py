@@ -15,6 +15,7 @@ from millstream.checkpoint.program import accumulators
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import Progress
+from millstream.metrics.task_times import describe_times, gauges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime
     from millstream.metrics.progress import ProgressReporter
+    from millstream.metrics.task_times import Times
 
 __all__ = ["JobMonitor"]
 
@@ -70,13 +72,20 @@ class JobMonitor:
         )
         self._last = manifest
 
-    def epoch_done(self, manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
+    def time_gauges(self, times: Times) -> dict[str, object]:
+        """How the subtasks of each operator spend their time, by "operator.metric"."""
+        return gauges(self._graph, self._labels, times)
+
+    def epoch_done(
+        self, manifest: Manifest, acks: list[TaskAck], seconds: float, times: Times | None = None
+    ) -> None:
         """An epoch is committed.
 
         Args:
             manifest: its manifest.
             acks: what its tasks acknowledged.
             seconds: how long it took.
+            times: what each task has done in the last second, if that is known.
         """
         before = _state_files(self._last)
         self.recovered(manifest)
@@ -90,6 +99,7 @@ class JobMonitor:
             + sum(size for name, size in _state_files(manifest).items() if name not in before),
             duration_seconds=seconds,
             event_time=describe(self._event_time.read(manifest), self._labels),
+            tasks=describe_times(self._graph, self._labels, times or {}),
         )
         self.progress.update(figures)
 

@@ -63,6 +63,8 @@ class Progress:
     duration_seconds: float
     #: What holds event time back, idle splits, late records (``metrics/event_time.py``).
     event_time: str = ""
+    #: Which task is busiest, and which waits for it (``metrics/task_times.py``).
+    tasks: str = ""
 
 
 class ProgressReporter:
@@ -229,7 +231,7 @@ def format_progress(progress: Progress) -> str:
         f"watermark {format_watermark(progress.watermark)} | "
         f"checkpoint {format_bytes(progress.checkpoint_bytes)} | {progress.duration_seconds:.2f} s"
     )
-    return f"{line} | {progress.event_time}" if progress.event_time else line
+    return " | ".join(filter(None, (line, progress.tasks, progress.event_time)))
 
 
 def format_pending(committables: int, age_seconds: float) -> str:

@@ -23,11 +23,13 @@ from millstream.execution.engine import Engine
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Mapping
 
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
+    from millstream.runtime.pipelined.messages import SubtaskTimes
 
 __all__ = ["PipelinedEngine", "slots_of", "submit"]
 
@@ -76,6 +78,8 @@ class PipelinedEngine(Engine):
     def __init__(self, slots: int, host: SlotHost) -> None:
         self._slots = slots
         self._host = host
+        #: While a run is at work.
+        self._loop: RunLoop | None = None
 
     def require(self) -> None:
         """Make sure that there is room for all slots."""
@@ -84,7 +88,17 @@ class PipelinedEngine(Engine):
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
         """Run until all is read and committed, or the job is cancelled."""
-        return RunLoop(run, self._slots, self._host).run(cancelled)
+        loop = RunLoop(run, self._slots, self._host)
+        self._loop = loop
+        try:
+            return loop.run(cancelled)
+        finally:
+            self._loop = None
+
+    def task_times(self) -> Mapping[tuple[int, int], SubtaskTimes]:
+        """What each task has done in the last second."""
+        loop = self._loop
+        return {} if loop is None else loop.task_times
 
     def original_error(self, error: BaseException) -> BaseException:
         """What a task raised, where the host tells of it in its own way."""

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.run import Run
-    from millstream.runtime.pipelined.messages import SlotMessage
+    from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
     from millstream.runtime.plan import SplitAssignment
 
 __all__ = ["RunLoop"]
@@ -148,6 +148,11 @@ class RunLoop:
         self._over = False
         #: How many ends of commits were heard.
         self._heard = 0
+
+    @property
+    def task_times(self) -> dict[tuple[int, int], SubtaskTimes]:
+        """(stage, subtask) -> what it has done in the last second; from any thread."""
+        return self._server.times
 
     def run(self, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False).

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.configuration import options
@@ -79,24 +80,56 @@ _CREDIT: Final = 2 << 20
 class _Times:
     """What a task has done with its time since it was asked last."""
 
-    __slots__ = ("backpressured", "busy", "since", "stuck")
+    __slots__ = ("_feeds", "_left", "_stuck", "backpressured", "busy", "since")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, *, feeds: bool) -> None:
         self.busy = self.backpressured = 0.0
         self.since = now
+        #: Others depend on it.
+        self._feeds = feeds
         #: Since when it has no credit; 0.0: it has.
-        self.stuck = 0.0
+        self._stuck = 0.0
+        #: When others of its slot had their turn though it was not ready; 0.0: it was.
+        self._left = 0.0
+
+    def hold(self, now: float) -> None:
+        """It has no credit."""
+        self._stuck = self._stuck or self._left or now
+        self._left = 0.0
+
+    def begin(self, now: float) -> None:
+        """It is given time."""
+        if self._stuck:
+            self.backpressured += now - self._stuck
+            self._stuck = 0.0
+        elif self._left and self._feeds:
+            # Others that take the slot's time from it are, for the most part, its consumers.
+            self.backpressured += now - self._left
+        elif self._left:
+            self.busy += now - self._left
+        self._left = 0.0
+
+    def leave(self, now: float, *, is_ready: bool) -> None:
+        """Its time is over.
+
+        Args:
+            now: monotonic seconds.
+            is_ready: it has more to do.
+        """
+        self._left = now if is_ready else 0.0
 
     def take(self, now: float) -> SubtaskTimes:
         """Per second, in milliseconds; begins anew."""
-        if self.stuck:
-            self.backpressured += now - self.stuck
-            self.stuck = now
+        is_stuck, is_left = bool(self._stuck), bool(self._left)
+        self.begin(now)
+        self._stuck, self._left = now if is_stuck else 0.0, now if is_left else 0.0
         whole = max(now - self.since, 1e-9)
-        busy, stuck = 1000 * self.busy / whole, 1000 * self.backpressured / whole
+        busy = min(1000.0, 1000 * self.busy / whole)
+        # Without credit it may still send what it has gathered.
+        stuck = min(1000.0 - busy, 1000 * self.backpressured / whole)
         self.busy = self.backpressured = 0.0
         self.since = now
-        return SubtaskTimes(busy, max(0.0, 1000 - busy - stuck), stuck)
+        return SubtaskTimes(busy, 1000.0 - busy - stuck, stuck)
 
 
 class MainLoop:
@@ -158,7 +191,8 @@ class MainLoop:
                 self.close()
             raise
         now = seconds()
-        self._times = {task.id: _Times(now) for task in self.tasks}
+        feeding = {link.source for link in self._out}
+        self._times = {task.id: _Times(now, feeds=task.id in feeding) for task in self.tasks}
         self._next_tick = self._next_flush = self._next_report = now
         self._next_times = now + _TIMES
         #: The driver says that the last checkpoint is complete.
@@ -241,31 +275,37 @@ class MainLoop:
         began = self._seconds()
         times = self._times[task.id]
         if not task.may_run:
-            times.stuck = times.stuck or began
+            times.hold(began)
             return False
-        if times.stuck:
-            times.backpressured += began - times.stuck
-            times.stuck = 0.0
+        times.begin(began)
         worked = task.run(began + _WORK)
         if worked:
-            times.busy += self._seconds() - began
+            ended = self._seconds()
+            times.busy += ended - began
+            times.leave(ended, is_ready=task.is_ready or task.splits is not None)
         return worked
+
+    def _spend(self, task: PipelinedTask, work: Callable[[], object]) -> None:
+        """Have a task do something else than process what has come."""
+        began = self._seconds()
+        work()
+        self._times[task.id].busy += self._seconds() - began
 
     def _look_at_the_clock(self, now: float) -> None:
         if now >= self._next_flush:
             self._next_flush = now + self._flush_after
             for task in self.tasks:
-                task.flush()
+                self._spend(task, task.flush)
         if now >= self._next_tick:
             self._next_tick = now + _TICK
             clock = self._clock()
             for task in self.tasks:
                 # What fires makes records: a timer waits, as a record does.
                 if task.has_credit:
-                    task.tick(clock)
+                    self._spend(task, partial(task.tick, clock))
             # Whether there is work or not: what is not written by now is in the next pause.
             for task in self.tasks:
-                task.write_some(now + _WRITE)
+                self._spend(task, partial(task.write_some, now + _WRITE))
         if now >= self._next_report:
             self._next_report = now + _REPORT
             self._report()
@@ -291,7 +331,7 @@ class MainLoop:
         if isinstance(message, TakeCheckpoint):
             for task in self.tasks:
                 if task.is_root:
-                    task.trigger(message.epoch, final=message.final)
+                    self._spend(task, partial(task.trigger, message.epoch, final=message.final))
         elif isinstance(message, Completed):
             for task in self.tasks:
                 task.confirm(message.epoch)

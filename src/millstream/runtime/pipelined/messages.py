@@ -231,7 +231,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskTimes:
-    """Milliseconds of the last second that a subtask was at work, waiting, or without credit."""
+    """Milliseconds of the last second that a subtask was at work, waiting, or without credit.
+
+    Their sum is 1000.  The subtasks of a slot share its thread: one that has to wait for another's
+    turn to be over is backpressured if it feeds others, else busy.
+    """
 
     busy: float
     idle: float

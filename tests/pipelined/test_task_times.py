@@ -1,0 +1,76 @@
+"""A job whose consumer is slow says so: the producer is backpressured, the consumer busy."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from millstream.common import Types, WatermarkStrategy
+from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.datastream.connectors import DiscardingSink
+from millstream.runtime.pipelined import main_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from millstream.contracts.source import Split
+    from millstream.datastream import StreamExecutionEnvironment
+
+    Make = Callable[..., StreamExecutionEnvironment]
+    Eventually = Callable[[Callable[[], bool], str], None]
+
+NAMES = ("busyTimeMsPerSecond", "idleTimeMsPerSecond", "backPressuredTimeMsPerSecond")
+
+
+class InPieces(NumberSequenceSource):
+    """Gives twenty numbers at a time."""
+
+    def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
+        return super().next_stop(split, start, min(limit, 20), end)
+
+
+def test_a_slow_consumer_is_busy_and_its_producer_waits(
+    make: Make, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of slots, too, which are forked from this process.
+    monkeypatch.setattr(main_loop, "_TIMES", 0.3)
+    monkeypatch.setattr(main_loop, "_CREDIT", 200_000)
+
+    def blown_up(n: int) -> str:
+        time.sleep(0.0002)  # some dozens at a time are sent
+        return f"{n}:{'x' * 5000}"
+
+    def slowly(row: str) -> int:
+        time.sleep(0.001)
+        return len(row)
+
+    env = make(2, {"execution.checkpointing.interval": "100"})
+    source = InPieces(0, 10**9, splits=2)
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    rows = numbers.map(blown_up, Types.STRING()).uid("rows")
+    slow = rows.rebalance().map(slowly, Types.LONG()).uid("slow")
+    slow.sink_to(DiscardingSink()).uid("nowhere")
+    client = env.execute_async("slow")
+
+    def times(operator: str) -> list[list[float]]:
+        """Of each subtask: busy, idle, backpressured."""
+        found: dict[str, Any] = client.get_accumulators().result()
+        gauges = [found.get(f"{operator}.{name}", {}) for name in NAMES]
+        return [[gauge[subtask] for gauge in gauges] for subtask in gauges[0]]
+
+    def is_seen() -> bool:
+        producers, consumers = times("numbers"), times("slow")
+        return (
+            len(producers) == len(consumers) == 2
+            and all(stuck > 500 for _, _, stuck in producers)
+            and all(busy > 500 and stuck == 0 for busy, _, stuck in consumers)
+        )
+
+    eventually(is_seen, "the consumer to be busy, and its producer to wait for it")
+    for each in times("numbers") + times("slow"):
+        assert abs(sum(each) - 1000) < 0.5
+    assert times("nowhere") == times("slow"), "they are one task"
+    client.cancel().result()
+    assert times("slow") == []
