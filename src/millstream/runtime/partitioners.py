@@ -16,9 +16,11 @@ from millstream.errors import ProgramError
 from millstream.graph.model import Partitioning
 from millstream.runtime.columnar.key_columns import key_groups_of_column
 from millstream.runtime.columnar.partial_aggregates import is_partial
+from millstream.runtime.columnar.row_groups import key_groups_of_rows
 from millstream.runtime.user_code import keys_of, user_error
 from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
 from millstream.types.field_access import field_of
+from millstream.types.key_columns import KeyColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +109,23 @@ class _HashPartitioner:
             chosen[position] = subtask
             if type(key) is int or type(key) is str:
                 self._known[key] = subtask
+
+
+class _KeyColumnsPartitioner:
+    """By key group, of keys that are columns of a table."""
+
+    def __init__(self, key: KeyColumns, parallelism: int, max_parallelism: int) -> None:
+        self._key = key
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+
+    def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
+        if self._parallelism == 1:
+            return 0
+        arrow = batch.arrow
+        columns = [arrow.column(index) for index in self._key.indexes]
+        groups = key_groups_of_rows(columns, len(batch), self._max_parallelism)
+        return groups * self._parallelism // self._max_parallelism
 
 
 class _SameSubtask:
@@ -205,6 +224,8 @@ def create_partitioner(
         if edge.key_selector is None:
             message = "a keyed edge needs a key selector"
             raise ProgramError(message)
+        if isinstance(edge.key_selector, KeyColumns):
+            return _KeyColumnsPartitioner(edge.key_selector, parallelism, max_parallelism)
         return _HashPartitioner(edge.key_selector, parallelism, max_parallelism, reader)
     if kind is Partitioning.CUSTOM:
         return _Custom(edge, parallelism, reader)

@@ -387,14 +387,7 @@ class KeyedState(KeyContext):
             wanted = cast("set[CacheKey]", set(keys))
         else:
             wanted = set(map(cache_key, keys))
-        if self.is_used_behind_snapshots:
-            if self._gone:
-                self._drop_some()
-            if self._is_full():
-                self._make_room()
-        elif sum(state.cached for state in self._states.values()) + len(wanted) > MOST_CACHED:
-            self.flush()
-            self._forget()
+        self.make_room(len(wanted))
         try:
             for state in self._states.values():
                 state.prefetch(wanted)
@@ -404,6 +397,17 @@ class KeyedState(KeyContext):
                 " the class under its old name, or start without this state"
             )
             raise StateError(message) from error
+
+    def make_room(self, count: int) -> None:
+        """Drop some of what is in memory if there is much: so many keys are to be read."""
+        if self.is_used_behind_snapshots:
+            if self._gone:
+                self._drop_some()
+            if self._is_full():
+                self._make_room()
+        elif sum(state.cached for state in self._states.values()) + count > MOST_CACHED:
+            self.flush()
+            self._forget()
 
     # States.
 

@@ -24,6 +24,7 @@ from millstream.errors import StateError
 from millstream.state.backend import open_store
 from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
 from millstream.state.operator_state_files import StateReader
+from millstream.state.packed_state import decoded_bucket
 from millstream.state.readable import readable_key, readable_value, readable_window
 from millstream.state.redistribution import own_states
 from millstream.state.registry import Section, read_sections
@@ -222,6 +223,8 @@ def _namespace(section: Section, rest: bytes) -> object:
         return None
     if section.namespace == "map key":
         return readable_key(rest)
+    if section.namespace == "bucket":
+        return int.from_bytes(rest, "big")
     if section.namespace in ("number", "sequence"):
         return int.from_bytes(rest[:8], "big")  # the epoch, or the number of the chunk
     if section.namespace == "timer":
@@ -233,6 +236,10 @@ def _namespace(section: Section, rest: bytes) -> object:
 def _value(section: Section, stored: bytes) -> object:
     if section.format == "":
         return None
+    if section.format == "packed":
+        return stored
+    if section.format == "packed map":
+        return decoded_bucket(stored)[2]
     value = readable_value(stored)
     if section.format == "pickled windows":
         return [

@@ -70,7 +70,7 @@ class Section:
     letter: str
     #: What stands behind the key: "", "map key", "window", "number"...
     namespace: str
-    #: How values are written: "pickle", "pickled list", "arrow" or "" (there is none).
+    #: How values are written: "pickle", "pickled list", "packed", "arrow" or "" (there is none).
     format: str
     #: The declared type of values, or what they are; empty if nothing is known.
     value_type: str = ""
@@ -87,6 +87,8 @@ _FORMS: Final = {
     "namespaced": ("K", "window", "pickle"),
     "window elements": ("K", "window, number", "pickled list"),
     "merging windows": ("K", "", "pickled windows"),
+    "packed": ("K", "", "packed"),
+    "packed map": ("K", "bucket", "packed map"),
     "timers": ("T", "timer", ""),
     "accumulators of windows": ("T", "", "pickle"),
     "elements of windows": ("T", "sequence", "pickled list"),

@@ -1,0 +1,360 @@
+"""State of packed rows: one value per key, or a map per key, of bytes that nobody pickles.
+
+What it is: what operators over changelogs keep.  ``PackedValues`` has one row per key.
+``PackedMaps`` has a map per key, in *buckets*: an entry is in the bucket that its hash says, and
+their number doubles as the map grows.  So a key with few entries is read by one get, and of a key
+with millions only those buckets are read and written that are used.  Whole batches are read in
+sorted multi-gets.
+
+What it is not: a codec; ``runtime/columnar/row_codec.py`` packs rows.
+
+Layout: ``K`` entries.  Of a map, the number of the bucket (4 bytes, big-endian) stands behind the
+key; the value has the doublings (1 byte), how many entries all buckets have (4; it is right in
+bucket 0), how many this one has (4), the lengths of names and of values (4 each), names, values;
+numbers in values are little-endian.
+
+Read next: ``state/cached_values.py``, ``state/generations.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from millstream.functions.descriptors import StateDescriptor
+from millstream.state.cached_values import CachedValues
+from millstream.state.generations import Generations
+from millstream.state.key_codec import CacheKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from millstream.state.key_context import Puts
+    from millstream.state.keyed import KeyedState
+
+__all__ = ["PackedMap", "PackedMaps", "PackedValues", "decoded_bucket"]
+
+_HEAD: Final = struct.Struct("<BII")
+_BUCKET: Final = struct.Struct(">I")
+#: With more entries per bucket than this, their number doubles.
+_MOST_PER_BUCKET: Final = 128
+#: What stays in memory between epochs: values, and entries of one map.
+_MOST_KEPT: Final = 200_000
+_MOST_IN_MAP: Final = 100_000
+#: Bytes that a map, and an entry of it, take in memory, roughly.
+_PER_MAP: Final = 600
+_PER_ENTRY: Final = 250
+
+
+class _Packed(StateDescriptor):
+    kind = "packed"
+
+
+class _PackedMap(StateDescriptor):
+    kind = "packed map"
+
+
+class PackedValues(CachedValues[CacheKey]):
+    """One packed row per key."""
+
+    __slots__ = ()
+
+    def __init__(self, keyed: KeyedState, name: str) -> None:
+        """Keep the rows under the state name ``name``."""
+        super().__init__(keyed, _Packed(name))
+        keyed.add_state(self)
+
+    def decoded(self, key: CacheKey, stored: bytes | None) -> Any:
+        del key
+        return stored
+
+    @staticmethod
+    def encoded(value: bytes) -> bytes:
+        """Return what is stored of a row: itself."""
+        return value
+
+    def names(self, keys: list[CacheKey]) -> list[bytes]:
+        """Return the names of rows in the store."""
+        return self.keyed.store_keys(self.index, keys)
+
+    def get_all(self, keys: Sequence[CacheKey]) -> list[bytes | None]:
+        """Return the row of each key, None where there is none."""
+        missing = self.missing(keys)
+        if missing:
+            pairs = sorted(zip(self.names(missing), missing, strict=True), key=itemgetter(0))
+            stored = self.keyed.store.get_many([name for name, _ in pairs])
+            self.measure(stored)
+            self.cache.update(zip([key for _, key in pairs], stored, strict=True))
+        cache = self.cache
+        return [cache[key] for key in keys]
+
+    def put_all(self, keys: Sequence[CacheKey], rows: Iterable[bytes | None]) -> None:
+        """Set the row of each key; None removes it."""
+        self.cache.update(zip(keys, rows, strict=True))
+        self.dirty.update(keys)
+
+    def end_epoch(self) -> None:
+        """Forget all, if it is much."""
+        if len(self.cache) > _MOST_KEPT:
+            self.cache.clear()
+
+
+class PackedMap:
+    """The map of one key, as far as it was read.
+
+    Invariant: ``buckets[0]`` is there; of ``1 << level`` buckets the others are, if they were read.
+    """
+
+    __slots__ = ("buckets", "count", "dirty", "level", "view")
+
+    def __init__(self) -> None:
+        """Be empty."""
+        self.level = 0
+        self.count = 0
+        self.buckets: dict[int, dict[bytes, bytes]] = {}
+        self.dirty: set[int] = set()
+        #: What its owner has made of its entries, for as long as it is in memory.
+        self.view: Any = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def bucket_of(self, name: bytes) -> int:
+        """Return the number of the bucket that an entry belongs to."""
+        return zlib.crc32(name) & ((1 << self.level) - 1) if self.level else 0
+
+    def get(self, name: bytes) -> bytes | None:
+        """Return the value of an entry, None if there is none; its bucket was fetched."""
+        return self.buckets[self.bucket_of(name)].get(name)
+
+    def put(self, name: bytes, value: bytes) -> None:
+        """Set an entry; its bucket was fetched, and all of them if the map is to grow."""
+        number = self.bucket_of(name)
+        bucket = self.buckets[number]
+        if name not in bucket:
+            self.count += 1
+            self.dirty.add(0)  # which says how many there are
+        bucket[name] = value
+        self.dirty.add(number)
+
+    def remove(self, name: bytes) -> bytes | None:
+        """Remove an entry and return its value, None if there was none."""
+        number = self.bucket_of(name)
+        value = self.buckets[number].pop(name, None)
+        if value is not None:
+            self.count -= 1
+            self.dirty.add(0)
+            self.dirty.add(number)
+        return value
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all entries, bucket by bucket in the order in which they came; all were fetched."""
+        for number in range(1 << self.level):
+            yield from self.buckets[number].items()
+
+    def clear(self) -> None:
+        """Remove all entries; all were fetched."""
+        for number in range(1 << self.level):
+            self.buckets[number] = {}
+        self.dirty.update(range(1 << self.level))
+        self.count = 0
+        self.view = None
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there should be more buckets."""
+        return self.count > _MOST_PER_BUCKET << self.level
+
+    def grow(self) -> None:
+        """Have as many buckets as there should be; all were fetched."""
+        entries = list(self.items())
+        while self.is_crowded:
+            self.level += 1
+        self.buckets = {number: {} for number in range(1 << self.level)}
+        for name, value in entries:
+            self.buckets[self.bucket_of(name)][name] = value
+        self.dirty.update(self.buckets)
+
+    @property
+    def held(self) -> int:
+        """How many entries are in memory."""
+        return sum(map(len, self.buckets.values()))
+
+
+class PackedMaps(Generations[CacheKey]):
+    """One map of bytes to bytes per key."""
+
+    __slots__ = ("_held", "descriptor", "index", "keyed")
+
+    def __init__(self, keyed: KeyedState, name: str) -> None:
+        """Keep the maps under the state name ``name``."""
+        super().__init__()
+        self.keyed = keyed
+        self.descriptor: StateDescriptor = _PackedMap(name)
+        self.index = -1
+        #: Entries that were read or added since the last ``age``.
+        self._held = 0
+        keyed.add_state(self)
+
+    @property
+    def weight(self) -> int:
+        """How many bytes the younger generation takes, roughly."""
+        return _PER_MAP * len(self.cache) + _PER_ENTRY * self._held
+
+    @property
+    def cached(self) -> int:
+        """How many objects are held in memory."""
+        return super().cached + self._held
+
+    # Reading.
+
+    def fetch(self, keys: Iterable[CacheKey]) -> None:
+        """Read the first bucket of maps that are not in memory."""
+        missing = self.missing(dict.fromkeys(keys))
+        if missing:
+            for key in missing:
+                self.cache[key] = PackedMap()
+            self._read([(key, 0) for key in missing])
+
+    def fetch_entries(self, entries: Iterable[tuple[CacheKey, bytes]]) -> None:
+        """Read the buckets of these entries, those of one key in any order."""
+        entries = list(entries)
+        self.fetch(key for key, _ in entries)
+        cache = self.cache
+        wanted: dict[tuple[CacheKey, int], None] = {}
+        for key, name in entries:
+            found: PackedMap = cache[key]
+            if found.level:
+                number = found.bucket_of(name)
+                if number not in found.buckets:
+                    wanted[key, number] = None
+        self._read(list(wanted))
+
+    def fetch_all(self, keys: Iterable[CacheKey]) -> None:
+        """Read whole maps."""
+        keys = list(dict.fromkeys(keys))
+        self.fetch(keys)
+        large = [(key, self.cache[key]) for key in keys if self.cache[key].level]
+        self._read(
+            [
+                (key, number)
+                for key, found in large
+                for number in range(1 << found.level)
+                if number not in found.buckets
+            ]
+        )
+
+    def _read(self, slots: list[tuple[CacheKey, int]]) -> None:
+        if not slots:
+            return
+        heads = self.keyed.store_keys(self.index, [key for key, _ in slots])
+        pack = _BUCKET.pack
+        named = [
+            (head + pack(number), key, number)
+            for head, (key, number) in zip(heads, slots, strict=True)
+        ]
+        named.sort(key=itemgetter(0))
+        stored = self.keyed.store.get_many([name for name, _, _ in named])
+        self.measure(stored)
+        for (_, key, number), content in zip(named, stored, strict=True):
+            found = self.cache[key]
+            if content is None:
+                found.buckets[number] = {}
+                continue
+            level, total, found.buckets[number] = decoded_bucket(content)
+            self._held += len(found.buckets[number])
+            if number == 0:
+                found.level, found.count = level, total
+
+    def map_of(self, key: CacheKey) -> PackedMap:
+        """Return the map of a key, which was fetched."""
+        found: PackedMap = self.cache[key]
+        return found
+
+    def changed(self, keys: Iterable[CacheKey]) -> None:
+        """Note that maps were changed; lets those grow that should."""
+        for key in keys:
+            found: PackedMap = self.cache[key]
+            if found.dirty:
+                self.dirty.add(key)
+                self._held += 1
+                if found.is_crowded:
+                    self.fetch_all([key])
+                    found.grow()
+
+    # Writing.
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Nothing: operators fetch what they want."""
+
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes``."""
+        keys, self.dirty = self.dirty, set()
+        self._write(list(keys), puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of at most so many maps."""
+        keys = list(islice(self.dirty, most))
+        self.dirty.difference_update(keys)
+        self._write(keys, puts, deletes)
+
+    def _write(self, keys: list[CacheKey], puts: Puts, deletes: list[bytes]) -> None:
+        heads = self.keyed.store_keys(self.index, keys)
+        for head, key in zip(heads, keys, strict=True):
+            found: PackedMap = self.cache[key]
+            for number in found.dirty:
+                bucket = found.buckets[number]
+                name = head + _BUCKET.pack(number)
+                if bucket or (number == 0 and found.count):
+                    puts.append((name, _encoded_bucket(found.level, found.count, bucket)))
+                else:
+                    deletes.append(name)
+            found.dirty.clear()
+            if not found.count:
+                found.level, found.buckets = 0, {0: {}}
+            if found.held > _MOST_IN_MAP:
+                del self.cache[key]
+                self.old.pop(key, None)
+        self.measure([content for _, content in puts[-32:]])
+
+    def age(self) -> dict[Any, Any]:
+        """Let the maps that are young be old; returns what was old before."""
+        self._held = 0
+        return super().age()
+
+    def end_epoch(self) -> None:
+        """Forget everything."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        super().forget()
+        self._held = 0
+
+
+def _encoded_bucket(level: int, total: int, bucket: dict[bytes, bytes]) -> bytes:
+    lengths = [*map(len, bucket), *map(len, bucket.values())]
+    return b"".join(
+        [
+            _HEAD.pack(level, total, len(bucket)),
+            np.array(lengths, dtype="<u4").tobytes(),
+            *bucket,
+            *bucket.values(),
+        ]
+    )
+
+
+def decoded_bucket(stored: bytes) -> tuple[int, int, dict[bytes, bytes]]:
+    """Return doublings, entries of all buckets, and the entries of this one."""
+    level, total, count = _HEAD.unpack_from(stored)
+    start = _HEAD.size
+    lengths = np.frombuffer(stored, "<u4", 2 * count, start)
+    ends = np.cumsum(lengths, dtype=np.int64) + start + 8 * count
+    bounds = [start + 8 * count, *ends.tolist()]
+    parts = [stored[bounds[i] : bounds[i + 1]] for i in range(2 * count)]
+    return level, total, dict(zip(parts[:count], parts[count:], strict=True))
