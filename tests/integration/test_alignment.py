@@ -123,6 +123,24 @@ def test_sources_keep_step_over_restarts_and_everything_is_read(
 
 
 @pytest.mark.both_engines
+def test_split_without_a_record_holds_nobody(tmp_path: Path) -> None:
+    """Nothing is known of its time; when it has some, the others wait for it."""
+    available = tmp_path / "available"
+    available.write_text("5 0")
+    env = environment(2)
+    ahead, late = events("ahead", 100, 10), events("late", 3, 1)
+    collect(env.from_source(Paced([ahead, late], 5, available), aligned(5), "ahead"), tmp_path)
+    running = cluster(env, tmp_path, Clock())
+    for count in (5, 10, 15):
+        available.write_text(f"{count} 0")
+        settle(running)
+        assert len(collected(tmp_path)) == count
+    available.write_text("20 1")
+    settle(running)
+    assert sorted(collected(tmp_path)) == sorted([*ahead[:15], *late[:1]])
+
+
+@pytest.mark.both_engines
 def test_split_that_is_ahead_is_not_read_until_the_others_have_come(tmp_path: Path) -> None:
     available = tmp_path / "available"
     available.write_text("1")

@@ -202,6 +202,25 @@ def test_idle_split_does_not_hold_time_back_and_returns(
     assert len(last) == len({where for _, where, _ in last}), "a window fired twice"
 
 
+@pytest.mark.both_engines
+def test_a_split_without_a_record_holds_time_back(tmp_path: Path) -> None:
+    """As a Kafka partition does in Flink: its first record may be older than those of others."""
+    available = tmp_path / "available"
+    available.write_text("4 0")
+    ahead = [("a", number, at) for number, at in enumerate([1, 12, 25, 41])]
+    behind = [("a", 100, 2), ("a", 101, 50)]
+    env = environment(2)
+    source = GrowingSource([ahead, behind], available)
+    collect(gathered(env.from_source(source, event_time(0), "splits")), tmp_path)
+    running = cluster(env, tmp_path)
+    running.run()
+    running.run()
+    assert collected(tmp_path) == []
+    available.write_text("4 2")
+    running.run()
+    assert sorted(collected(tmp_path)) == [("a", 0, [0, 100]), ("a", 10, [1]), ("a", 20, [2])]
+
+
 class Settable:
     """A clock that the test sets."""
 

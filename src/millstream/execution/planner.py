@@ -161,7 +161,7 @@ class SourcePlanner:
         self._next_due = min((time for time in due if time is not None), default=math.inf)
 
     def _aligned(self, start: Offset) -> list[AlignedSplit]:
-        """The splits that are compared: begun, not over, not idle."""
+        """The splits that are compared: begun, not over, not idle, not without any record yet."""
         found = []
         for planned in self._sources:
             source, alignment = planned.source, planned.alignment
@@ -170,8 +170,12 @@ class SourcePlanner:
             position = Position.of(start, planned.uid)
             for number, at in position.at.items():
                 split = planned.table.splits[number]
-                over = source.is_final(split) and at >= source.end_offset(split)
-                if not over and number not in position.idle:
+                end = source.end_offset(split)
+                # Of one that had no record nothing is known: it does not hold the others, as in
+                # Flink.
+                has_time = at > source.start_offset(split) or end > at
+                over = source.is_final(split) and at >= end
+                if has_time and not over and number not in position.idle:
                     found.append(AlignedSplit(planned.uid, split.id, alignment))
         return found
 
@@ -234,7 +238,6 @@ class SourcePlanner:
         sizer = self._sizer(planned, source)
         splits = planned.table.splits
         moved, backlog, read = False, False, 0
-        began = set(position.at)
         unfinished = self._in_turn(planned, position)
         held = {number for number in unfinished if self._is_held(planned, position, number)}
         planned.waiting = held
@@ -263,10 +266,10 @@ class SourcePlanner:
                 if stop < end:
                     backlog = True
                     planned.waiting.add(number)
-            # A split that has begun keeps its channel; an empty one is done at once.
-            if stop > at or number in began or source.is_final(split):
-                position.at[number] = stop
-                read += stop - at
+            # An empty split that is complete is done at once; one that may grow holds time back
+            # from now on, as in Flink: its first record may be older than those of the others.
+            position.at[number] = stop
+            read += stop - at
             if stop > at:
                 moved = True
                 taken += 1

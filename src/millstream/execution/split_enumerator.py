@@ -409,7 +409,10 @@ class SplitEnumerator:
             planned = reading.planned
             if planned.alignment is not None:
                 for each in reading.open.values():
-                    yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
+                    # Of one that had no record nothing is known: it does not hold the others, as in
+                    # Flink.
+                    if max(each.position, each.end) > reading.source.start_offset(each.split):
+                        yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
 
     def _aligned(self) -> list[AlignedSplit]:
         return [aligned for _, aligned in self._aligned_splits()]
