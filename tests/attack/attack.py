@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.attack.attack_job import Settings
 from tests.attack.drivers import Driver
-from tests.attack.faults import FAULTS
+from tests.attack.faults import FAULTS, ON_SLOTS
 from tests.attack.orders import PARTITIONS, Feeder
 from tests.attack.readers import FileReader, TableReader, TopicReader
 from tests.attack.relay import Relay
@@ -62,8 +62,17 @@ class Recovery:
 class Attack:
     """One job under attack."""
 
-    def __init__(self, directory: Path, seed: int, server: PostgresServer, broker: Broker) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        server: PostgresServer,
+        broker: Broker,
+        *,
+        on_slots: bool,
+    ) -> None:
         self.directory = directory
+        self.on_slots = on_slots
         self.seed = seed
         self.chance = random.Random(seed)
         self.server, self.broker = server, broker
@@ -85,6 +94,7 @@ class Attack:
             checkpoints=str(self.checkpoints / "job"),
             local=str(self.local),
             marks=str(directory / "marks"),
+            on_slots=on_slots,
         )
         (directory / "settings.json").write_text(json.dumps(asdict(self.settings)))
         (directory / "output").mkdir()
@@ -138,7 +148,7 @@ class Attack:
         drivers = len(self._drivers)
         begun = time.time()
         print(f"  {name} ...", end="", flush=True)
-        FAULTS[name](self)
+        (ON_SLOTS if self.on_slots else FAULTS)[name](self)
         over = self.wait_for_output(name)
         recovery = Recovery(name, over - begun)
         if len(self._drivers) > drivers and self.driver.alive:
@@ -245,8 +255,14 @@ class Attack:
 
 
 @contextlib.contextmanager
-def attacked(directory: Path, seed: int) -> Iterator[Attack]:
-    """A job that runs and has made its first output, with servers of its own."""
+def attacked(directory: Path, seed: int, *, on_slots: bool = False) -> Iterator[Attack]:
+    """A job that runs and has made its first output, with servers of its own.
+
+    Args:
+        directory: for everything.
+        seed: of what is done to it.
+        on_slots: its tasks live on, in processes of this machine; else on Spark.
+    """
     checkpoints = directory / "checkpoints"
     checkpoints.mkdir()
     with contextlib.ExitStack() as stack:
@@ -256,7 +272,7 @@ def attacked(directory: Path, seed: int) -> Iterator[Attack]:
         stack.callback(server.stop)
         (directory / "kafka").mkdir()
         broker = stack.enter_context(running_broker(directory / "kafka"))
-        attack = Attack(directory, seed, server, broker)
+        attack = Attack(directory, seed, server, broker, on_slots=on_slots)
         stack.callback(attack.close)
         attack.feeder.start()
         attack.start_driver()

@@ -1,18 +1,24 @@
-"""The job that is attacked: Kafka, state and timers, three exactly-once sinks, on Spark.
+"""The job that is attacked: Kafka, state and timers, three exactly-once sinks, on Spark or slots.
 
 Run as ``python attack_job.py SETTINGS``, a JSON file with the keys of ``Settings``.  It runs until
-it is ended, and appends a line to the file ``marks`` at each stage of its start: name and time.
+it is ended, and appends a line to the file ``marks`` at each stage of its start: name and time.  On
+slots it is sent signals that have it cut its own connections (``CUT_LINK``, ``CUT_SLOT_OFF``).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from tests.support.proxied_slots import ProxiedSlots
+from tests.support.slot_proxy import DRIVER
 
 from millstream.common import Configuration, Row, Types, WatermarkStrategy
 from millstream.datastream import (
@@ -34,12 +40,19 @@ from millstream.datastream.formats.json import (
     JsonRowSerializationSchema,
 )
 from millstream.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from millstream.engines.pipelined import run_loop
+from millstream.engines.pipelined.engine import PipelinedEngine, slots_of
 from millstream.engines.spark.session import get_session
+from millstream.execution.driver import check_job, start_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUCKET_MS = 2_000
+#: Have the driver end the connection between its slots, and that of one slot with itself.
+CUT_LINK: Final = signal.SIGRTMIN
+CUT_SLOT_OFF: Final = signal.SIGRTMIN + 1
+SLOTS: Final = 2
 ORDER = Types.ROW_NAMED(
     ["id", "customer", "ts", "amount"], [Types.LONG(), Types.STRING(), Types.LONG(), Types.LONG()]
 )
@@ -61,6 +74,8 @@ class Settings:
     checkpoints: str
     local: str
     marks: str
+    #: Tasks live on, in processes of this machine.
+    on_slots: bool = False
 
 
 class Totals(KeyedProcessFunction):
@@ -137,13 +152,35 @@ def configure(settings: Settings) -> Configuration:
         "execution.checkpointing.interval": "200 ms",
         "millstream.local-directory": settings.local,
         "millstream.spark.master": "local[2]",
-        "parallelism.default": "2",
+        "parallelism.default": str(SLOTS),
         "restart-strategy.type": "exponential-delay",
         "restart-strategy.exponential-delay.initial-backoff": "500 ms",
         "restart-strategy.exponential-delay.max-backoff": "3 s",
     }.items():
         configuration.set_string(key, value)
+    if settings.on_slots:
+        configuration.set_string("execution.target", "local")
+        configuration.set_string("millstream.execution", "pipelined")
     return configuration
+
+
+def run_on_slots(env: StreamExecutionEnvironment) -> None:
+    """Run the job in slots whose connections can be cut."""
+    host, chance = ProxiedSlots(), random.Random(time.time())
+    # Else slots would reach each other by themselves.
+    setattr(run_loop, "Begin", host.begin)  # noqa: B010 - it is no name of its own there
+
+    def cut(number: int, _: object) -> None:
+        proxy = host.proxy
+        if proxy is not None:
+            end = 0 if number == CUT_LINK else DRIVER
+            proxy.cut(SLOTS - 1 if end == 0 else chance.randrange(SLOTS), end)
+
+    signal.signal(CUT_LINK, cut)
+    signal.signal(CUT_SLOT_OFF, cut)
+    graph = env.get_job_graph("attacked")
+    check_job(graph)
+    start_job(graph, PipelinedEngine(slots_of(graph), host)).get_job_execution_result()
 
 
 def main(settings: Settings) -> None:
@@ -156,7 +193,8 @@ def main(settings: Settings) -> None:
 
     reached("imported")
     configuration = configure(settings)
-    get_session(configuration)
+    if not settings.on_slots:
+        get_session(configuration)
     reached("session")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
@@ -167,7 +205,10 @@ def main(settings: Settings) -> None:
     results.sink_to(topic(settings)).uid("topic")
     results.sink_to(PostgresSink.two_phase(settings.database, "results")).uid("table")
     results.sink_to(FileSink.json_lines(settings.output)).uid("files")
-    env.execute("attacked")
+    if settings.on_slots:
+        run_on_slots(env)
+    else:
+        env.execute("attacked")
 
 
 if __name__ == "__main__":

@@ -85,8 +85,10 @@ class Driver:
         return found[0] if found else None
 
     def workers(self) -> list[Process]:
-        """The Python workers that the daemon has forked."""
+        """The Python workers that the daemon has forked, or the slots that the nursery has."""
         daemons = {each.pid for each in self._daemons()}
+        if not daemons:
+            daemons = {each.pid for each in self.processes() if each.parent == self.pid}
         return [each for each in self.processes() if each.parent in daemons]
 
     def kill_all(self) -> None:
@@ -110,6 +112,10 @@ class Driver:
     def interrupt(self) -> None:
         """What Ctrl-C does."""
         _signal(self.pid, signal.SIGINT)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the driver alone."""
+        _signal(self.pid, number)
 
     def stop(self) -> None:
         """SIGSTOP to every process."""

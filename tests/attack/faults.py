@@ -10,22 +10,24 @@ Read next: ``attack.py``, which chooses faults and measures how long recovery ta
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psycopg
+from tests.attack.attack_job import CUT_LINK, CUT_SLOT_OFF
 from tests.attack.drivers import kill_process, wait_until
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tests.attack.attack import Attack
     from tests.attack.drivers import Driver
 
-__all__ = ["FAULTS"]
+__all__ = ["FAULTS", "ON_SLOTS"]
 
 #: Seconds in which a driver must have noticed that it can do nothing any more.
 _NOTICED: Final = 90.0
@@ -59,6 +61,27 @@ def all_workers_killed(attack: Attack) -> None:
         kill_process(worker)
 
 
+def slot_stopped(attack: Attack) -> None:
+    """SIGSTOP of one slot, for longer than its driver waits for a sign of it; then it is woken."""
+    slots = attack.driver.workers()
+    if slots:
+        pid = attack.chance.choice(slots).pid
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signal.SIGSTOP)
+            attack.rest(attack.chance.uniform(0.5, 4.0))
+            os.kill(pid, signal.SIGCONT)
+
+
+def link_cut(attack: Attack) -> None:
+    """The connection between the slots ends."""
+    attack.driver.signal(CUT_LINK)
+
+
+def slot_cut_off(attack: Attack) -> None:
+    """The connection of a slot with its driver ends."""
+    attack.driver.signal(CUT_SLOT_OFF)
+
+
 def jvm_killed(attack: Attack) -> None:
     """kill -9 of the JVM, as by the OOM killer: the driver says so and ends."""
     jvm = attack.driver.jvm()
@@ -73,7 +96,7 @@ def killed_at_start(attack: Attack) -> None:
     """kill -9 of everything, and of the next driver while it starts."""
     attack.driver.kill_all()
     attack.start_driver()
-    attack.rest(attack.chance.uniform(0.5, 16.0))
+    attack.rest(attack.chance.uniform(0.5, 4.0 if attack.on_slots else 16.0))
     attack.driver.kill_all()
 
 
@@ -206,10 +229,15 @@ def _ends_fenced(old: Driver) -> None:
     assert _FENCED in old.tail(), old.tail()
 
 
+def _named(
+    functions: Iterable[Callable[[Attack], None]],
+) -> dict[str, Callable[[Attack], None]]:
+    return {function.__name__.replace("_", " "): function for function in functions}
+
+
 #: Name in the report -> fault.
-FAULTS: Final[dict[str, Callable[[Attack], None]]] = {
-    function.__name__.replace("_", " "): function
-    for function in (
+FAULTS: Final = _named(
+    (
         everything_killed,
         driver_killed,
         worker_killed,
@@ -230,4 +258,8 @@ FAULTS: Final[dict[str, Callable[[Attack], None]]] = {
         local_state_damaged,
         local_state_damaged_in_a_run,
     )
-}
+)
+#: The same where tasks live on.
+ON_SLOTS: Final = {
+    name: fault for name, fault in FAULTS.items() if fault is not jvm_killed
+} | _named((slot_stopped, link_cut, slot_cut_off))
