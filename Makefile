@@ -49,7 +49,7 @@ soak: $(VENV)/ready ## kills of two jobs on Spark, then the crash matrix, SOAK_S
 	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) MILLSTREAM_MATRIX_PAGE=docs/crash_matrix.md \
 	$(BIN)/python -m pytest -m soak -s
 
-attack: $(VENV)/ready ## fifty faults at random on a job with three sinks on Spark (docs/attack.md)
+attack: $(VENV)/ready ## fifty faults at random on a job with three sinks, on Spark and on slots (docs/attack.md)
 	MILLSTREAM_ATTACK_PAGE=docs/attack.md $(BIN)/python -m pytest tests/attack -m soak -s
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
