@@ -9,6 +9,7 @@
     │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
     │   └── TypeMismatchError           a value does not fit the declared type
     ├── UserFunctionError               user code raised; names operator, file and line, record
+    │   └── ExpressionError             an expression of SQL fails for a row; names its values
     ├── SourceError                     a source cannot be read
     │   └── MalformedRecordError        a record does not parse; names file and line
     ├── SinkError                       a sink cannot be written or committed
@@ -48,6 +49,7 @@ __all__ = [
     "CorruptCheckpointError",
     "DirectoryError",
     "EngineError",
+    "ExpressionError",
     "FencedError",
     "ForeignCheckpointError",
     "IncompatibleProgramError",
@@ -118,6 +120,10 @@ class TypeMismatchError(ProgramError):
 
 class UserFunctionError(MillstreamError):
     """User code raised while processing a record, a timer or a window."""
+
+
+class ExpressionError(UserFunctionError):
+    """An expression of SQL or the Table API fails for the values of a row."""
 
 
 class SourceError(MillstreamError):

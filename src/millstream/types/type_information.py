@@ -373,6 +373,16 @@ class MapTypeInfo(TypeInformation):
         self._value_type = value_type_info
 
     @property
+    def key_type_info(self) -> TypeInformation:
+        """The type of the keys."""
+        return self._key_type
+
+    @property
+    def value_type_info(self) -> TypeInformation:
+        """The type of the values."""
+        return self._value_type
+
+    @property
     def arrow_type(self) -> pa.DataType:
         return pa.map_(self._key_type.arrow_type, self._value_type.arrow_type)
 

@@ -1,0 +1,126 @@
+"""Casts of values to text, in Flink's formats.
+
+What it is: a function from value to text for each type; arrays, maps and rows call those of their
+parts: ``[1, NULL]``, ``{a=1}``, ``(1, x)``.
+
+Read next: ``expressions/casts/values.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ProgramError
+from millstream.expressions.java.time_zones import zone_of
+from millstream.types.logical_types import (
+    ArrayType,
+    IntType,
+    LocalZonedTimestampType,
+    LogicalType,
+    MapType,
+    MultisetType,
+    RowType,
+    TimestampType,
+    TimeType,
+)
+from millstream.types.type_roots import TypeRoot
+from millstream.types.value_texts import (
+    date_text,
+    day_time_text,
+    decimal_text,
+    double_text,
+    float_text,
+    time_text,
+    timestamp_text,
+    year_month_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["text_function"]
+
+_NULL: Final = "NULL"
+
+
+def text_function(type_: LogicalType, zone: str) -> Callable[[Any], str]:  # noqa: PLR0911
+    """A function that writes values of that type.
+
+    Args:
+        type_: the type of the values.
+        zone: the session's time zone.
+
+    Returns:
+        A function of one value that is not NULL.
+
+    Raises:
+        ProgramError: values of the type have no text.
+    """
+    plain = _PLAIN.get(type_.root)
+    if plain is not None:
+        return plain
+    if isinstance(type_, TimeType):
+        return lambda value: time_text(value, type_.precision)
+    if isinstance(type_, TimestampType):
+        return lambda value: timestamp_text(value, type_.precision)
+    if isinstance(type_, LocalZonedTimestampType):
+        to_local = zone_of(zone).to_local
+        return lambda value: timestamp_text(to_local(value), type_.precision)
+    if isinstance(type_, ArrayType):
+        item = _nullable(type_.element, zone)
+        return lambda value: f"[{', '.join(map(item, value))}]"
+    if isinstance(type_, MapType | MultisetType):
+        return _map_text(type_, zone)
+    if isinstance(type_, RowType):
+        items = [_nullable(child, zone) for child in type_.children]
+        return lambda value: (
+            f"({', '.join(item(part) for item, part in zip(items, value, strict=True))})"
+        )
+    message = f"values of type {type_.as_summary_string()} have no text"
+    raise ProgramError(message)
+
+
+def _nullable(type_: LogicalType, zone: str) -> Callable[[Any], str]:
+    inner = text_function(type_, zone)
+    return lambda value: _NULL if value is None else inner(value)
+
+
+def _map_text(type_: MapType | MultisetType, zone: str) -> Callable[[Any], str]:
+    if isinstance(type_, MapType):
+        key, item = _nullable(type_.key, zone), _nullable(type_.value, zone)
+    else:
+        key, item = _nullable(type_.element, zone), _nullable(IntType(), zone)
+    return lambda value: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
+
+
+def _boolean_text(value: bool) -> str:  # noqa: FBT001 - a truth value
+    return "TRUE" if value else "FALSE"
+
+
+def _bytes_text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _null_text(value: object) -> str:
+    del value
+    return _NULL
+
+
+_PLAIN: Final[dict[TypeRoot, Callable[[Any], str]]] = {
+    TypeRoot.NULL: _null_text,
+    TypeRoot.CHAR: str,
+    TypeRoot.VARCHAR: str,
+    TypeRoot.BOOLEAN: _boolean_text,
+    TypeRoot.BINARY: _bytes_text,
+    TypeRoot.VARBINARY: _bytes_text,
+    TypeRoot.DECIMAL: decimal_text,
+    TypeRoot.TINYINT: str,
+    TypeRoot.SMALLINT: str,
+    TypeRoot.INTEGER: str,
+    TypeRoot.BIGINT: str,
+    TypeRoot.FLOAT: float_text,
+    TypeRoot.DOUBLE: double_text,
+    TypeRoot.DATE: date_text,
+    TypeRoot.INTERVAL_YEAR_MONTH: year_month_text,
+    TypeRoot.INTERVAL_DAY_TIME: day_time_text,
+}

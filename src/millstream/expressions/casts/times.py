@@ -1,0 +1,101 @@
+"""Casts between dates, times of day, timestamps and their text.
+
+What it is: digits of the second that the target lacks are cut; TIMESTAMP_LTZ and the types
+without a zone meet in the session's time zone; a time of day is one of 1970-01-01.
+
+Read next: ``expressions/casts/values.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ProgramError
+from millstream.expressions.java.time_zones import zone_of
+from millstream.types.logical_types import (
+    DateType,
+    LocalZonedTimestampType,
+    LogicalType,
+    TimestampType,
+    TimeType,
+)
+from millstream.types.type_roots import TypeFamily
+from millstream.types.value_parsing import parse_date, parse_time, parse_timestamp
+from millstream.types.value_texts import NANOS_PER_DAY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["time_cast"]
+
+_MAX_PRECISION: Final = 9
+
+
+def time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
+    """A function that casts to a date, a time or a timestamp.
+
+    Args:
+        source: the type of the values: one of those, or text.
+        target: a date, a time or a timestamp.
+        zone: the session's time zone.
+
+    Returns:
+        A function of one value that is not NULL.
+
+    Raises:
+        ProgramError: there is no such cast.
+    """
+    if source.is_a(TypeFamily.CHARACTER_STRING):
+        return _from_text(target, zone)
+    to_nanos = _to_local_nanos(source, zone)
+    if isinstance(source, LocalZonedTimestampType) and isinstance(target, LocalZonedTimestampType):
+        return _cut(target.precision)
+    from_nanos = _from_local_nanos(target, zone)
+    return lambda value: from_nanos(to_nanos(value))
+
+
+def _cut(precision: int) -> Callable[[int], int]:
+    step = 10 ** (_MAX_PRECISION - precision)
+    return lambda nanos: nanos - nanos % step
+
+
+def _from_text(target: LogicalType, zone: str) -> Callable[[Any], Any]:
+    if isinstance(target, DateType):
+        return parse_date
+    if isinstance(target, TimeType):
+        cut = _cut(target.precision)
+        return lambda text: cut(parse_time(text))
+    if isinstance(target, TimestampType):
+        precision = target.precision
+        return lambda text: parse_timestamp(text, precision)
+    if isinstance(target, LocalZonedTimestampType):
+        digits, from_local = target.precision, zone_of(zone).from_local
+        return lambda text: from_local(parse_timestamp(text, digits))
+    raise _refusal(target)
+
+
+def _refusal(type_: LogicalType) -> ProgramError:
+    return ProgramError(f"{type_.as_summary_string()} is no time")
+
+
+def _to_local_nanos(source: LogicalType, zone: str) -> Callable[[int], int]:
+    """Nanoseconds since 1970-01-01 00:00:00 of the session's clock."""
+    if isinstance(source, DateType):
+        return lambda days: days * NANOS_PER_DAY
+    if isinstance(source, LocalZonedTimestampType):
+        return zone_of(zone).to_local
+    return lambda nanos: nanos
+
+
+def _from_local_nanos(target: LogicalType, zone: str) -> Callable[[int], int]:
+    if isinstance(target, DateType):
+        return lambda nanos: nanos // NANOS_PER_DAY
+    if isinstance(target, TimeType):
+        cut_time = _cut(target.precision)
+        return lambda nanos: cut_time(nanos % NANOS_PER_DAY)
+    if isinstance(target, TimestampType):
+        return _cut(target.precision)
+    if isinstance(target, LocalZonedTimestampType):
+        cut, from_local = _cut(target.precision), zone_of(zone).from_local
+        return lambda nanos: cut(from_local(nanos))
+    raise _refusal(target)

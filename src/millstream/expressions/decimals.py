@@ -1,0 +1,111 @@
+"""Decimals as Flink computes with them: rounded HALF_UP to the result's scale, NULL on overflow.
+
+What it is: ``fit`` for one value and ``fit_column`` for a column, and the arithmetic of columns
+whose exact results Arrow can hold (76 digits).
+
+What it is not: which precision and scale a result has; that is ``types/type_derivation.py``.
+
+Read next: ``expressions/functions/arithmetic.py``.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from millstream.types.logical_types import DecimalType
+
+__all__ = ["EXACT", "QUOTIENT", "combine_columns", "fit", "fit_column", "to_decimal_column"]
+
+_MAX_DIGITS: Final = 38
+_MAX_ARROW_DIGITS: Final = 76
+#: Wide enough for sums, products and remainders of what 38 digits hold.
+EXACT: Final = Context(prec=200, rounding=ROUND_HALF_UP, Emin=-999_999, Emax=999_999)
+#: Flink rounds a quotient to 38 digits first.
+QUOTIENT: Final = Context(prec=_MAX_DIGITS, rounding=ROUND_HALF_UP, Emin=-999_999, Emax=999_999)
+
+
+@lru_cache(maxsize=100)
+def _step(scale: int) -> Decimal:
+    return Decimal(1).scaleb(-scale)
+
+
+def fit(value: Decimal, type_: DecimalType, *, rounding: str = ROUND_HALF_UP) -> Decimal | None:
+    """The value with the type's scale; None if it has too many digits.
+
+    Args:
+        value: a finite number.
+        type_: what it is to fit.
+        rounding: how to round what the scale cannot hold.
+    """
+    fitted = value.quantize(_step(type_.scale), rounding=rounding, context=EXACT)
+    digits = len(fitted.as_tuple().digits)
+    if digits > type_.precision and fitted:
+        return None
+    return fitted or _step(type_.scale) * 0
+
+
+def fit_column(array: Any, type_: DecimalType, *, rounding: str = ROUND_HALF_UP) -> Any:
+    """A column (or scalar) of decimals as one of the type: rounded, NULL where it overflows.
+
+    Args:
+        array: decimal128 or decimal256 of any precision and scale.
+        type_: what it is to fit.
+        rounding: ROUND_HALF_UP or ROUND_DOWN.
+    """
+    source, target = array.type, type_.to_arrow()
+    if source == target:
+        return array
+    whole = source.precision - source.scale
+    if source.scale <= target.scale and whole <= target.precision - target.scale:
+        return array.cast(target)
+    if source.scale > target.scale:
+        roomy = pa.decimal256(min(source.precision + 1, _MAX_ARROW_DIGITS), source.scale)
+        mode = "towards_zero" if rounding == ROUND_DOWN else "half_towards_infinity"
+        array = pc.round(array.cast(roomy), target.scale, mode)
+    wide = array.cast(pa.decimal256(_MAX_ARROW_DIGITS, target.scale))
+    limit = Decimal(10) ** (target.precision - target.scale)
+    bound = pa.scalar(limit, pa.decimal256(target.precision + 1, target.scale))
+    fits = pc.less(pc.abs(wide), bound)
+    return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(target)
+
+
+def to_decimal_column(array: Any, type_: DecimalType) -> Any:
+    """Integers as decimals of the type; NULL where they overflow."""
+    digits = 19
+    if type_.precision - type_.scale >= digits:
+        return array.cast(type_.to_arrow())
+    return fit_column(array.cast(pa.int64()).cast(pa.decimal128(digits, 0)), type_)
+
+
+def combine_columns(operation: str, left: Any, right: Any, type_: DecimalType) -> Any:
+    """Add, subtract or multiply decimals exactly, then fit them to the type.
+
+    Args:
+        operation: ``add``, ``subtract`` or ``multiply``.
+        left: decimal128.
+        right: decimal128.
+        type_: the type of the result.
+
+    Returns:
+        decimal128, or NotImplemented if the exact result may have more than 76 digits.
+    """
+    precision = _exact_precision(operation, left.type, right.type)
+    if precision > _MAX_ARROW_DIGITS:
+        return NotImplemented
+    if precision > _MAX_DIGITS:
+        left = left.cast(pa.decimal256(left.type.precision, left.type.scale))
+        right = right.cast(pa.decimal256(right.type.precision, right.type.scale))
+    return fit_column(getattr(pc, operation)(left, right), type_)
+
+
+def _exact_precision(operation: str, left: pa.DataType, right: pa.DataType) -> int:
+    if operation == "multiply":
+        return int(left.precision + right.precision + 1)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
+    return int(whole + max(left.scale, right.scale) + 1)

@@ -1,0 +1,477 @@
+"""Arithmetic operators and what rounds numbers: + - * / %, ABS, CEIL, FLOOR, ROUND, TRUNCATE, SIGN.
+
+What it is: the first half of the group ``arithmetic`` of Flink's reference, with Java's results:
+integers wrap, their division truncates and fails for zero, decimals are rounded HALF_UP and NULL
+where they overflow, floating-point numbers are IEEE's.
+
+What it is not: roots, logarithms, angles and random numbers, which are in
+``expressions/functions/mathematics.py`` and join this group; sums with times and intervals are in
+``expressions/functions/time_arithmetic.py``.
+
+Read next: ``expressions/decimals.py``, ``types/type_derivation.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.expressions.decimals import EXACT, QUOTIENT, combine_columns, fit, fit_column
+from millstream.expressions.functions import mathematics, time_arithmetic
+from millstream.expressions.functions.definition import (
+    NOT_CONSTANT,
+    CallInfo,
+    FunctionGroup,
+)
+from millstream.expressions.functions.signatures import (
+    Signature,
+    exactly,
+    numeric,
+    same_as,
+    signature,
+)
+from millstream.expressions.integers import is_integer, wrapped
+from millstream.types.logical_types import DecimalType, IntType, LogicalType
+from millstream.types.type_derivation import (
+    add_types,
+    decimal_of,
+    divide_types,
+    modulo_types,
+    multiply_types,
+    round_type,
+)
+from millstream.types.type_roots import TypeFamily, TypeRoot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["functions"]
+
+functions: Final = FunctionGroup("arithmetic")
+
+_DIVISION_BY_ZERO: Final = "division by zero"
+
+
+def _numeric_operator(derive: Callable[[LogicalType, LogicalType], LogicalType]) -> Signature:
+    """Two numbers: decimals keep their types, others are cast to that of the result."""
+
+    def unify(types: Sequence[LogicalType]) -> tuple[LogicalType, ...]:
+        result = derive(types[0], types[1])
+        if isinstance(result, DecimalType):
+            return decimal_of(types[0]), decimal_of(types[1])
+        if result.is_a(TypeFamily.INTEGER_NUMERIC):
+            # The remainder has the divisor's type, but is computed in the wider one.
+            result = add_types(types[0], types[1])
+        return tuple(result.with_nullability(type_.nullable) for type_ in types)
+
+    def result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+        del constants
+        return derive(types[0], types[1])
+
+    return signature(numeric("numeric1"), numeric("numeric2"), result=result, unify=unify)
+
+
+# -- the five operators -----------------------------------------------------------------------
+
+
+def _plain(operation: str) -> Callable[..., Any]:
+    """The kernel of +, - and *: Arrow's wrap integers as Java's do."""
+    function = getattr(pc, operation)
+
+    def kernel(info: CallInfo, left: Any, right: Any) -> Any:
+        type_ = info.result_type
+        if isinstance(type_, DecimalType):
+            return combine_columns(operation, left, right, type_)
+        if type_.is_a(TypeFamily.NUMERIC):
+            return function(left, right)
+        return time_arithmetic.kernel(operation, info, left, right)
+
+    return kernel
+
+
+def _computed(
+    operation: str,
+    on_decimals: Callable[[Decimal, Decimal], Decimal],
+    on_numbers: Callable[[Any, Any], Any],
+) -> Callable[..., object]:
+    """The reference of +, - and *."""
+
+    def reference(info: CallInfo, left: Any, right: Any) -> object:
+        type_ = info.result_type
+        if isinstance(type_, DecimalType):
+            return fit(on_decimals(left, right), type_)
+        if type_.is_a(TypeFamily.NUMERIC):
+            return wrapped(on_numbers(left, right), type_)
+        return time_arithmetic.compute(operation, info, left, right)
+
+    return reference
+
+
+def _divide(info: CallInfo, left: Any, right: Any) -> Any:
+    if isinstance(info.result_type, DecimalType):
+        return NotImplemented
+    if not is_integer(info.result_type):
+        return pc.divide(left, right)
+    return _quotient(left, right)
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    """The truncated quotient; fails for zero."""
+    if isinstance(right, pa.Scalar):
+        return pc.negate(left) if right.as_py() == -1 else pc.divide(left, right)
+    quotient = pc.divide(left, right)
+    # Arrow gives 0 for the least integer by -1, Java the least integer.
+    by_minus_one = pc.equal(right, pa.scalar(-1, right.type))
+    if not pc.any(by_minus_one).as_py():
+        return quotient
+    return pc.if_else(by_minus_one, pc.negate(left), quotient)
+
+
+def _divided(info: CallInfo, left: Any, right: Any) -> object:
+    """The quotient of two numbers; integers give an integer, cut towards zero."""
+    type_ = info.result_type
+    if isinstance(type_, DecimalType):
+        if not right:
+            raise ZeroDivisionError(_DIVISION_BY_ZERO)
+        return fit(QUOTIENT.divide(left, right), type_)
+    if not is_integer(type_):
+        return _float_quotient(left, right)
+    return wrapped(_truncated(left, right), type_)
+
+
+def _truncated(left: int, right: int) -> int:
+    if right == 0:
+        raise ZeroDivisionError(_DIVISION_BY_ZERO)
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _float_quotient(left: float, right: float) -> float:
+    if right != 0:
+        return left / right
+    if left == 0 or math.isnan(left):
+        return math.nan
+    negative = math.copysign(1.0, left) != math.copysign(1.0, right)
+    return -math.inf if negative else math.inf
+
+
+def _modulo(info: CallInfo, left: Any, right: Any) -> Any:
+    if isinstance(info.result_type, DecimalType):
+        return NotImplemented
+    if not is_integer(info.result_type):
+        return mathematics.on_arrays(np.fmod, left, right)
+    rest = pc.subtract(left, pc.multiply(_quotient(left, right), right))
+    return pc.cast(rest, info.result_type.to_arrow(), safe=False)
+
+
+def _remainder(info: CallInfo, left: Any, right: Any) -> object:
+    """The remainder of a division; negative only if numeric1 is."""
+    type_ = info.result_type
+    if isinstance(type_, DecimalType):
+        if not right:
+            raise ZeroDivisionError(_DIVISION_BY_ZERO)
+        return fit(EXACT.remainder(left, right), type_)
+    if not is_integer(type_):
+        undefined = right == 0 or math.isinf(left) or math.isnan(left) or math.isnan(right)
+        return math.nan if undefined else math.fmod(left, right)
+    return wrapped(left - _truncated(left, right) * right, type_)
+
+
+def _list_operators() -> None:
+    functions.scalar(
+        "+",
+        signatures=[_numeric_operator(add_types), *time_arithmetic.PLUS],
+        kernel=_plain("add"),
+        contextual=True,
+        can_fail=False,
+        syntax="numeric1 + numeric2",
+        documentation="The sum of two numbers; a time with an interval added; two intervals.",
+        examples=[("1 + 2", "3"), ("1.5 + 2", "3.5")],
+    )(_computed("add", EXACT.add, lambda left, right: left + right))
+    functions.scalar(
+        "-",
+        signatures=[_numeric_operator(add_types), *time_arithmetic.MINUS, _NEGATED],
+        kernel=_subtract_or_negate,
+        contextual=True,
+        can_fail=False,
+        syntax="numeric1 - numeric2, - numeric",
+        documentation="The difference of two numbers; with one argument, its negative.",
+        examples=[("1 - 2", "-1"), ("- (1.5)", "-1.5")],
+    )(_difference)
+    functions.scalar(
+        "*",
+        signatures=[_numeric_operator(multiply_types), *time_arithmetic.TIMES],
+        kernel=_plain("multiply"),
+        contextual=True,
+        can_fail=False,
+        syntax="numeric1 * numeric2",
+        documentation="The product of two numbers, or of an interval and a number.",
+        examples=[("2 * 3", "6"), ("1.5 * 1.5", "2.25")],
+    )(_computed("multiply", EXACT.multiply, lambda left, right: left * right))
+    functions.scalar(
+        "/",
+        signatures=[_numeric_operator(divide_types), *time_arithmetic.DIVIDED],
+        kernel=_divide_any,
+        contextual=True,
+        syntax="numeric1 / numeric2",
+        examples=[("7 / 2", "3"), ("7.0 / 2", "3.500000")],
+        documentation=_divided.__doc__ or "",
+    )(_divided_any)
+    functions.scalar(
+        "%",
+        signatures=[_numeric_operator(modulo_types)],
+        aliases=["MOD"],
+        kernel=_modulo,
+        contextual=True,
+        syntax="numeric1 % numeric2",
+        examples=[("-7 % 2", "-1"), ("MOD(29, 3)", "2")],
+        documentation=_remainder.__doc__ or "",
+    )(_remainder)
+
+
+def _divide_any(info: CallInfo, left: Any, right: Any) -> Any:
+    if info.result_type.is_a(TypeFamily.INTERVAL):
+        return NotImplemented
+    return _divide(info, left, right)
+
+
+def _divided_any(info: CallInfo, left: Any, right: Any) -> object:
+    if info.result_type.is_a(TypeFamily.INTERVAL):
+        return time_arithmetic.compute("divide", info, left, right)
+    return _divided(info, left, right)
+
+
+_NEGATED: Final = signature(numeric(), result=same_as(0))
+_subtract: Final = _plain("subtract")
+_subtracted: Final = _computed("subtract", EXACT.subtract, lambda left, right: left - right)
+
+
+def _subtract_or_negate(info: CallInfo, left: Any, *right: Any) -> Any:
+    return _subtract(info, left, right[0]) if right else pc.negate(left)
+
+
+def _difference(info: CallInfo, left: Any, *right: Any) -> object:
+    if right:
+        return _subtracted(info, left, right[0])
+    return wrapped(EXACT.minus(left) if isinstance(left, Decimal) else -left, info.result_type)
+
+
+_list_operators()
+
+
+# -- size and sign ----------------------------------------------------------------------------
+
+
+def _abs(info: CallInfo, value: Any) -> Any:
+    del info
+    return pc.abs(value)
+
+
+@functions.scalar(
+    "ABS",
+    signatures=[signature(numeric(), result=same_as(0))],
+    kernel=_abs,
+    contextual=True,
+    can_fail=False,
+    examples=[("ABS(-5)", "5"), ("ABS(-1.5)", "1.5")],
+)
+def absolute(info: CallInfo, value: Any) -> object:
+    """The absolute value of a number."""
+    result = EXACT.abs(value) if isinstance(value, Decimal) else abs(value)
+    return wrapped(result, info.result_type)
+
+
+def _sign(info: CallInfo, value: Any) -> Any:
+    type_ = info.result_type
+    if isinstance(type_, DecimalType):
+        return NotImplemented
+    sign = pc.sign(value)
+    if is_integer(type_):
+        return pc.cast(sign, type_.to_arrow())
+    # Java keeps the sign of a zero.
+    return pc.if_else(pc.equal(value, pa.scalar(0, value.type)), value, sign)
+
+
+@functions.scalar(
+    "SIGN",
+    signatures=[signature(numeric(), result=same_as(0))],
+    kernel=_sign,
+    contextual=True,
+    can_fail=False,
+    examples=[("SIGN(-5)", "-1"), ("SIGN(CAST(2.5 AS DOUBLE))", "1.0")],
+)
+def sign(info: CallInfo, value: Any) -> object:
+    """The sign of a number: -1, 0 or 1 in its own type."""
+    if isinstance(value, Decimal):
+        assert isinstance(info.result_type, DecimalType)  # noqa: S101
+        return fit(Decimal((value > 0) - (value < 0)), info.result_type)
+    if isinstance(value, float):
+        return value if value == 0 or math.isnan(value) else math.copysign(1.0, value)
+    return (value > 0) - (value < 0)
+
+
+# -- rounding ---------------------------------------------------------------------------------
+
+
+def _whole_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    type_ = types[0]
+    return DecimalType(type_.precision, 0) if isinstance(type_, DecimalType) else type_
+
+
+def _ceiling(info: CallInfo, value: Any) -> Any:
+    return _whole(pc.ceil, info, value)
+
+
+def _floor(info: CallInfo, value: Any) -> Any:
+    return _whole(pc.floor, info, value)
+
+
+def _whole(function: Callable[[Any], Any], info: CallInfo, value: Any) -> Any:
+    type_ = info.result_type
+    if is_integer(type_):
+        return value
+    if isinstance(type_, DecimalType):
+        roomy = pa.decimal256(value.type.precision + 1, value.type.scale)
+        return fit_column(function(value.cast(roomy)), type_)
+    return function(value)
+
+
+def _rounded_whole(value: Any, up: Callable[[Any], int], type_: LogicalType) -> object:
+    if isinstance(value, float):
+        if value == 0 or not math.isfinite(value):
+            return value
+        return math.copysign(float(up(value)), value)
+    if isinstance(type_, DecimalType):
+        return fit(Decimal(up(value)), type_)
+    return value
+
+
+@functions.scalar(
+    "CEIL",
+    aliases=["CEILING"],
+    signatures=[signature(numeric(), result=_whole_type)],
+    kernel=_ceiling,
+    contextual=True,
+    can_fail=False,
+    examples=[("CEIL(1.2)", "2"), ("CEIL(CAST(-1.2 AS DOUBLE))", "-1.0")],
+)
+def ceiling(info: CallInfo, value: Any) -> object:
+    """The smallest whole number that is not less than the number."""
+    return _rounded_whole(value, math.ceil, info.result_type)
+
+
+@functions.scalar(
+    "FLOOR",
+    signatures=[signature(numeric(), result=_whole_type)],
+    kernel=_floor,
+    contextual=True,
+    can_fail=False,
+    examples=[("FLOOR(1.8)", "1"), ("FLOOR(CAST(-1.2 AS DOUBLE))", "-2.0")],
+)
+def floor(info: CallInfo, value: Any) -> object:
+    """The largest whole number that is not greater than the number."""
+    return _rounded_whole(value, math.floor, info.result_type)
+
+
+def _digits_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    """The type of ROUND and TRUNCATE, which depends on how many digits a constant asks for."""
+    type_ = types[0]
+    digits = constants[1] if len(constants) > 1 else 0
+    if digits is NOT_CONSTANT or digits is None:
+        return type_
+    assert isinstance(digits, int)  # noqa: S101
+    return round_type(type_, digits)
+
+
+_ROUNDING: Final = signature(
+    numeric(), exactly("digits", IntType()), optional=1, result=_digits_type
+)
+
+
+def _rounding_kernel(rounding: str) -> Callable[..., Any]:
+    """For decimals and a constant number of digits; binary fractions are left to the reference."""
+
+    def kernel(info: CallInfo, value: Any, digits: Any = None) -> Any:
+        type_ = info.result_type
+        if is_integer(type_) and digits is None:
+            return value
+        if not isinstance(type_, DecimalType) or isinstance(digits, pa.Array):
+            return NotImplemented
+        wanted = 0 if digits is None else digits.as_py()
+        if wanted is None or wanted < 0:
+            return NotImplemented
+        if wanted < value.type.scale:
+            value = fit_column(value, _of_scale(value.type, wanted), rounding=rounding)
+        return fit_column(value, type_)
+
+    return kernel
+
+
+def _of_scale(arrow_type: pa.DataType, scale: int) -> DecimalType:
+    whole = arrow_type.precision - arrow_type.scale
+    return DecimalType(min(whole + scale + 1, 38), scale)
+
+
+def _rounded(info: CallInfo, value: Any, digits: int, rounding: str) -> object:
+    type_ = info.result_type
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return value
+        shortest = repr(value) if type_.root is TypeRoot.DOUBLE else str(np.float32(value))
+        return float(_rounded_exactly(Decimal(shortest), digits, rounding))
+    exact = _rounded_exactly(Decimal(value), digits, rounding)
+    if isinstance(type_, DecimalType):
+        return fit(exact, type_)
+    return wrapped(int(exact), type_)
+
+
+def _rounded_exactly(value: Decimal, digits: int, rounding: str) -> Decimal:
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)  # noqa: S101 - the value is finite
+    if -exponent <= digits:
+        return value  # nothing to round, however many digits are asked for
+    return value.quantize(_unit(digits), rounding=rounding, context=EXACT)
+
+
+def _unit(digits: int) -> Decimal:
+    return Decimal(1).scaleb(-digits)
+
+
+@functions.scalar(
+    "ROUND",
+    signatures=[_ROUNDING],
+    kernel=_rounding_kernel(ROUND_HALF_UP),
+    contextual=True,
+    examples=[("ROUND(3.14159, 2)", "3.14"), ("ROUND(2.5)", "3"), ("ROUND(1251, -2)", "1300")],
+)
+def round_number(info: CallInfo, value: Any, digits: int = 0) -> object:
+    """The number rounded (half away from zero) to so many digits behind the point, 0 unless given.
+
+    A negative number of digits rounds before the point.
+    """
+    return _rounded(info, value, digits, ROUND_HALF_UP)
+
+
+@functions.scalar(
+    "TRUNCATE",
+    signatures=[_ROUNDING],
+    kernel=_rounding_kernel(ROUND_DOWN),
+    contextual=True,
+    examples=[("TRUNCATE(42.345, 2)", "42.34"), ("TRUNCATE(1299, -2)", "1200")],
+)
+def truncate(info: CallInfo, value: Any, digits: int = 0) -> object:
+    """The number cut to so many digits behind the point, 0 unless given.
+
+    With a negative number of digits, those before the point become zero.
+    """
+    return _rounded(info, value, digits, ROUND_DOWN)
+
+
+for _definition in mathematics.functions.definitions:
+    functions.add(_definition)

@@ -1,0 +1,502 @@
+"""Comparisons: =, <>, <, LIKE, SIMILAR TO, IN, BETWEEN, IS DISTINCT FROM, IS NULL.
+
+What it is: the group ``comparison`` of Flink's reference.  Text is compared code point by code
+point, without padding; numbers of different types by value; text with a date or a timestamp as
+that.
+
+What it is not: EXISTS and IN with a sub-query, which the planner makes joins of.
+
+Read next: ``expressions/functions/patterns.py``, ``expressions/functions/logical.py``.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
+from millstream.expressions.functions.patterns import (
+    compiled_like,
+    compiled_similar,
+    like_column,
+    matches,
+)
+from millstream.expressions.functions.signatures import (
+    ANY,
+    BOOLEAN,
+    Nullability,
+    any_type,
+    character,
+    signature,
+)
+from millstream.types.logical_types import BooleanType, LogicalType, TimestampType
+from millstream.types.type_casts import supports_implicit_cast
+from millstream.types.type_derivation import common_type, decimal_of
+from millstream.types.type_roots import TypeFamily, TypeRoot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["functions"]
+
+functions: Final = FunctionGroup("comparison")
+
+_UNORDERED: Final = frozenset({TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW, TypeRoot.RAW})
+_LIKENESS: Final = (
+    TypeFamily.CHARACTER_STRING,
+    TypeFamily.BINARY_STRING,
+    TypeFamily.NUMERIC,
+    TypeFamily.TIMESTAMP,
+)
+
+
+# -- what may be compared with what -----------------------------------------------------------
+
+
+def comparison_types(left: LogicalType, right: LogicalType) -> tuple[LogicalType, ...] | None:
+    """What two arguments are cast to so that they can be compared; None if they cannot."""
+    if left.root is TypeRoot.NULL or right.root is TypeRoot.NULL:
+        other = right if left.root is TypeRoot.NULL else left
+        known = BooleanType() if other.root is TypeRoot.NULL else other
+        return (
+            known if left.root is TypeRoot.NULL else left,
+            known if right.root is TypeRoot.NULL else right,
+        )
+    if left.is_a(TypeFamily.CHARACTER_STRING) and right.is_a(TypeFamily.CHARACTER_STRING):
+        return left, right
+    exact = TypeFamily.EXACT_NUMERIC
+    if left.is_a(exact) and right.is_a(exact) and TypeRoot.DECIMAL in {left.root, right.root}:
+        return decimal_of(left), decimal_of(right)
+    return _with_time(left, right) or _with_time_swapped(left, right) or _in_common(left, right)
+
+
+def _with_time(time: LogicalType, other: LogicalType) -> tuple[LogicalType, ...] | None:
+    """A point in time beside its text, or beside a date."""
+    if time.is_a(TypeFamily.DATETIME) and other.is_a(TypeFamily.CHARACTER_STRING):
+        return time, time.with_nullability(other.nullable)
+    if time.is_a(TypeFamily.TIMESTAMP) and other.root is TypeRoot.DATE:
+        return time, TimestampType(3, nullable=other.nullable)
+    return None
+
+
+def _with_time_swapped(left: LogicalType, right: LogicalType) -> tuple[LogicalType, ...] | None:
+    found = _with_time(right, left)
+    return None if found is None else found[::-1]
+
+
+def _in_common(left: LogicalType, right: LogicalType) -> tuple[LogicalType, ...] | None:
+    alike = left.root is right.root or any(
+        left.is_a(family) and right.is_a(family) for family in _LIKENESS
+    )
+    common = common_type([left, right]) if alike else None
+    if common is None:
+        return None
+    return common.with_nullability(left.nullable), common.with_nullability(right.nullable)
+
+
+def _equatable(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    return comparison_types(types[0], types[1])
+
+
+def _ordered(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    if any(type_.root in _UNORDERED for type_ in types):
+        return None
+    return comparison_types(types[0], types[1])
+
+
+def _all_comparable(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    """One type for all, so that IN and BETWEEN compare columns of the same type."""
+    common = common_type(list(types))
+    pairs = [comparison_types(types[0], other) for other in types[1:]]
+    if any(pair is None for pair in pairs):
+        return None
+    if common is None or not all(_fits(type_, common) for type_ in types):
+        # Text beside a point in time.
+        common = types[0]
+    return tuple(common.with_nullability(type_.nullable) for type_ in types)
+
+
+def _fits(type_: LogicalType, common: LogicalType) -> bool:
+    nullable = common.with_nullability(True)  # noqa: FBT003
+    return type_.root is TypeRoot.NULL or supports_implicit_cast(type_, nullable)
+
+
+# -- operators --------------------------------------------------------------------------------
+
+_NESTED: Final = (TypeRoot.ARRAY, *_UNORDERED)
+
+
+def _comparing(name: str) -> Callable[..., Any]:
+    """The kernel of an operator; nested values are left to the reference."""
+    function = getattr(pc, name)
+
+    def kernel(info: CallInfo, left: Any, right: Any) -> Any:
+        if info.argument_types[0].root in _NESTED:
+            return NotImplemented
+        return function(left, right)
+
+    return kernel
+
+
+def _operator(
+    name: str, kernel: str, reference: Callable[[Any, Any], object], documentation: str
+) -> None:
+    """List one of the six operators."""
+    ordered = name not in {"=", "<>"}
+    functions.scalar(
+        name,
+        signatures=[
+            signature(
+                any_type("value1"),
+                any_type("value2"),
+                result=BOOLEAN,
+                unify=_ordered if ordered else _equatable,
+            )
+        ],
+        aliases=["!="] if name == "<>" else [],
+        kernel=_comparing(kernel),
+        can_fail=False,
+        syntax=f"value1 {name} value2",
+        documentation=documentation,
+        examples=[(f"2 {name} 1", str(bool(reference(2, 1))).upper())],
+    )(reference)
+
+
+_operator("=", "equal", operator.eq, "TRUE if value1 is equal to value2.")
+_operator("<>", "not_equal", operator.ne, "TRUE if value1 is not equal to value2.")
+_operator(">", "greater", operator.gt, "TRUE if value1 is greater than value2.")
+_operator(
+    ">=",
+    "greater_equal",
+    operator.ge,
+    "TRUE if value1 is greater than or equal to value2.",
+)
+_operator("<", "less", operator.lt, "TRUE if value1 is less than value2.")
+_operator("<=", "less_equal", operator.le, "TRUE if value1 is less than or equal to value2.")
+
+
+def _is_null(info: CallInfo, value: Any) -> Any:
+    del info
+    return pc.is_null(value)
+
+
+@functions.scalar(
+    "IS NULL",
+    signatures=[signature(ANY, result=BOOLEAN, nullability=Nullability.NEVER)],
+    nulls=NullBehaviour.CALLED,
+    kernel=_is_null,
+    can_fail=False,
+    syntax="value IS NULL",
+    examples=[("1 IS NULL", "FALSE")],
+)
+def is_null(value: Any) -> object:
+    """TRUE if the value is NULL."""
+    return value is None
+
+
+def _is_not_null(info: CallInfo, value: Any) -> Any:
+    del info
+    return pc.is_valid(value)
+
+
+@functions.scalar(
+    "IS NOT NULL",
+    signatures=[signature(ANY, result=BOOLEAN, nullability=Nullability.NEVER)],
+    nulls=NullBehaviour.CALLED,
+    kernel=_is_not_null,
+    can_fail=False,
+    syntax="value IS NOT NULL",
+    examples=[("1 IS NOT NULL", "TRUE")],
+)
+def is_not_null(value: Any) -> object:
+    """TRUE if the value is not NULL."""
+    return value is not None
+
+
+def _same(info: CallInfo, left: Any, right: Any) -> Any:
+    if info.argument_types[0].root in _NESTED:
+        return NotImplemented
+    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+    return pc.or_(both_null, pc.coalesce(pc.equal(left, right), pa.scalar(False)))  # noqa: FBT003
+
+
+def _distinct(info: CallInfo, left: Any, right: Any) -> Any:
+    same = _same(info, left, right)
+    return same if same is NotImplemented else pc.invert(same)
+
+
+@functions.scalar(
+    "IS DISTINCT FROM",
+    signatures=[
+        signature(
+            any_type("value1"),
+            any_type("value2"),
+            result=BOOLEAN,
+            unify=_equatable,
+            nullability=Nullability.NEVER,
+        )
+    ],
+    nulls=NullBehaviour.CALLED,
+    kernel=_distinct,
+    can_fail=False,
+    syntax="value1 IS DISTINCT FROM value2",
+    examples=[("1 IS DISTINCT FROM CAST(NULL AS INT)", "TRUE")],
+)
+def is_distinct_from(left: Any, right: Any) -> object:
+    """TRUE if the values differ; two NULLs do not."""
+    return not is_not_distinct_from(left, right)
+
+
+@functions.scalar(
+    "IS NOT DISTINCT FROM",
+    signatures=[
+        signature(
+            any_type("value1"),
+            any_type("value2"),
+            result=BOOLEAN,
+            unify=_equatable,
+            nullability=Nullability.NEVER,
+        )
+    ],
+    nulls=NullBehaviour.CALLED,
+    kernel=_same,
+    can_fail=False,
+    syntax="value1 IS NOT DISTINCT FROM value2",
+    examples=[("CAST(NULL AS INT) IS NOT DISTINCT FROM CAST(NULL AS INT)", "TRUE")],
+)
+def is_not_distinct_from(left: Any, right: Any) -> object:
+    """TRUE if the values are equal or both NULL."""
+    if left is None or right is None:
+        return left is right
+    return bool(left == right)
+
+
+# -- BETWEEN and IN ---------------------------------------------------------------------------
+
+
+def _between(info: CallInfo, value: Any, lower: Any, upper: Any) -> Any:
+    if info.argument_types[0].root in _NESTED:
+        return NotImplemented
+    return pc.and_kleene(pc.greater_equal(value, lower), pc.less_equal(value, upper))
+
+
+def _not_between(info: CallInfo, value: Any, lower: Any, upper: Any) -> Any:
+    inside = _between(info, value, lower, upper)
+    return inside if inside is NotImplemented else pc.invert(inside)
+
+
+_BETWEEN: Final = signature(
+    any_type("value1"),
+    any_type("value2"),
+    any_type("value3"),
+    result=BOOLEAN,
+    unify=_all_comparable,
+)
+
+
+def _and(left: bool | None, right: bool | None) -> bool | None:  # noqa: FBT001 - truth values
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+@functions.scalar(
+    "BETWEEN",
+    signatures=[_BETWEEN],
+    nulls=NullBehaviour.CALLED,
+    kernel=_between,
+    can_fail=False,
+    syntax="value1 BETWEEN value2 AND value3",
+    examples=[("12 BETWEEN 15 AND 12", "FALSE"), ("12 BETWEEN 10 AND 12", "TRUE")],
+)
+def between(value: Any, lower: Any, upper: Any) -> bool | None:
+    """TRUE if value1 is at least value2 and at most value3."""
+    above = None if value is None or lower is None else bool(value >= lower)
+    below = None if value is None or upper is None else bool(value <= upper)
+    return _and(above, below)
+
+
+@functions.scalar(
+    "NOT BETWEEN",
+    signatures=[_BETWEEN],
+    nulls=NullBehaviour.CALLED,
+    kernel=_not_between,
+    can_fail=False,
+    syntax="value1 NOT BETWEEN value2 AND value3",
+    examples=[("12 NOT BETWEEN 15 AND 12", "TRUE")],
+)
+def not_between(value: Any, lower: Any, upper: Any) -> bool | None:
+    """TRUE if value1 is less than value2 or greater than value3."""
+    inside = between(value, lower, upper)
+    return None if inside is None else not inside
+
+
+def _is_symmetric(info: CallInfo, value: Any, one: Any, other: Any) -> Any:
+    if info.argument_types[0].root in _NESTED:
+        return NotImplemented
+    return pc.or_kleene(_between(info, value, one, other), _between(info, value, other, one))
+
+
+@functions.scalar(
+    "BETWEEN SYMMETRIC",
+    signatures=[_BETWEEN],
+    nulls=NullBehaviour.CALLED,
+    kernel=_is_symmetric,
+    can_fail=False,
+    syntax="value1 BETWEEN SYMMETRIC value2 AND value3",
+    examples=[("12 BETWEEN SYMMETRIC 15 AND 12", "TRUE")],
+)
+def between_symmetric(value: Any, one: Any, other: Any) -> bool | None:
+    """TRUE if value1 is between value2 and value3, whichever of them is the lower one."""
+    first, second = between(value, one, other), between(value, other, one)
+    if first or second:
+        return True
+    return None if first is None or second is None else False
+
+
+def _is_in(info: CallInfo, value: Any, *items: Any) -> Any:
+    if info.argument_types[0].root in _NESTED:
+        return NotImplemented
+    if not isinstance(value, pa.Array) or any(isinstance(item, pa.Array) for item in items):
+        return _any_equal(value, items)
+    known = info.state.get("items")
+    if known is None:
+        present = [item for item in items if item.is_valid]
+        arrays = [pa.repeat(item, 1) for item in present]
+        known = pa.concat_arrays(arrays) if arrays else pa.nulls(0, value.type)
+        if pa.types.is_floating(known.type):
+            known = known.filter(pc.invert(pc.is_nan(known)))
+        info.state["items"] = known
+        info.state["has_null"] = len(present) < len(items)
+    found = pc.is_in(value, known)
+    if pa.types.is_floating(value.type):
+        # Arrow's sets take 0.0 and -0.0 for two values.
+        zero = pc.and_(pc.equal(value, 0.0), pa.scalar(0.0 in known.to_pylist()))
+        found = pc.or_(found, pc.fill_null(zero, False))  # noqa: FBT003
+    unknown = pa.scalar(None, pa.bool_())
+    if info.state["has_null"]:
+        return pc.if_else(found, found, unknown)
+    return pc.if_else(pc.is_null(value), unknown, found) if value.null_count else found
+
+
+def _any_equal(value: Any, items: Sequence[Any]) -> Any:
+    result = pc.equal(value, items[0])
+    for item in items[1:]:
+        result = pc.or_kleene(result, pc.equal(value, item))
+    return result
+
+
+def _not_in(info: CallInfo, value: Any, *items: Any) -> Any:
+    found = _is_in(info, value, *items)
+    return found if found is NotImplemented else pc.invert(found)
+
+
+_IN: Final = signature(
+    any_type("value1"),
+    any_type("value2"),
+    result=BOOLEAN,
+    repeats=True,
+    unify=_all_comparable,
+)
+
+
+@functions.scalar(
+    "IN",
+    signatures=[_IN],
+    nulls=NullBehaviour.CALLED,
+    kernel=_is_in,
+    can_fail=False,
+    syntax="value1 IN (value2 [, value3]*)",
+    examples=[("4 IN (1, 2, 3)", "FALSE"), ("1 IN (1, 2, CAST(NULL AS INT))", "TRUE")],
+)
+def is_in(value: Any, *items: Any) -> bool | None:
+    """TRUE if value1 is one of the list; UNKNOWN if it is not and there is a NULL among them."""
+    if value is None:
+        return None
+    if any(item is not None and value == item for item in items):
+        return True
+    return None if None in items else False
+
+
+@functions.scalar(
+    "NOT IN",
+    signatures=[_IN],
+    nulls=NullBehaviour.CALLED,
+    kernel=_not_in,
+    can_fail=False,
+    syntax="value1 NOT IN (value2 [, value3]*)",
+    examples=[("4 NOT IN (1, 2, 3)", "TRUE")],
+)
+def not_in(value: Any, *items: Any) -> bool | None:
+    """TRUE if value1 is none of the list; UNKNOWN if there is a NULL among them."""
+    found = is_in(value, *items)
+    return None if found is None else not found
+
+
+# -- patterns ---------------------------------------------------------------------------------
+
+_PATTERN: Final = signature(
+    character("string1"),
+    character("string2"),
+    character("escape"),
+    optional=1,
+    result=BOOLEAN,
+)
+
+
+@functions.scalar(
+    "LIKE",
+    signatures=[_PATTERN],
+    kernel=like_column,
+    costly=True,
+    syntax="string1 LIKE string2 [ESCAPE char]",
+    examples=[("'TechOnTheNet' LIKE 'Tech%'", "TRUE"), ("'10%' LIKE '10!%' ESCAPE '!'", "TRUE")],
+)
+def like(string: str, pattern: str, escape: str | None = None) -> object:
+    """TRUE if string1 matches the pattern string2: % stands for any text, _ for one character."""
+    return matches(compiled_like(pattern, escape), string)
+
+
+def _not_like(info: CallInfo, string: Any, pattern: Any, *escape: Any) -> Any:
+    found = like_column(info, string, pattern, *escape)
+    return found if found is NotImplemented else pc.invert(found)
+
+
+@functions.scalar(
+    "NOT LIKE",
+    signatures=[_PATTERN],
+    kernel=_not_like,
+    costly=True,
+    syntax="string1 NOT LIKE string2 [ESCAPE char]",
+    examples=[("'TechOnTheNet' NOT LIKE 'Tech%'", "FALSE")],
+)
+def not_like(string: str, pattern: str, escape: str | None = None) -> object:
+    """TRUE if string1 does not match the pattern string2."""
+    return not like(string, pattern, escape)
+
+
+@functions.scalar(
+    "SIMILAR TO",
+    signatures=[_PATTERN],
+    costly=True,
+    syntax="string1 SIMILAR TO string2 [ESCAPE char]",
+    examples=[("'aabb' SIMILAR TO '(a|b)+'", "TRUE")],
+)
+def similar_to(string: str, pattern: str, escape: str | None = None) -> object:
+    """TRUE if string1 matches the SQL regular expression string2: LIKE's signs and |*+?{}()[]."""
+    return matches(compiled_similar(pattern, escape), string)
+
+
+@functions.scalar(
+    "NOT SIMILAR TO",
+    signatures=[_PATTERN],
+    costly=True,
+    syntax="string1 NOT SIMILAR TO string2 [ESCAPE char]",
+    examples=[("'aabb' NOT SIMILAR TO 'a+'", "TRUE")],
+)
+def not_similar_to(string: str, pattern: str, escape: str | None = None) -> object:
+    """TRUE if string1 does not match the SQL regular expression string2."""
+    return not similar_to(string, pattern, escape)

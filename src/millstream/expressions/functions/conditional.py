@@ -1,0 +1,285 @@
+"""Conditions: CASE, NULLIF, COALESCE, IF, IS_ALPHA and its like, GREATEST, LEAST.
+
+What it is: the group ``conditional`` of Flink's reference.  A call of CASE has its arguments in
+the order condition, value, condition, value, ..., otherwise; ``CASE x WHEN 1 ...`` has become that
+with ``x = 1`` for a condition.
+
+Read next: ``expressions/special_forms.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.expressions.functions.comparison import comparison_types
+from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
+from millstream.expressions.functions.signatures import (
+    ANY,
+    BOOLEAN,
+    Nullability,
+    Signature,
+    any_type,
+    boolean,
+    character,
+    comparable,
+    signature,
+)
+from millstream.types.logical_types import NullType
+from millstream.types.type_casts import supports_implicit_cast
+from millstream.types.type_derivation import common_type
+from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.value_parsing import parse_decimal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["functions"]
+
+functions: Final = FunctionGroup("conditional")
+
+_LEAST_OF_CASE: Final = 3
+
+
+def _common_or_null(types: Sequence[LogicalType]) -> LogicalType | None:
+    if all(type_.root is TypeRoot.NULL for type_ in types):
+        return NullType()
+    return common_type(list(types))
+
+
+def _is_value_of_case(position: int, count: int) -> bool:
+    return position % 2 == 1 or position == count - 1
+
+
+def _case_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    """Conditions are BOOLEAN; values get their common type."""
+    count = len(types)
+    if count < _LEAST_OF_CASE or count % 2 == 0:
+        return None
+    values = [type_ for i, type_ in enumerate(types) if _is_value_of_case(i, count)]
+    common = _common_or_null(values)
+    if common is None:
+        return None
+    wanted: list[LogicalType] = []
+    for i, type_ in enumerate(types):
+        target = common if _is_value_of_case(i, count) else BOOLEAN
+        if not supports_implicit_cast(type_, target.with_nullability(True)):  # noqa: FBT003
+            return None
+        wanted.append(target.with_nullability(type_.nullable))
+    return tuple(wanted)
+
+
+def _case_result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    values = [type_ for i, type_ in enumerate(types) if _is_value_of_case(i, len(types))]
+    return values[0].with_nullability(any(type_.nullable for type_ in values))
+
+
+_CASE: Final = signature(
+    ANY, repeats=True, result=_case_result, unify=_case_types, nullability=Nullability.RULE
+)
+functions.special_form(
+    "CASE",
+    signatures=[_CASE],
+    syntax="CASE WHEN condition THEN value [WHEN ...] [ELSE value] END",
+    documentation=(
+        "The value behind the first condition that is TRUE, else that behind ELSE (NULL without). "
+        "Values are only evaluated for the rows that they are for."
+    ),
+    examples=(("CASE WHEN 1 = 2 THEN 'a' ELSE 'b' END", "b"),),
+)
+functions.special_form(
+    "IF",
+    signatures=[
+        signature(
+            boolean("condition"),
+            any_type("true_value"),
+            any_type("false_value"),
+            result=_case_result,
+            unify=_case_types,
+            nullability=Nullability.RULE,
+        )
+    ],
+    documentation="true_value if the condition is TRUE, else false_value.",
+    examples=(("IF(5 > 3, 5, 3)", "5"),),
+)
+
+
+def _coalesce_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    common = _common_or_null(types)
+    if common is None:
+        return None
+    return tuple(common.with_nullability(type_.nullable) for type_ in types)
+
+
+def _coalesce_result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    return types[0].with_nullability(all(type_.nullable for type_ in types))
+
+
+def _coalesce(*names: str, repeats: bool) -> Signature:
+    return signature(
+        *map(any_type, names),
+        repeats=repeats,
+        result=_coalesce_result,
+        unify=_coalesce_types,
+        nullability=Nullability.RULE,
+    )
+
+
+functions.special_form(
+    "COALESCE",
+    signatures=[_coalesce("value", repeats=True)],
+    documentation="The first of the values that is not NULL; NULL if all are.",
+    examples=(("COALESCE(CAST(NULL AS INT), 5)", "5"),),
+)
+functions.special_form(
+    "IFNULL",
+    signatures=[_coalesce("input", "null_replacement", repeats=False)],
+    documentation="null_replacement if the input is NULL, else the input.",
+    examples=(("IFNULL(CAST(NULL AS INT), 5)", "5"),),
+)
+
+
+def _nullif_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    pair = comparison_types(types[0], types[1])
+    return None if pair is None else (types[0] if pair[0] != types[0] else pair[0], pair[1])
+
+
+def _same_first(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    return types[0]
+
+
+def _nullif(info: CallInfo, value: Any, other: Any) -> Any:
+    if pa.types.is_nested(value.type) or info.argument_types[0].root is TypeRoot.NULL:
+        return NotImplemented
+    equal = pc.coalesce(pc.equal(value, other), pa.scalar(False))  # noqa: FBT003
+    return pc.if_else(equal, pa.scalar(None, value.type), value)
+
+
+@functions.scalar(
+    "NULLIF",
+    signatures=[
+        signature(
+            any_type("value1"),
+            any_type("value2"),
+            result=_same_first,
+            unify=_nullif_types,
+            nullability=Nullability.ALWAYS,
+        )
+    ],
+    nulls=NullBehaviour.CALLED,
+    kernel=_nullif,
+    can_fail=False,
+    examples=[("NULLIF(5, 5)", "NULL"), ("NULLIF(5, 0)", "5")],
+)
+def nullif(value: Any, other: Any) -> object:
+    """NULL if the values are equal, else value1."""
+    return None if value is not None and other is not None and value == other else value
+
+
+# -- what text consists of --------------------------------------------------------------------
+
+
+def is_alpha(text: str) -> bool:
+    """TRUE if there is at least one character and all are letters."""
+    return bool(text) and all(character.isalpha() for character in text)
+
+
+def is_digit(text: str) -> bool:
+    """TRUE if there is at least one character and all are digits."""
+    return bool(text) and all(character.isdecimal() for character in text)
+
+
+def is_decimal(text: str) -> bool:
+    """TRUE if the text is a number: digits with a sign, a point or an exponent."""
+    try:
+        parse_decimal(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text_test(name: str, test: Callable[[str], bool], examples: Sequence[tuple[str, str]]) -> None:
+    """List a test of text; NULL is none of it, numbers are tested by their text."""
+
+    def reference(value: Any) -> object:
+        return value is not None and test(value)
+
+    functions.scalar(
+        name,
+        signatures=[signature(character(), result=BOOLEAN, nullability=Nullability.NEVER)],
+        nulls=NullBehaviour.CALLED,
+        can_fail=False,
+        costly=True,
+        documentation=test.__doc__ or "",
+        examples=examples,
+    )(reference)
+
+
+_text_test("IS_ALPHA", is_alpha, [("IS_ALPHA('abc')", "TRUE"), ("IS_ALPHA('a1')", "FALSE")])
+_text_test("IS_DECIMAL", is_decimal, [("IS_DECIMAL('-1.5')", "TRUE")])
+_text_test("IS_DIGIT", is_digit, [("IS_DIGIT('123')", "TRUE"), ("IS_DIGIT('1a')", "FALSE")])
+
+
+# -- the greatest and the least ---------------------------------------------------------------
+
+
+def _extreme_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+    common = _common_or_null(types)
+    if common is None or common.root in {TypeRoot.ARRAY, TypeRoot.ROW, TypeRoot.RAW}:
+        return None
+    if any(not _alike(type_, common) for type_ in types):
+        return None
+    return tuple(common.with_nullability(type_.nullable) for type_ in types)
+
+
+def _alike(type_: LogicalType, common: LogicalType) -> bool:
+    families = (TypeFamily.NUMERIC, TypeFamily.CHARACTER_STRING, TypeFamily.BINARY_STRING)
+    return (
+        type_.root in {TypeRoot.NULL, common.root}
+        or any(type_.is_a(family) and common.is_a(family) for family in families)
+        or (type_.is_a(TypeFamily.DATETIME) and common.is_a(TypeFamily.DATETIME))
+    )
+
+
+def _extreme(name: str, *, greatest: bool) -> None:
+    """List GREATEST or LEAST."""
+    compare = pc.greater if greatest else pc.less
+
+    def kernel(info: CallInfo, *values: Any) -> Any:
+        if pa.types.is_nested(values[0].type) or info.result_type.root is TypeRoot.NULL:
+            return NotImplemented
+        result = values[0]
+        for value in values[1:]:
+            # A NULL in the comparison makes the result NULL, as it has to be.
+            result = pc.if_else(compare(value, result), value, result)
+        return result
+
+    def reference(*values: Any) -> object:
+        result = values[0]
+        for value in values[1:]:
+            better = value > result if greatest else value < result
+            result = value if better else result
+        return result
+
+    word, shown = ("greatest", "3") if greatest else ("least", "1")
+    functions.scalar(
+        name,
+        signatures=[
+            signature(comparable(), repeats=True, result=_same_first, unify=_extreme_types)
+        ],
+        kernel=kernel,
+        can_fail=False,
+        documentation=f"The {word} of the values; NULL if one of them is NULL.",
+        examples=[(f"{name}(1, 3, 2)", shown)],
+    )(reference)
+
+
+_extreme("GREATEST", greatest=True)
+_extreme("LEAST", greatest=False)

@@ -1,0 +1,105 @@
+"""Conversions: CAST, TRY_CAST, TYPEOF.
+
+What it is: the group ``conversion`` of Flink's reference.  The target of a cast is the type of the
+call, not an argument: ``resolve_cast`` (``expressions/resolution.py``) makes such calls.
+
+Read next: ``expressions/casts/values.py``, ``expressions/casts/columns.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.expressions.casts.columns import cast_column
+from millstream.expressions.casts.values import cast_function
+from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
+from millstream.expressions.functions.signatures import (
+    ANY,
+    STRING,
+    Nullability,
+    exactly,
+    same_as,
+    signature,
+)
+from millstream.types.logical_types import BooleanType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["functions"]
+
+functions: Final = FunctionGroup("conversion")
+
+
+def _function(info: CallInfo) -> Callable[[Any], Any]:
+    """The cast of this call, for the session's time zone."""
+    zone = info.context.time_zone
+    if info.state.get("zone") != zone:
+        info.state["function"] = cast_function(info.argument_types[0], info.result_type, zone)
+        info.state["zone"] = zone
+    function: Callable[[Any], Any] = info.state["function"]
+    return function
+
+
+@functions.scalar(
+    "CAST",
+    signatures=[signature(ANY, result=same_as(0))],
+    kernel=cast_column,
+    contextual=True,
+    syntax="CAST(value AS type)",
+    examples=[("CAST('42' AS INT)", "42"), ("CAST(42 AS STRING)", "42")],
+)
+def cast(info: CallInfo, value: Any) -> object:
+    """The value as one of another type; fails if it does not fit."""
+    return _function(info)(value)
+
+
+def _try_cast_column(info: CallInfo, column: Any) -> Any:
+    try:
+        return cast_column(info, column)
+    except pa.ArrowInvalid:
+        return NotImplemented
+
+
+@functions.scalar(
+    "TRY_CAST",
+    signatures=[signature(ANY, result=same_as(0), nullability=Nullability.ALWAYS)],
+    kernel=_try_cast_column,
+    contextual=True,
+    can_fail=False,
+    syntax="TRY_CAST(value AS type)",
+    examples=[("TRY_CAST('42' AS INT)", "42"), ("TRY_CAST('abc' AS INT)", "NULL")],
+)
+def try_cast(info: CallInfo, value: Any) -> object:
+    """The value as one of another type; NULL if it does not fit."""
+    try:
+        return _function(info)(value)
+    except ValueError:
+        return None
+
+
+@functions.scalar(
+    "TYPEOF",
+    signatures=[
+        signature(
+            ANY,
+            exactly("force_serializable", BooleanType()),
+            optional=1,
+            result=STRING,
+            nullability=Nullability.ALWAYS,
+        )
+    ],
+    nulls=NullBehaviour.CALLED,
+    contextual=True,
+    can_fail=False,
+    examples=[("TYPEOF(1)", "INT NOT NULL"), ("TYPEOF('a', TRUE)", "CHAR(1) NOT NULL")],
+)
+def type_of(info: CallInfo, value: Any, force_serializable: bool = False) -> object:  # noqa: FBT001, FBT002
+    """The text of the type of the value; with TRUE the one that a parser reads back."""
+    del value
+    type_ = info.argument_types[0]
+    if force_serializable:
+        return type_.as_serializable_string()
+    return type_.as_summary_string()

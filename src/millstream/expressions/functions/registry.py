@@ -1,0 +1,84 @@
+"""All built-in functions by name.
+
+What it is: the table that the groups' modules fill.  Names are looked up without regard to case;
+aliases lead to the same definition.
+
+What it is not: functions of users; those are in catalogs, and their definition travels in the call.
+
+Read next: ``expressions/functions/definition.py``, ``expressions/resolution.py``.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import ProgramError
+from millstream.expressions.functions import (
+    arithmetic,
+    comparison,
+    conditional,
+    conversion,
+    logical,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.expressions.functions.definition import FunctionDefinition, FunctionGroup
+
+__all__ = ["built_in_functions", "find_function", "function_groups", "get_function"]
+
+#: In the order of Flink's reference.  A module's functions count when it is in here.
+_MODULES: Final = (
+    comparison,
+    logical,
+    arithmetic,
+    conditional,
+    conversion,
+)
+
+
+def function_groups() -> list[FunctionGroup]:
+    """The groups, in the order of Flink's reference."""
+    return [module.functions for module in _MODULES]
+
+
+@cache
+def built_in_functions() -> Mapping[str, FunctionDefinition]:
+    """Every name and alias, in upper case, with its definition.
+
+    Raises:
+        ValueError: two functions have one name.
+    """
+    found: dict[str, FunctionDefinition] = {}
+    for group in function_groups():
+        for definition in group.definitions:
+            for name in (definition.name, *definition.aliases):
+                if name in found:
+                    message = f"two functions are called {name}"
+                    raise ValueError(message)
+                found[name] = definition
+    return found
+
+
+def find_function(name: str) -> FunctionDefinition | None:
+    """The built-in function of that name or alias, whatever its case; None if there is none."""
+    functions = built_in_functions()
+    return functions.get(name) or functions.get(name.upper())
+
+
+def get_function(name: str) -> FunctionDefinition:
+    """The built-in function of that name.
+
+    Raises:
+        ProgramError: there is none; the message has the names that are most like it.
+    """
+    found = find_function(name)
+    if found is None:
+        close = get_close_matches(name.upper(), built_in_functions(), n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        message = f"there is no function {name}{hint}"
+        raise ProgramError(message)
+    return found

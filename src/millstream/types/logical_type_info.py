@@ -1,0 +1,287 @@
+"""Logical types in the world of streams: TypeInformation of table columns, and the way back.
+
+What it is: ``type_info_of`` gives the type of the records that a stream of a table's rows has, and
+``logical_type_of`` the logical type of a stream's records.  Columns whose values look the same in
+both worlds have the stream's own types; others a ``LogicalTypeInfo``, whose column is that of the
+table, so that nothing is converted until a Python function asks.
+
+What it is not: schemas that come from outside as Arrow; ``logical_type_of_arrow`` is for those.
+
+Read next: ``types/type_information.py``, ``types/external_values.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.errors import ProgramError, TypeMismatchError
+from millstream.types.basic_types import DecimalTypeInfo
+from millstream.types.columns import ColumnMismatchError
+from millstream.types.composite_types import CompositeTypeInfo, RowTypeInfo
+from millstream.types.external_values import from_external, to_external
+from millstream.types.logical_types import (
+    ArrayType,
+    BigIntType,
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    LocalZonedTimestampType,
+    LogicalType,
+    MapType,
+    NullType,
+    RawType,
+    RowField,
+    RowType,
+    SmallIntType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+    VarBinaryType,
+    VarCharType,
+)
+from millstream.types.type_information import (
+    ArrowTypeInfo,
+    BasicArrayTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PickledBytesTypeInfo,
+    PrimitiveArrayTypeInfo,
+    TypeInformation,
+    as_type,
+)
+from millstream.types.type_roots import TypeRoot
+from millstream.types.types import Types
+from millstream.types.values import column_of, values_of_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "LogicalTypeInfo",
+    "logical_type_of",
+    "logical_type_of_arrow",
+    "row_type_of_schema",
+    "type_info_of",
+]
+
+
+class LogicalTypeInfo(TypeInformation):
+    """A column of a table: Arrow as SQL has it, Python values as programs see them."""
+
+    def __init__(self, type_: LogicalType) -> None:
+        """Take the logical type."""
+        self.type = type_
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type of the logical type."""
+        return self.type.to_arrow()
+
+    def column_to_arrow(self, values: Sequence[object]) -> pa.Array:
+        """The values as a column."""
+        convert = from_external(self.type)
+        converted = []
+        for index, value in enumerate(values):
+            try:
+                converted.append(convert(value))
+            except TypeMismatchError as error:
+                raise ColumnMismatchError(index, value, str(self), str(error)) from error
+        return column_of(converted, self.type)
+
+    def column_from_arrow(self, array: pa.Array) -> list[Any]:
+        """The values of a column."""
+        column = as_type(array, self.arrow_type)
+        return list(map(to_external(self.type), values_of_column(column, self.type)))
+
+    def __str__(self) -> str:
+        """The type's summary, ``TIMESTAMP(3)``."""
+        return self.type.with_nullability(True).as_summary_string()  # noqa: FBT003
+
+
+#: Types of streams whose columns and values are those of a logical type.
+_SAME: Final[dict[TypeRoot, TypeInformation]] = {
+    TypeRoot.BOOLEAN: Types.BOOLEAN(),
+    TypeRoot.TINYINT: Types.BYTE(),
+    TypeRoot.SMALLINT: Types.SHORT(),
+    TypeRoot.INTEGER: Types.INT(),
+    TypeRoot.BIGINT: Types.LONG(),
+    TypeRoot.FLOAT: Types.FLOAT(),
+    TypeRoot.DOUBLE: Types.DOUBLE(),
+    TypeRoot.CHAR: Types.STRING(),
+    TypeRoot.VARCHAR: Types.STRING(),
+    TypeRoot.BINARY: Types.PRIMITIVE_ARRAY(Types.BYTE()),
+    TypeRoot.VARBINARY: Types.PRIMITIVE_ARRAY(Types.BYTE()),
+    TypeRoot.DATE: Types.SQL_DATE(),
+    TypeRoot.RAW: Types.PICKLED_BYTE_ARRAY(),
+}
+
+
+def type_info_of(type_: LogicalType) -> TypeInformation:
+    """The type of a stream whose records or columns are of that logical type.
+
+    Args:
+        type_: a RowType for the rows of a table (its fields become columns), or any other.
+
+    Returns:
+        The type information; its columns have the Arrow types of the logical type.
+    """
+    if isinstance(type_, RowType):
+        return RowTypeInfo([type_info_of(field.type) for field in type_], type_.names)
+    if isinstance(type_, DecimalType):
+        return DecimalTypeInfo(type_.precision, type_.scale)
+    if isinstance(type_, ArrayType):
+        return ListTypeInfo(type_info_of(type_.element))
+    if isinstance(type_, MapType):
+        return MapTypeInfo(type_info_of(type_.key), type_info_of(type_.value))
+    if isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.unit == "us":
+        zoned = isinstance(type_, LocalZonedTimestampType)
+        return Types.TIMESTAMP_LTZ() if zoned else Types.SQL_TIMESTAMP()
+    return _SAME.get(type_.root) or LogicalTypeInfo(type_)
+
+
+#: By what Flink prints.
+_LOGICAL: Final[dict[str, LogicalType]] = {
+    "String": VarCharType(),
+    "Character": VarCharType(),
+    "Boolean": BooleanType(),
+    "Byte": TinyIntType(),
+    "Short": SmallIntType(),
+    "Integer": IntType(),
+    "Long": BigIntType(),
+    "Float": FloatType(),
+    "Double": DoubleType(),
+    "BigInteger": DecimalType(38, 0),
+    "BigDecimal": DecimalType(38, 18),
+    "Date": DateType(),
+    "Time": TimeType(6),
+    "Timestamp": TimestampType(6),
+    "TimestampLtz": LocalZonedTimestampType(6),
+    "Instant": LocalZonedTimestampType(9),
+}
+
+
+def logical_type_of(info: TypeInformation) -> LogicalType:  # noqa: PLR0911 - a table
+    """The logical type of a stream's records.
+
+    Rows, tuples and dataclasses become ROW; Python objects without columns become RAW; ``BIG_DEC``
+    becomes DECIMAL(38, 18), as in Flink.  Times have the microseconds that Python's have.
+
+    Args:
+        info: the type of a stream or of a field.
+
+    Returns:
+        A nullable type.
+    """
+    if isinstance(info, LogicalTypeInfo):
+        return info.type
+    if isinstance(info, CompositeTypeInfo):
+        pairs = zip(info.get_field_names(), info.get_field_types(), strict=True)
+        return RowType(tuple(RowField(name, logical_type_of(inner)) for name, inner in pairs))
+    if isinstance(info, DecimalTypeInfo):
+        decimal = info.arrow_type
+        return DecimalType(decimal.precision, decimal.scale)
+    if isinstance(info, MapTypeInfo):
+        return MapType(logical_type_of(info.key_type_info), logical_type_of(info.value_type_info))
+    if isinstance(info, PickledBytesTypeInfo):
+        return RawType()
+    if isinstance(info, ArrowTypeInfo):
+        return logical_type_of_arrow(info.arrow_type)
+    sequences = ListTypeInfo | BasicArrayTypeInfo | ObjectArrayTypeInfo | PrimitiveArrayTypeInfo
+    if isinstance(info, sequences):
+        if pa.types.is_binary(info.arrow_type):
+            return VarBinaryType()
+        return ArrayType(logical_type_of(info.elem_type))
+    return _LOGICAL[str(info)]
+
+
+_OF_ARROW: Final[dict[pa.DataType, LogicalType]] = {
+    pa.null(): NullType(),
+    pa.bool_(): BooleanType(),
+    pa.int8(): TinyIntType(),
+    pa.int16(): SmallIntType(),
+    pa.int32(): IntType(),
+    pa.int64(): BigIntType(),
+    pa.uint8(): SmallIntType(),
+    pa.uint16(): IntType(),
+    pa.uint32(): BigIntType(),
+    pa.uint64(): DecimalType(20, 0),
+    pa.float16(): FloatType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): VarCharType(),
+    pa.large_string(): VarCharType(),
+    pa.string_view(): VarCharType(),
+    pa.binary(): VarBinaryType(),
+    pa.large_binary(): VarBinaryType(),
+    pa.binary_view(): VarBinaryType(),
+    pa.date32(): DateType(),
+    pa.date64(): DateType(),
+}
+_UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def logical_type_of_arrow(  # noqa: C901, PLR0911 - a table
+    data_type: pa.DataType, *, nullable: bool = True
+) -> LogicalType:
+    """The logical type that holds the values of an Arrow column.
+
+    Args:
+        data_type: the type of the column; unsigned integers get the next wider type.
+        nullable: whether the type is.
+
+    Returns:
+        The logical type.  Its own Arrow type may differ (large strings, dictionaries, seconds):
+        columns are to be cast to it.
+
+    Raises:
+        ProgramError: no logical type holds such values.
+    """
+    kinds = pa.types
+    found = _OF_ARROW.get(data_type)
+    if found is not None:
+        return found.with_nullability(nullable)
+    if kinds.is_decimal(data_type) and data_type.precision <= DecimalType(38).precision:
+        return DecimalType(data_type.precision, data_type.scale, nullable=nullable)
+    if kinds.is_timestamp(data_type):
+        cls = TimestampType if data_type.tz is None else LocalZonedTimestampType
+        return cls(_UNIT_DIGITS[data_type.unit], nullable=nullable)
+    if kinds.is_time(data_type):
+        return TimeType(_UNIT_DIGITS[data_type.unit], nullable=nullable)
+    if kinds.is_duration(data_type):
+        return DayTimeIntervalType("DAY TO SECOND", 2, 3, nullable=nullable)
+    if kinds.is_dictionary(data_type):
+        return logical_type_of_arrow(data_type.value_type, nullable=nullable)
+    if kinds.is_fixed_size_binary(data_type):
+        return VarBinaryType(nullable=nullable)
+    if kinds.is_map(data_type):
+        key = logical_type_of_arrow(data_type.key_type, nullable=False)
+        return MapType(key, logical_type_of_arrow(data_type.item_type), nullable=nullable)
+    if kinds.is_nested(data_type) and hasattr(data_type, "value_type"):
+        return ArrayType(logical_type_of_arrow(data_type.value_type), nullable=nullable)
+    if kinds.is_struct(data_type):
+        return row_type_of_schema(pa.schema(list(data_type))).with_nullability(nullable)
+    message = f"no type of SQL holds the values of the Arrow type {data_type}"
+    raise ProgramError(message)
+
+
+def row_type_of_schema(schema: pa.Schema) -> RowType:
+    """The type of the rows of an Arrow schema.
+
+    Args:
+        schema: the columns; those that are not nullable become NOT NULL.
+
+    Raises:
+        ProgramError: no logical type holds the values of a column.
+    """
+    fields = [
+        RowField(field.name, logical_type_of_arrow(field.type, nullable=field.nullable))
+        for field in schema
+    ]
+    return RowType(tuple(fields), nullable=False)

@@ -1,0 +1,361 @@
+"""Which type an operation gives: common types, arithmetic, aggregates.
+
+What it is: Flink's rules.  The common type of several is the least restrictive one that holds the
+values of each; decimals follow the rules of SQL Server with Hive's choice of what to give up where
+38 digits do not suffice.
+
+What it is not: signatures of functions (``expressions/functions/signatures.py``), which use it.
+
+Read next: ``types/type_casts.py``, ``expressions/functions/signatures.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from millstream.types.logical_types import (
+    MAX_DECIMAL_PRECISION,
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    CharType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    LocalZonedTimestampType,
+    LogicalType,
+    MapType,
+    MultisetType,
+    NullType,
+    RowType,
+    TimestampKind,
+    TimestampType,
+    TimeType,
+    VarBinaryType,
+    VarCharType,
+    YearMonthIntervalType,
+)
+from millstream.types.type_casts import supports_implicit_cast
+from millstream.types.type_roots import TypeFamily, TypeRoot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "COUNT_TYPE",
+    "add_types",
+    "average_type",
+    "common_type",
+    "decimal_of",
+    "divide_types",
+    "modulo_types",
+    "multiply_types",
+    "round_type",
+    "sum_type",
+]
+
+_MIN_KEPT_SCALE: Final = 6
+#: Digits of the integers of each width, in the order of their widths.
+_INTEGER_DIGITS: Final = {
+    TypeRoot.TINYINT: 3,
+    TypeRoot.SMALLINT: 5,
+    TypeRoot.INTEGER: 10,
+    TypeRoot.BIGINT: 19,
+}
+
+
+# -- the common type of several ---------------------------------------------------------------
+
+
+def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
+    """The least restrictive type that values of all these can be cast to.
+
+    ``[INT, BIGINT, DECIMAL(2, 2)]`` gives ``DECIMAL(21, 2)``.
+
+    Args:
+        types: at least one.
+
+    Returns:
+        The type, nullable if one of them is; None if there is none, or all are NULL.
+    """
+    nullable = any(type_.nullable for type_ in types)
+    plain = [type_.with_nullability(True) for type_ in types]  # noqa: FBT003
+    found = _merge_all(plain) or _castable(plain)
+    if found is None or found.root is TypeRoot.NULL:
+        return None
+    return found.with_nullability(nullable)
+
+
+def _castable(types: list[LogicalType]) -> LogicalType | None:
+    result = types[0]
+    for type_ in types:
+        if type_.root is TypeRoot.NULL:
+            continue
+        if supports_implicit_cast(result, type_):
+            result = type_
+        elif not supports_implicit_cast(type_, result):
+            return None
+    return result
+
+
+def _merge_all(types: list[LogicalType]) -> LogicalType | None:
+    if any(type_.root is TypeRoot.RAW for type_ in types):
+        return types[0] if all(type_ == types[0] for type_ in types) else None
+    result: LogicalType | None = None
+    for type_ in types:
+        if type_.root is TypeRoot.NULL:
+            continue
+        result = type_ if result is None else _merge(result, type_)
+        if result is None:
+            return None
+    return result or NullType()
+
+
+def _merge(left: LogicalType, right: LogicalType) -> LogicalType | None:
+    if left == right:
+        return left if not _is_time_attribute(left) else _regular(left)
+    shifted = _shifted_time(left, right)
+    if shifted is not None:
+        return shifted
+    for family, merge in _BY_FAMILY:
+        if left.is_a(family) and right.is_a(family):
+            return merge(left, right)
+    if left.root is not right.root:
+        return None
+    return _merge_same_root(left, right)
+
+
+def _shifted_time(left: LogicalType, right: LogicalType) -> LogicalType | None:
+    """A point in time with an interval, or with a number of days."""
+    for time, other in ((left, right), (right, left)):
+        if time.is_a(TypeFamily.DATETIME) and other.is_a(TypeFamily.INTERVAL):
+            return time
+        has_days = time.is_a(TypeFamily.TIMESTAMP) or time.root is TypeRoot.DATE
+        if has_days and other.is_a(TypeFamily.EXACT_NUMERIC):
+            return time
+    return None
+
+
+def _is_time_attribute(type_: LogicalType) -> bool:
+    return isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.is_time_attribute
+
+
+def _regular(type_: LogicalType) -> LogicalType:
+    assert isinstance(type_, TimestampType | LocalZonedTimestampType)  # noqa: S101
+    return replace(type_, kind=TimestampKind.REGULAR)
+
+
+def _merge_strings(left: LogicalType, right: LogicalType) -> LogicalType:
+    """Fixed lengths that differ become a variable one, so that nothing is padded."""
+    assert isinstance(left, CharType | VarCharType)  # noqa: S101
+    assert isinstance(right, CharType | VarCharType)  # noqa: S101
+    length = max(left.length, right.length)
+    if isinstance(left, CharType) and isinstance(right, CharType) and left.length == right.length:
+        return CharType(length)
+    return VarCharType(length)
+
+
+def _merge_bytes(left: LogicalType, right: LogicalType) -> LogicalType:
+    assert isinstance(left, BinaryType | VarBinaryType)  # noqa: S101
+    assert isinstance(right, BinaryType | VarBinaryType)  # noqa: S101
+    length = max(left.length, right.length)
+    both_fixed = isinstance(left, BinaryType) and isinstance(right, BinaryType)
+    if both_fixed and left.length == right.length:
+        return BinaryType(length)
+    return VarBinaryType(length)
+
+
+def _merge_numbers(left: LogicalType, right: LogicalType) -> LogicalType:
+    approximate = TypeFamily.APPROXIMATE_NUMERIC
+    if not left.is_a(approximate) and not right.is_a(approximate):
+        return _merge_exact(left, right)
+    if TypeRoot.DOUBLE in {left.root, right.root} or TypeRoot.DECIMAL in {left.root, right.root}:
+        # Flink keeps FLOAT where it stands behind a DECIMAL, by an oversight of its order.
+        keeps_float = left.root is TypeRoot.DECIMAL and right.root is TypeRoot.FLOAT
+        return right if keeps_float else DoubleType()
+    return left if left.is_a(approximate) else right
+
+
+def _merge_exact(left: LogicalType, right: LogicalType) -> LogicalType:
+    digits = _INTEGER_DIGITS
+    if left.root in digits and right.root in digits:
+        return right if digits[right.root] > digits[left.root] else left
+    one, other = decimal_of(left), decimal_of(right)
+    whole = max(one.precision - one.scale, other.precision - other.scale)
+    scale = min(max(one.scale, other.scale), MAX_DECIMAL_PRECISION - whole)
+    return DecimalType(whole + scale, scale)
+
+
+def _merge_times(left: LogicalType, right: LogicalType) -> LogicalType:
+    assert isinstance(left, TimeType)  # noqa: S101
+    assert isinstance(right, TimeType)  # noqa: S101
+    return TimeType(max(left.precision, right.precision))
+
+
+def _merge_timestamps(left: LogicalType, right: LogicalType) -> LogicalType:
+    assert isinstance(left, TimestampType | LocalZonedTimestampType)  # noqa: S101
+    assert isinstance(right, TimestampType | LocalZonedTimestampType)  # noqa: S101
+    precision = max(left.precision, right.precision)
+    zoned = isinstance(left, LocalZonedTimestampType) or isinstance(right, LocalZonedTimestampType)
+    return LocalZonedTimestampType(precision) if zoned else TimestampType(precision)
+
+
+_BY_FAMILY: Final = (
+    (TypeFamily.CHARACTER_STRING, _merge_strings),
+    (TypeFamily.BINARY_STRING, _merge_bytes),
+    (TypeFamily.NUMERIC, _merge_numbers),
+    (TypeFamily.TIME, _merge_times),
+    (TypeFamily.TIMESTAMP, _merge_timestamps),
+)
+
+
+def _merge_same_root(left: LogicalType, right: LogicalType) -> LogicalType | None:
+    if isinstance(left, DayTimeIntervalType) and isinstance(right, DayTimeIntervalType):
+        return DayTimeIntervalType(
+            _merge_resolutions(left.resolution, right.resolution),
+            max(left.day_precision, right.day_precision),
+            max(left.fractional_precision, right.fractional_precision),
+        )
+    if isinstance(left, YearMonthIntervalType) and isinstance(right, YearMonthIntervalType):
+        resolution = _merge_resolutions(left.resolution, right.resolution)
+        return YearMonthIntervalType(resolution, max(left.precision, right.precision))
+    if left.children and len(left.children) == len(right.children):
+        return _merge_children(left, right)
+    return None
+
+
+_UNITS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+
+
+def _merge_resolutions(left: str, right: str) -> str:
+    positions = [_UNITS.index(unit) for text in (left, right) for unit in text.split(" TO ")]
+    first, last = _UNITS[min(positions)], _UNITS[max(positions)]
+    return first if first == last else f"{first} TO {last}"
+
+
+def _merge_children(left: LogicalType, right: LogicalType) -> LogicalType | None:
+    merged = [common_type(pair) for pair in zip(left.children, right.children, strict=True)]
+    children = [child for child in merged if child is not None]
+    if len(children) < len(merged):
+        return None
+    if isinstance(left, ArrayType):
+        return ArrayType(children[0])
+    if isinstance(left, MultisetType):
+        return MultisetType(children[0])
+    if isinstance(left, MapType):
+        return MapType(children[0], children[1])
+    assert isinstance(left, RowType)  # noqa: S101
+    fields = zip(left.fields, children, strict=True)
+    return RowType(tuple(replace(field, type=child) for field, child in fields))
+
+
+# -- arithmetic -------------------------------------------------------------------------------
+
+
+def decimal_of(type_: LogicalType) -> DecimalType:
+    """The DECIMAL that holds all values of an exact number type."""
+    if isinstance(type_, DecimalType):
+        return type_
+    return DecimalType(_INTEGER_DIGITS[type_.root], 0, nullable=type_.nullable)
+
+
+def _arithmetic(left: LogicalType, right: LogicalType) -> LogicalType | None:
+    """The result's type where no DECIMAL takes part; else None."""
+    decimal = TypeRoot.DECIMAL in {left.root, right.root}
+    approximate = TypeFamily.APPROXIMATE_NUMERIC
+    if left.is_a(approximate) or right.is_a(approximate):
+        return DoubleType() if decimal else _merge_numbers(left, right)
+    return None if decimal else _merge_exact(left, right)
+
+
+def _nullable(result: LogicalType, left: LogicalType, right: LogicalType) -> LogicalType:
+    return result.with_nullability(left.nullable or right.nullable)
+
+
+def add_types(left: LogicalType, right: LogicalType) -> LogicalType:
+    """The type of the sum or difference of two numbers."""
+    plain = _arithmetic(left, right)
+    if plain is None:
+        one, other = decimal_of(left), decimal_of(right)
+        scale = max(one.scale, other.scale)
+        whole = max(one.precision - one.scale, other.precision - other.scale)
+        plain = _adjusted(whole + scale + 1, scale)
+    return _nullable(plain, left, right)
+
+
+def multiply_types(left: LogicalType, right: LogicalType) -> LogicalType:
+    """The type of the product of two numbers."""
+    plain = _arithmetic(left, right)
+    if plain is None:
+        one, other = decimal_of(left), decimal_of(right)
+        plain = _adjusted(one.precision + other.precision + 1, one.scale + other.scale)
+    return _nullable(plain, left, right)
+
+
+def divide_types(left: LogicalType, right: LogicalType) -> LogicalType:
+    """The type of the quotient of two numbers; integers give an integer."""
+    plain = _arithmetic(left, right)
+    if plain is None:
+        plain = _divided(decimal_of(left), decimal_of(right))
+    return _nullable(plain, left, right)
+
+
+def _divided(one: DecimalType, other: DecimalType) -> DecimalType:
+    scale = max(_MIN_KEPT_SCALE, one.scale + other.precision + 1)
+    return _adjusted(one.precision - one.scale + other.scale + scale, scale)
+
+
+def modulo_types(left: LogicalType, right: LogicalType) -> LogicalType:
+    """The type of the remainder of a division of two numbers; of integers the divisor's."""
+    plain = _arithmetic(left, right)
+    if plain is None:
+        one, other = decimal_of(left), decimal_of(right)
+        scale = max(one.scale, other.scale)
+        whole = min(one.precision - one.scale, other.precision - other.scale)
+        plain = _adjusted(whole + scale, scale)
+    elif plain.is_a(TypeFamily.INTEGER_NUMERIC):
+        plain = right
+    return _nullable(plain, left, right)
+
+
+def _adjusted(precision: int, scale: int) -> DecimalType:
+    """At most 38 digits: digits behind the point are given up first, but for six."""
+    if precision <= MAX_DECIMAL_PRECISION:
+        return DecimalType(precision, scale)
+    whole = precision - scale
+    kept = max(MAX_DECIMAL_PRECISION - whole, min(scale, _MIN_KEPT_SCALE))
+    return DecimalType(MAX_DECIMAL_PRECISION, kept)
+
+
+def round_type(type_: LogicalType, digits: int) -> LogicalType:
+    """The type of a number rounded to ``digits`` behind the point; negative: before it."""
+    if not isinstance(type_, DecimalType) or digits >= type_.scale:
+        return type_
+    whole = 1 + type_.precision - type_.scale
+    scale = max(digits, 0)
+    precision = min(MAX_DECIMAL_PRECISION, whole + scale)
+    return DecimalType(precision, scale, nullable=type_.nullable)
+
+
+# -- aggregates -------------------------------------------------------------------------------
+
+
+def sum_type(type_: LogicalType) -> LogicalType:
+    """The type of SUM: the argument's, DECIMAL(38, s) for decimals."""
+    if isinstance(type_, DecimalType):
+        return replace(type_, precision=MAX_DECIMAL_PRECISION)
+    return type_
+
+
+def average_type(type_: LogicalType) -> LogicalType:
+    """The type of AVG: the argument's, DECIMAL(38, max(6, s)) for decimals."""
+    if isinstance(type_, DecimalType):
+        count = DecimalType(20, 0)
+        whole = DecimalType(MAX_DECIMAL_PRECISION, type_.scale)
+        return _divided(whole, count).with_nullability(type_.nullable)
+    return type_
+
+
+#: The type of COUNT.
+COUNT_TYPE: Final = BigIntType(nullable=False)

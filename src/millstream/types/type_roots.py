@@ -1,0 +1,108 @@
+"""Roots and families of logical types, as Flink names them.
+
+What it is: the root says which type it is whatever its length or precision; families say what
+roots have in common, which is how signatures of functions and casts are written.
+
+What it is not: a type; that is ``types/logical_types.py``.
+
+Read next: ``types/logical_types.py``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+__all__ = ["TypeFamily", "TypeRoot"]
+
+
+class TypeFamily(Enum):
+    """What types have in common."""
+
+    PREDEFINED = auto()
+    CONSTRUCTED = auto()
+    CHARACTER_STRING = auto()
+    BINARY_STRING = auto()
+    NUMERIC = auto()
+    INTEGER_NUMERIC = auto()
+    EXACT_NUMERIC = auto()
+    APPROXIMATE_NUMERIC = auto()
+    DATETIME = auto()
+    TIME = auto()
+    TIMESTAMP = auto()
+    INTERVAL = auto()
+    COLLECTION = auto()
+    EXTENSION = auto()
+
+
+class TypeRoot(Enum):
+    """Which type it is, whatever its arguments."""
+
+    CHAR = auto()
+    VARCHAR = auto()
+    BOOLEAN = auto()
+    BINARY = auto()
+    VARBINARY = auto()
+    DECIMAL = auto()
+    TINYINT = auto()
+    SMALLINT = auto()
+    INTEGER = auto()
+    BIGINT = auto()
+    FLOAT = auto()
+    DOUBLE = auto()
+    DATE = auto()
+    TIME_WITHOUT_TIME_ZONE = auto()
+    TIMESTAMP_WITHOUT_TIME_ZONE = auto()
+    TIMESTAMP_WITH_LOCAL_TIME_ZONE = auto()
+    INTERVAL_YEAR_MONTH = auto()
+    INTERVAL_DAY_TIME = auto()
+    ARRAY = auto()
+    MULTISET = auto()
+    MAP = auto()
+    ROW = auto()
+    RAW = auto()
+    NULL = auto()
+    SYMBOL = auto()
+
+    @property
+    def families(self) -> frozenset[TypeFamily]:
+        """The families that it belongs to."""
+        return _FAMILIES[self]
+
+
+_F: Final = TypeFamily
+_EXACT: Final = frozenset({_F.PREDEFINED, _F.NUMERIC, _F.EXACT_NUMERIC})
+_INTEGER: Final = _EXACT | {_F.INTEGER_NUMERIC}
+_APPROXIMATE: Final = frozenset({_F.PREDEFINED, _F.NUMERIC, _F.APPROXIMATE_NUMERIC})
+_CHARACTER: Final = frozenset({_F.PREDEFINED, _F.CHARACTER_STRING})
+_BINARY: Final = frozenset({_F.PREDEFINED, _F.BINARY_STRING})
+_TIMESTAMP: Final = frozenset({_F.PREDEFINED, _F.DATETIME, _F.TIMESTAMP})
+_INTERVAL: Final = frozenset({_F.PREDEFINED, _F.INTERVAL})
+
+_FAMILIES: Final[dict[TypeRoot, frozenset[TypeFamily]]] = {
+    TypeRoot.CHAR: _CHARACTER,
+    TypeRoot.VARCHAR: _CHARACTER,
+    TypeRoot.BOOLEAN: frozenset({_F.PREDEFINED}),
+    TypeRoot.BINARY: _BINARY,
+    TypeRoot.VARBINARY: _BINARY,
+    TypeRoot.DECIMAL: _EXACT,
+    TypeRoot.TINYINT: _INTEGER,
+    TypeRoot.SMALLINT: _INTEGER,
+    TypeRoot.INTEGER: _INTEGER,
+    TypeRoot.BIGINT: _INTEGER,
+    TypeRoot.FLOAT: _APPROXIMATE,
+    TypeRoot.DOUBLE: _APPROXIMATE,
+    TypeRoot.DATE: frozenset({_F.PREDEFINED, _F.DATETIME}),
+    TypeRoot.TIME_WITHOUT_TIME_ZONE: frozenset({_F.PREDEFINED, _F.DATETIME, _F.TIME}),
+    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE: _TIMESTAMP,
+    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _TIMESTAMP | {_F.EXTENSION},
+    TypeRoot.INTERVAL_YEAR_MONTH: _INTERVAL,
+    TypeRoot.INTERVAL_DAY_TIME: _INTERVAL,
+    TypeRoot.ARRAY: frozenset({_F.CONSTRUCTED, _F.COLLECTION}),
+    TypeRoot.MULTISET: frozenset({_F.CONSTRUCTED, _F.COLLECTION}),
+    TypeRoot.MAP: frozenset({_F.CONSTRUCTED, _F.EXTENSION}),
+    TypeRoot.ROW: frozenset({_F.CONSTRUCTED}),
+    TypeRoot.RAW: frozenset({_F.EXTENSION}),
+    TypeRoot.NULL: frozenset({_F.EXTENSION}),
+    TypeRoot.SYMBOL: frozenset({_F.EXTENSION}),
+}

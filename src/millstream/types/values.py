@@ -1,0 +1,250 @@
+"""Values of logical types: between Arrow columns and Python, one row at a time.
+
+What it is: the two conversions around the Python functions behind SQL's.  Values look as the table
+in ``expressions/nodes.py`` says: times are integers, arrays and rows are tuples, so that nothing is
+lost and everything but a map is hashable.
+
+What it is not: what programs see (datetime, Row, list); that is ``types/external_values.py``.
+
+Read next: ``types/external_values.py``, ``expressions/evaluator.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.types.columns import offsets_of, slices_of, values_of
+from millstream.types.logical_types import (
+    ArrayType,
+    IntType,
+    LocalZonedTimestampType,
+    LogicalType,
+    MapType,
+    MultisetType,
+    RowType,
+    TimestampType,
+)
+from millstream.types.type_roots import TypeRoot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["column_of", "scalar_of", "value_of", "values_of_column"]
+
+_NANOS_PER: Final = {"ms": 1_000_000, "us": 1000, "ns": 1}
+_COUNT: Final = IntType(nullable=False)
+
+
+def values_of_column(array: pa.Array, type_: LogicalType) -> list[Any]:
+    """The values of a column, None where it is NULL.
+
+    Args:
+        array: a column of the type's Arrow type.
+        type_: its logical type.
+
+    Returns:
+        One value per row.
+    """
+    convert = _FROM_COLUMN.get(type_.root)
+    return values_of(array) if convert is None else convert(array, type_)
+
+
+def column_of(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    """A column of values.
+
+    Args:
+        values: as ``values_of_column`` gives them.
+        type_: their logical type.
+
+    Returns:
+        A column of the type's Arrow type.
+
+    Raises:
+        pa.ArrowException: a value does not fit the type.
+    """
+    convert = _TO_COLUMN.get(type_.root)
+    if convert is None:
+        return pa.array(values, type_.to_arrow())
+    return convert(values, type_)
+
+
+def scalar_of(value: Any, type_: LogicalType) -> pa.Scalar:
+    """One value as a scalar of Arrow."""
+    return column_of([value], type_)[0]
+
+
+def value_of(scalar: pa.Scalar, type_: LogicalType) -> Any:
+    """The value of a scalar of Arrow."""
+    return values_of_column(pa.repeat(scalar, 1), type_)[0]
+
+
+# -- from columns -----------------------------------------------------------------------------
+
+
+def _days_or_months(array: pa.Array, type_: LogicalType) -> list[Any]:
+    del type_
+    return values_of(array.cast(pa.int32()))
+
+
+def _duration(array: pa.Array, type_: LogicalType) -> list[Any]:
+    del type_
+    return values_of(array.cast(pa.int64()))
+
+
+def _times(array: pa.Array, type_: LogicalType) -> list[Any]:
+    del type_
+    width = pa.int32() if pa.types.is_time32(array.type) else pa.int64()
+    return _scaled(values_of(array.cast(width)), _NANOS_PER[array.type.unit])
+
+
+def _timestamps(array: pa.Array, type_: LogicalType) -> list[Any]:
+    del type_
+    return _scaled(values_of(array.cast(pa.int64())), _NANOS_PER[array.type.unit])
+
+
+def _scaled(values: list[Any], factor: int) -> list[Any]:
+    if factor == 1:
+        return values
+    return [None if value is None else value * factor for value in values]
+
+
+def _nulls(array: pa.Array, type_: LogicalType) -> list[Any]:
+    del type_
+    return [None] * len(array)
+
+
+def _arrays(array: pa.Array, type_: LogicalType) -> list[Any]:
+    assert isinstance(type_, ArrayType)  # noqa: S101
+    items = tuple(values_of_column(array.flatten(), type_.element))
+    if array.null_count and array.offsets[-1].as_py() - array.offsets[0].as_py() != len(items):
+        # A null list may stand over items, which flatten leaves out.
+        return [None if item is None else tuple(item) for item in _one_by_one(array, type_)]
+    return slices_of(array, lambda first, stop: items[first:stop])
+
+
+def _one_by_one(array: pa.Array, type_: ArrayType) -> list[Any]:
+    return [
+        None if not scalar.is_valid else values_of_column(scalar.values, type_.element)
+        for scalar in array
+    ]
+
+
+def _maps(array: pa.Array, type_: LogicalType) -> list[Any]:
+    if isinstance(type_, MapType):
+        key, value = type_.key, type_.value
+    else:
+        assert isinstance(type_, MultisetType)  # noqa: S101
+        key, value = type_.element, _COUNT
+    if len(array) == 0:
+        return []
+    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    keys = values_of_column(array.keys.slice(first, last - first), key)
+    values = values_of_column(array.items.slice(first, last - first), value)
+    return slices_of(
+        array, lambda start, stop: dict(zip(keys[start:stop], values[start:stop], strict=True))
+    )
+
+
+def _rows(array: pa.Array, type_: LogicalType) -> list[Any]:
+    columns = [
+        values_of_column(child, child_type)
+        for child, child_type in zip(array.flatten(), type_.children, strict=True)
+    ]
+    rows: list[Any] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
+    if array.null_count:
+        valid = array.is_valid().to_pylist()
+        rows = [row if is_there else None for row, is_there in zip(rows, valid, strict=True)]
+    return rows
+
+
+_FROM_COLUMN: Final[dict[TypeRoot, Callable[[pa.Array, LogicalType], list[Any]]]] = {
+    TypeRoot.NULL: _nulls,
+    TypeRoot.DATE: _days_or_months,
+    TypeRoot.TIME_WITHOUT_TIME_ZONE: _times,
+    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE: _timestamps,
+    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _timestamps,
+    TypeRoot.INTERVAL_DAY_TIME: _duration,
+    TypeRoot.ARRAY: _arrays,
+    TypeRoot.MAP: _maps,
+    TypeRoot.MULTISET: _maps,
+    TypeRoot.ROW: _rows,
+}
+
+
+# -- to columns -------------------------------------------------------------------------------
+
+
+def _to_days(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    return pa.array(values, pa.int32()).cast(type_.to_arrow())
+
+
+def _to_duration(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(type_.to_arrow())
+
+
+def _to_times(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    target = type_.to_arrow()
+    factor = _NANOS_PER[target.unit]
+    units = [None if value is None else value // factor for value in values]
+    width = pa.int32() if pa.types.is_time32(target) else pa.int64()
+    return pa.array(units, width).cast(target)
+
+
+def _to_timestamps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    """Digits beyond the type's precision are cut, as Flink does."""
+    assert isinstance(type_, TimestampType | LocalZonedTimestampType)  # noqa: S101
+    factor = 10 ** (9 - type_.precision)
+    per_unit = _NANOS_PER[type_.unit]
+    units = [None if value is None else (value - value % factor) // per_unit for value in values]
+    return pa.array(units, pa.int64()).cast(type_.to_arrow())
+
+
+def _to_arrays(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    assert isinstance(type_, ArrayType)  # noqa: S101
+    offsets, mask, items = offsets_of(values)
+    return pa.ListArray.from_arrays(
+        offsets, column_of(items, type_.element), type=type_.to_arrow(), mask=mask
+    )
+
+
+def _to_maps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    if isinstance(type_, MapType):
+        key, item = type_.key, type_.value
+    else:
+        assert isinstance(type_, MultisetType)  # noqa: S101
+        key, item = type_.element, _COUNT
+    offsets, mask, keys = offsets_of(values)
+    items = [inner for value in values if value is not None for inner in value.values()]
+    return pa.MapArray.from_arrays(
+        offsets, column_of(keys, key), column_of(items, item), type=type_.to_arrow(), mask=mask
+    )
+
+
+def _to_rows(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    assert isinstance(type_, RowType)  # noqa: S101
+    empty = (None,) * len(type_)
+    is_null = [value is None for value in values]
+    columns = zip(*(empty if value is None else value for value in values), strict=True)
+    lists = list(columns) if len(values) else [()] * len(type_)
+    arrays = [
+        column_of(column, field.type) for column, field in zip(lists, type_.fields, strict=True)
+    ]
+    mask = pa.array(is_null, pa.bool_()) if any(is_null) else None
+    if not arrays:
+        return pa.array([None if null else {} for null in is_null], type_.to_arrow())
+    return pa.StructArray.from_arrays(arrays, fields=list(type_.to_arrow()), mask=mask)
+
+
+_TO_COLUMN: Final[dict[TypeRoot, Callable[[Sequence[Any], LogicalType], pa.Array]]] = {
+    TypeRoot.DATE: _to_days,
+    TypeRoot.TIME_WITHOUT_TIME_ZONE: _to_times,
+    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE: _to_timestamps,
+    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _to_timestamps,
+    TypeRoot.INTERVAL_DAY_TIME: _to_duration,
+    TypeRoot.ARRAY: _to_arrays,
+    TypeRoot.MAP: _to_maps,
+    TypeRoot.MULTISET: _to_maps,
+    TypeRoot.ROW: _to_rows,
+}
