@@ -289,10 +289,9 @@ class FieldAccess(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Star(Expression):
-    """``*``, ``t.*`` or ``f(x).*``, in SELECT; ``*`` as the argument of COUNT."""
+    """``*`` or ``t.*`` in SELECT; ``*`` as the argument of COUNT."""
 
-    #: What stands before the star: an `Identifier`, another expression, or nothing.
-    operand: Expression | None = None
+    qualifier: Identifier | None = None
 
 
 # --- calls
@@ -453,8 +452,6 @@ class JsonObject(Expression):
     #: Whether entries without a value are left out; None: not said.
     absent_on_null: bool | None = None
     aggregate: bool = False
-    filter: Expression | None = None
-    over: WindowSpecification | Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,5 +461,5 @@ class JsonArray(Expression):
     elements: tuple[Expression, ...]
     absent_on_null: bool | None = None
     aggregate: bool = False
-    filter: Expression | None = None
-    over: WindowSpecification | Name | None = None
+    #: Of JSON_ARRAYAGG.
+    order_by: tuple[SortItem, ...] = ()

@@ -162,6 +162,8 @@ class Insert(Statement):
     partition: tuple[PartitionValue, ...] = ()
     overwrite: bool = False
     hints: tuple[Hint, ...] = ()
+    #: ``ON CONFLICT DO``: ERROR, NOTHING or DEDUPLICATE; None: not said.
+    on_conflict: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class Delete(Statement):
 class Assignment(Node):
     """``column = value`` of UPDATE."""
 
-    column: Identifier
+    column: Name
     value: Expression
 
 

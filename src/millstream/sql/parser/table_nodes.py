@@ -204,7 +204,7 @@ class ColumnChange(Node):
 
 @dataclass(frozen=True, slots=True)
 class ChangeSchema(AlterAction):
-    """``ADD (...)`` or ``MODIFY (...)``: columns, a primary key, a watermark, a distribution."""
+    """``ADD (...)`` or ``MODIFY (...)``: columns, a primary key, a watermark; or a distribution."""
 
     #: Whether it is MODIFY.
     modify: bool
@@ -289,10 +289,9 @@ class AlterTable(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn(Node):
-    """``name COMMENT '...'`` of a view."""
+    """A column of a view, whose name is not its query's."""
 
     name: Name
-    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
