@@ -25,6 +25,7 @@ from millstream.execution.restored_program import fit, program_of
 from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
 from millstream.execution.stop_request import StopRequest
+from millstream.graph import stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,7 @@ class Run:
         make_planner: makes the planner.
         after: the generation that the driver began before; None if this is its first run.
         tasks_at_work: whether the engine's tasks go on from epoch to epoch.
+        by_chain: whether each chain of operators is a task of its own; None: where tasks go on.
         stop: whether the job is to stop behind a last checkpoint; the engine looks at it.
     """
 
@@ -67,6 +69,7 @@ class Run:
         make_planner: Callable[[Job], SourcePlanner] | None = None,
         after: int | None = None,
         tasks_at_work: bool = False,
+        by_chain: bool | None = None,
         stop: StopRequest | None = None,
     ) -> None:
         self.job = job
@@ -78,6 +81,9 @@ class Run:
         self._make_planner = make_planner or planner_of
         self._after = after
         self._tasks_at_work = tasks_at_work
+        one_by_one = tasks_at_work if by_chain is None else by_chain
+        #: What a task is a subtask of.
+        self.stages = (stages.by_chain(job.graph) if one_by_one else job.graph).stages
         self.stop = stop or StopRequest()
         self._planner: SourcePlanner | None = None
         #: The operators as manifests record them.
@@ -196,9 +202,7 @@ class Run:
     def tasks(self) -> set[tuple[int, int]]:
         """(stage, subtask) of every task."""
         return {
-            (stage.level, subtask)
-            for stage in self.job.graph.stages
-            for subtask in range(stage.parallelism)
+            (stage.number, subtask) for stage in self.stages for subtask in range(stage.parallelism)
         }
 
 

@@ -268,7 +268,7 @@ def links_of(graph: JobGraph) -> Iterable[Link]:
     found: dict[Link, None] = {}
     for edge in graph.edges:
         source, target = graph.nodes[edge.source], graph.nodes[edge.target]
-        from_stage, to_stage = graph.level(source.id), graph.level(target.id)
+        from_stage, to_stage = (graph.stage_of(node.id).number for node in (source, target))
         if from_stage == to_stage:
             continue
         for one in range(source.parallelism):

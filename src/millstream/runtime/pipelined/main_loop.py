@@ -1,4 +1,7 @@
-"""The main loop of a slot, which hosts one subtask of every stage.
+"""The main loop of a slot, which hosts one subtask of every stage of the job.
+
+A subtask of every stage: here each chain of operators is a stage of its own (``graph/stages.py``),
+so that no task waits for credit that only another of its level needs.
 
 What it is: gives its tasks time, hands frames to and from other slots, does what the driver says.
 One thread runs all operators; the control connection and the uploader have threads of their own.
@@ -15,12 +18,14 @@ Read next: ``runtime/pipelined/slot.py``, ``runtime/pipelined/task.py``.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.configuration import options
+from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.links import (
     CREDIT,
     Frame,
@@ -60,13 +65,15 @@ if TYPE_CHECKING:
 
 __all__ = ["MainLoop", "flush_after"]
 
-#: Seconds that a task may work before the others have their turn.
-_WORK: Final = 0.005
+#: Seconds that tasks may work before all have had their turns, and the least that one may: what
+#: comes from other slots waits for so long.
+_WORK: Final = 0.01
+_LEAST_WORK: Final = 0.001
 #: Seconds that a slot with nothing to do waits for something to come: sources are asked again then.
 _IDLE: Final = 0.002
 #: Seconds between two looks at what is due by time.
 _TICK: Final = 0.005
-#: Seconds that a task may write, at each of these, of what the next snapshot would have to.
+#: Seconds that tasks may write, at each of these, of what the next snapshot would have to.
 _WRITE: Final = 0.001
 #: Seconds between two reports of how far splits are, and of times.
 _REPORT: Final = 0.02
@@ -168,7 +175,7 @@ class MainLoop:
         self._finish = finish
         self._clock = clock
         self._seconds = seconds
-        shape = graph()
+        shape = by_chain(graph())
         #: Seconds after which records that were gathered are sent.
         self._flush_after = flush_after(shape.configuration)
         self._in: dict[Link, InLink] = {}
@@ -181,10 +188,11 @@ class MainLoop:
         stages = [stage for stage in shape.stages if number < stage.parallelism]
         #: Those of later stages first.
         self.tasks: list[PipelinedTask] = []
+        graphs = itertools.chain([shape], (by_chain(graph()) for _ in itertools.count()))
         try:
             for stage in reversed(stages):
-                task = TaskId(stage.level, number)
-                self.tasks.append(self._task(task, graph(), make_plan()))
+                task = TaskId(stage.number, number)
+                self.tasks.append(self._task(task, next(graphs), make_plan()))
         except BaseException:
             # Behind an error it matters that functions are closed, not what they raise now.
             with contextlib.suppress(Exception):
@@ -193,6 +201,9 @@ class MainLoop:
         now = seconds()
         feeding = {link.source for link in self._out}
         self._times = {task.id: _Times(now, feeds=task.id in feeding) for task in self.tasks}
+        self._work = max(_LEAST_WORK, _WORK / max(1, len(self.tasks)))
+        #: Whose turn to write comes first.
+        self._writer = 0
         self._next_tick = self._next_flush = self._next_report = now
         self._next_times = now + _TIMES
         #: The driver says that the last checkpoint is complete.
@@ -278,7 +289,7 @@ class MainLoop:
             times.hold(began)
             return False
         times.begin(began)
-        worked = task.run(began + _WORK)
+        worked = task.run(began + self._work)
         if worked:
             ended = self._seconds()
             times.busy += ended - began
@@ -304,7 +315,8 @@ class MainLoop:
                 if task.has_credit:
                     self._spend(task, partial(task.tick, clock))
             # Whether there is work or not: what is not written by now is in the next pause.
-            for task in self.tasks:
+            self._writer = (self._writer + 1) % max(1, len(self.tasks))
+            for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):
                 self._spend(task, partial(task.write_some, now + _WRITE))
         if now >= self._next_report:
             self._next_report = now + _REPORT

@@ -106,7 +106,7 @@ class PipelinedTask:
         clock: Callable[[], int],
         seconds: Callable[[], float],
     ) -> None:
-        self.id = TaskId(instance.level, instance.subtask)
+        self.id = TaskId(instance.number, instance.subtask)
         self._instance = instance
         self._plan = plan
         self._inputs = inputs
