@@ -57,6 +57,10 @@ class Run:
         tasks_at_work: whether the engine's tasks go on from epoch to epoch.
         by_chain: whether each chain of operators is a task of its own; None: where tasks go on.
         stop: whether the job is to stop behind a last checkpoint; the engine looks at it.
+        on_failure: told what the tasks of some sources have failed of, and which sources these are,
+            where the engine can restart them alone; returns the seconds to wait before, or raises
+            if the job has failed for good.  None: they are not restarted alone.
+        on_resumed: told when all tasks run again.
     """
 
     def __init__(
@@ -71,12 +75,16 @@ class Run:
         tasks_at_work: bool = False,
         by_chain: bool | None = None,
         stop: StopRequest | None = None,
+        on_failure: Callable[[Exception, frozenset[str]], float] | None = None,
+        on_resumed: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
         #: Changes with every run, so that workers drop what an older one left.
         self.run_id = uuid.uuid4().hex
         self.coordinator = job.new_coordinator(on_pending, tasks_at_work=tasks_at_work)
         self.on_epoch = on_epoch
+        self.on_failure = on_failure
+        self.on_resumed = on_resumed
         self._on_recovered = on_recovered
         self._make_planner = make_planner or planner_of
         self._after = after
@@ -182,7 +190,22 @@ class Run:
         epoch = cast("int", self.position["epoch"]) + 1
         return self._plan({"epoch": epoch, "time": processing_time, "final": False}, assignments)
 
-    def _plan(self, stop: Offset, assignments: list[SplitAssignment]) -> EpochPlan:
+    def plan_of_region(
+        self, assignments: list[SplitAssignment], processing_time: int, epoch: int
+    ) -> EpochPlan:
+        """The plan that tasks begin with anew, while others go on.
+
+        Args:
+            assignments: the splits of their sources.
+            processing_time: milliseconds since 1970.
+            epoch: which they begin in; no task of theirs has written anything for it.
+        """
+        stop: Offset = {"epoch": epoch, "time": processing_time, "final": False}
+        return self._plan(stop, assignments, begins=True)
+
+    def _plan(
+        self, stop: Offset, assignments: list[SplitAssignment], *, begins: bool = False
+    ) -> EpochPlan:
         job = self.job
         return make_plan(
             epoch=cast("int", stop["epoch"]),
@@ -197,6 +220,7 @@ class Run:
             local_root=str(job.local_root),
             state_backend=job.state_backend,
             fsync=job.fsync,
+            begins=begins,
         )
 
     def tasks(self) -> set[tuple[int, int]]:
