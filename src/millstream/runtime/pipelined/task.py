@@ -141,8 +141,9 @@ class PipelinedTask:
         #: Epoch -> producer -> its attempt, of the barriers that have come.
         self._barriers: dict[int, dict[TaskId, str]] = {}
         self._first_barrier = 0.0
-        #: What its last snapshots leave to be finished; and files of states that could not be.
-        self._uploads: list[PendingAck] = []
+        #: Snapshots that it does not know to be published; and files of states that could not be
+        #: written.
+        self._taken: list[PendingAck] = []
         self._owed: list[PendingStates] = []
         #: Edge -> producers that have said that the source behind them is over.
         self._ended: dict[int, set[int]] = {}
@@ -165,6 +166,10 @@ class PipelinedTask:
     def restore(self) -> None:
         """Put everything back to the end of the last checkpoint."""
         self._state.restore()
+        for store in self._state.stores.values():
+            restored = getattr(store, "restored_from", None)
+            if restored is not None:
+                store.published(restored)
         if self.splits is not None:
             self.splits.begin()
 
@@ -313,7 +318,7 @@ class PipelinedTask:
         self._go_on(epoch + 1, next_attempt)
         pending.aligning = began - self._first_barrier
         pending.pause = self._seconds() - began
-        self._uploads = [*(each for each in self._uploads if not each.is_done), pending]
+        self._taken.append(pending)
         self._take(pending)
 
     def _go_on(self, epoch: int, attempt: str) -> None:
@@ -371,6 +376,18 @@ class PipelinedTask:
     def confirm(self, epoch: int) -> None:
         """Take that checkpoint ``epoch`` is published and committed, and those before it are."""
         self._unconfirmed.confirm(epoch)
+        done = [each for each in self._taken if each.ack.epoch <= epoch]
+        del self._taken[: len(done)]
+        for each in done:
+            if each.ack.epoch == epoch:
+                self._note_published(each.ack)
+
+    def _note_published(self, ack: TaskAck) -> None:
+        states = {each.uid: each.state for each in ack.operators if each.state is not None}
+        for node, store in self._state.stores.items():
+            handle = states.get(self._instance.graph.nodes[node].uid)
+            if handle is not None:
+                store.published(handle["id"])
 
     def flush(self) -> None:
         """Send what writers have gathered, and what operators hold back."""
@@ -392,11 +409,11 @@ class PipelinedTask:
     @property
     def is_uploading(self) -> bool:
         """Whether something of its snapshots is not finished."""
-        return not all(each.is_done for each in self._uploads)
+        return not all(each.is_done for each in self._taken)
 
     def give_up_uploads(self) -> None:
         """Let nothing more of its snapshots be finished: it is to be closed."""
-        for each in self._uploads:
+        for each in self._taken:
             each.is_given_up = True
 
     def close(self) -> None:
