@@ -63,7 +63,9 @@ class Slots:
         self.network = Network(slots, header_size=HEADER.size)
         self.positions: dict[int, int] = {}
         self.acks: list[Any] = []
+        self.heard: list[SlotMessage] = []
         shipped = cloudpickle.dumps(graph), cloudpickle.dumps(plan)
+        self.plan = shipped[1]
         self.loops = [
             MainLoop(
                 slot,
@@ -84,6 +86,7 @@ class Slots:
         return SplitAssignment(uid, split, 0, 0, RECORDS, -1)
 
     def _hear(self, message: SlotMessage) -> None:
+        self.heard.append(message)
         if isinstance(message, Acknowledged):
             self.acks.append(loads(message.ack))
         elif isinstance(message, Progress):

@@ -11,15 +11,14 @@ import pytest
 from tests.pipelined.random_graphs import random_graph
 from tests.pipelined.simulation import InconsistentCutError, Simulation
 
-from millstream.runtime.pipelined.links import BARRIER, CREDIT
-from millstream.runtime.pipelined.main_loop import MainLoop
+from millstream.runtime.pipelined.links import BARRIER
 from millstream.runtime.pipelined.task import PipelinedTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from millstream.runtime.pipelined.links import Frame, Header, InLink
+    from millstream.runtime.pipelined.links import Frame, InLink
 
 #: Those with an odd number stay at their parallelism and engine; of three there are windows in one,
 #: of seven one has its state in RocksDB.
@@ -68,21 +67,6 @@ def test_the_simulation_does_what_it_is_for(tmp_path: Path) -> None:
     assert any(each.restarted for each in done)
     assert any(each.declined for each in done)
     assert any(any(positions.values()) for each in done for _, positions in each.compared)
-
-
-def test_frames_of_tasks_that_were_stopped_would_make_no_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_in = MainLoop._take_in
-
-    def take_all(self: MainLoop, header: Header, payload: memoryview) -> None:
-        here = self._out.get(header.link) if header.kind == CREDIT else self._in.get(header.link)
-        attempt = header.attempt if here is None else here.attempt
-        take_in(self, header._replace(attempt=attempt), payload)
-
-    monkeypatch.setattr(MainLoop, "_take_in", take_all)
-    with pytest.raises(InconsistentCutError, match="too many"):
-        Simulation(random_graph(326), 326, tmp_path, kills=0, failures=40).run()
 
 
 def test_a_seed_gives_the_same_again(tmp_path: Path) -> None:

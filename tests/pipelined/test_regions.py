@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelined.processes import lives
+from tests.pipelined.test_backpressure import Slots, job
 
 from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Encoder, Types
@@ -20,9 +21,16 @@ from millstream.datastream import (
     RuntimeContext,
     StreamExecutionEnvironment,
 )
-from millstream.datastream.connectors import FileSink
+from millstream.datastream.connectors import DiscardingSink, FileSink
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import UserFunctionError
+from millstream.runtime.pipelined.messages import (
+    BeginRegion,
+    Running,
+    Stopped,
+    StopRegion,
+    TakeCheckpoint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -273,3 +281,39 @@ def test_the_status_says_that_a_region_waits(
     eventually(lambda: status().result() is JobStatus.RUNNING, "the restart")
     client.get_job_execution_result().result()
     check(tmp_path)
+
+
+def test_what_stopped_tasks_have_sent_is_dropped_and_what_new_ones_send_waits(
+    tmp_path: Path,
+) -> None:
+    seen = tmp_path / "seen"
+
+    def note_value(value: int) -> int:
+        with seen.open("a") as file:
+            file.write(f"{value}\n")
+        return value
+
+    def build(environment: StreamExecutionEnvironment) -> None:
+        source = environment.from_sequence(0, 199).uid("numbers")
+        keyed = source.key_by(lambda value: value, Types.LONG())
+        keyed.map(note_value, Types.LONG()).sink_to(DiscardingSink())
+        environment.from_sequence(0, 9).sink_to(DiscardingSink())
+
+    slots = Slots(job(build), tmp_path)
+    slots.turns(20, 0)
+    assert slots.network.in_flight(0, 1), "slot 1 has not heard of them"
+    seen.unlink()
+    begin = BeginRegion(0, 1, slots.plan)
+    slots.loops[0].turn([StopRegion(0, 1), TakeCheckpoint(0)], 0.0)
+    assert Stopped(0, 0, 1) in slots.heard
+    slots.loops[0].turn([begin], 0.0)
+    slots.turns(20, 0)
+    # In slot 1: all of both attempts, ahead of the word to stop.
+    slots.loops[1].turn([StopRegion(0, 1)], 0.0)
+    slots.turns(5, 1)
+    slots.loops[1].turn([begin], 0.0)
+    for slot in (0, 1):
+        assert Running(slot, 0, 1) in slots.heard
+    slots.turns(20, 0, 1)
+    assert sorted(map(int, seen.read_text().split())) == list(range(200))
+    slots.close()
