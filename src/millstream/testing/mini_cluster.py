@@ -129,8 +129,7 @@ class MiniCluster:
             )
 
         self.job = job
-        lives_on = self.pipelined if pipelined is None else pipelined
-        self._run = Run(job, make_planner=make_planner, by_chain=lives_on)
+        self._run = Run(job, make_planner=make_planner)
         self.coordinator = self._run.coordinator
         self._run.open()
         pickled = cloudpickle.dumps(graph)
@@ -138,7 +137,7 @@ class MiniCluster:
         frames = run_directory().path / f"frames-{self._run.run_id}"
         self._tasks = EpochTasks(graph, frames, self._run_stage)
         self._pipelined_tasks: PipelinedTasks | None = None
-        if lives_on:
+        if self.pipelined if pipelined is None else pipelined:
             slots = max(stage.parallelism for stage in graph.stages)
             count = len(self._run.tasks())
             self._pipelined_tasks = PipelinedTasks(pickled, graph.files, slots, count, seed)

@@ -35,6 +35,7 @@ from millstream.expressions.functions.signatures import (
     same_as,
     signature,
 )
+from millstream.expressions.functions.temporal_parts import ROUNDED_TIME, ceil_to, floor_to
 from millstream.expressions.integers import is_integer, wrapped
 from millstream.types.logical_types import DecimalType, IntType, LogicalType
 from millstream.types.type_derivation import (
@@ -324,12 +325,12 @@ def _whole_type(types: Sequence[LogicalType], constants: Sequence[object]) -> Lo
     return DecimalType(type_.precision, 0) if isinstance(type_, DecimalType) else type_
 
 
-def _ceiling(info: CallInfo, value: Any) -> Any:
-    return _whole(pc.ceil, info, value)
+def _ceiling(info: CallInfo, value: Any, *unit: Any) -> Any:
+    return NotImplemented if unit else _whole(pc.ceil, info, value)
 
 
-def _floor(info: CallInfo, value: Any) -> Any:
-    return _whole(pc.floor, info, value)
+def _floor(info: CallInfo, value: Any, *unit: Any) -> Any:
+    return NotImplemented if unit else _whole(pc.floor, info, value)
 
 
 def _whole(function: Callable[[Any], Any], info: CallInfo, value: Any) -> Any:
@@ -355,27 +356,47 @@ def _rounded_whole(value: Any, up: Callable[[Any], int], type_: LogicalType) -> 
 @functions.scalar(
     "CEIL",
     aliases=["CEILING"],
-    signatures=[signature(numeric(), result=_whole_type)],
+    signatures=[signature(numeric(), result=_whole_type), ROUNDED_TIME],
     kernel=_ceiling,
     contextual=True,
-    can_fail=False,
-    examples=[("CEIL(1.2)", "2"), ("CEIL(CAST(-1.2 AS DOUBLE))", "-1.0")],
+    syntax="CEIL(numeric), CEIL(time TO unit)",
+    examples=[
+        ("CEIL(1.2)", "2"),
+        ("CEIL(CAST(-1.2 AS DOUBLE))", "-1.0"),
+        ("CEIL(TIME '12:44:31' TO MINUTE)", "12:45:00"),
+    ],
 )
-def ceiling(info: CallInfo, value: Any) -> object:
-    """The smallest whole number that is not less than the number."""
+def ceiling(info: CallInfo, value: Any, unit: str | None = None) -> object:
+    """The smallest whole number that is not less than the number.
+
+    Of a date, a time or a timestamp: the next beginning of a unit, from MILLENNIUM to MILLISECOND
+    (from MONTH on only the date counts); of a TIMESTAMP_LTZ on the session's clocks.
+    """
+    if unit is not None:
+        return ceil_to(info, value, unit)
     return _rounded_whole(value, math.ceil, info.result_type)
 
 
 @functions.scalar(
     "FLOOR",
-    signatures=[signature(numeric(), result=_whole_type)],
+    signatures=[signature(numeric(), result=_whole_type), ROUNDED_TIME],
     kernel=_floor,
     contextual=True,
-    can_fail=False,
-    examples=[("FLOOR(1.8)", "1"), ("FLOOR(CAST(-1.2 AS DOUBLE))", "-2.0")],
+    syntax="FLOOR(numeric), FLOOR(time TO unit)",
+    examples=[
+        ("FLOOR(1.8)", "1"),
+        ("FLOOR(CAST(-1.2 AS DOUBLE))", "-2.0"),
+        ("FLOOR(DATE '2024-02-29' TO MONTH)", "2024-02-01"),
+    ],
 )
-def floor(info: CallInfo, value: Any) -> object:
-    """The largest whole number that is not greater than the number."""
+def floor(info: CallInfo, value: Any, unit: str | None = None) -> object:
+    """The largest whole number that is not greater than the number.
+
+    Of a date, a time or a timestamp: the beginning of the unit, from MILLENNIUM to MILLISECOND,
+    that it lies in (weeks begin on Sunday); of a TIMESTAMP_LTZ on the session's clocks.
+    """
+    if unit is not None:
+        return floor_to(info, value, unit)
     return _rounded_whole(value, math.floor, info.result_type)
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.decimals import comparable_columns
 from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
 from millstream.expressions.functions.patterns import (
     compiled_like,
@@ -33,7 +32,7 @@ from millstream.expressions.functions.signatures import (
     character,
     signature,
 )
-from millstream.types.logical_types import BooleanType, LogicalType
+from millstream.types.logical_types import BooleanType, LogicalType, TimestampType
 from millstream.types.type_casts import supports_implicit_cast
 from millstream.types.type_derivation import common_type, decimal_of
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -79,7 +78,7 @@ def _with_time(time: LogicalType, other: LogicalType) -> tuple[LogicalType, ...]
     if time.is_a(TypeFamily.DATETIME) and other.is_a(TypeFamily.CHARACTER_STRING):
         return time, time.with_nullability(other.nullable)
     if time.is_a(TypeFamily.TIMESTAMP) and other.root is TypeRoot.DATE:
-        return time, time.with_nullability(other.nullable)
+        return time, TimestampType(3, nullable=other.nullable)
     return None
 
 
@@ -135,11 +134,8 @@ def _comparing(name: str) -> Callable[..., Any]:
     function = getattr(pc, name)
 
     def kernel(info: CallInfo, left: Any, right: Any) -> Any:
-        type_ = info.argument_types[0]
-        if type_.root in _NESTED:
+        if info.argument_types[0].root in _NESTED:
             return NotImplemented
-        if type_.root is TypeRoot.DECIMAL:
-            left, right = comparable_columns(left, right)
         return function(left, right)
 
     return kernel
@@ -223,8 +219,6 @@ def is_not_null(value: Any) -> object:
 def _same(info: CallInfo, left: Any, right: Any) -> Any:
     if info.argument_types[0].root in _NESTED:
         return NotImplemented
-    if info.argument_types[0].root is TypeRoot.DECIMAL:
-        left, right = comparable_columns(left, right)
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.or_(both_null, pc.coalesce(pc.equal(left, right), pa.scalar(False)))  # noqa: FBT003
 

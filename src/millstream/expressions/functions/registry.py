@@ -17,10 +17,17 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import ProgramError
 from millstream.expressions.functions import (
     arithmetic,
+    collection,
     comparison,
     conditional,
     conversion,
+    grouping,
+    hashing,
+    json,
     logical,
+    string,
+    temporal,
+    value_construction,
 )
 
 if TYPE_CHECKING:
@@ -35,8 +42,15 @@ _MODULES: Final = (
     comparison,
     logical,
     arithmetic,
+    string,
+    temporal,
     conditional,
     conversion,
+    collection,
+    json,
+    value_construction,
+    grouping,
+    hashing,
 )
 
 

@@ -1,4 +1,4 @@
 """What functions of SQL took over from Java: its strings, patterns, formats and dates.
 
-Read next: ``expressions/java/time_zones.py``.
+Read next: ``expressions/java/strings.py``.
 """

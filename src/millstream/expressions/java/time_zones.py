@@ -5,9 +5,9 @@ instant, and local times turned into instants.  A local time that a change of cl
 moved forward by the gap; of one that occurs twice ``java.time`` takes the earlier instant, and
 ``java.util.Calendar`` the later one.
 
-What it is not: names of zones in texts.
+What it is not: names of zones in texts; those are in ``expressions/java/simple_date_format.py``.
 
-Read next: ``expressions/context.py``.
+Read next: ``expressions/functions/temporal_clock.py``.
 """
 
 from __future__ import annotations

@@ -96,7 +96,6 @@ def _run(
         transport,
         control.send,
         uploader.take,
-        restarts_regions=settings.restarts_regions,
     )
     try:
         loop.restore()

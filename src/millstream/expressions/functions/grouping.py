@@ -1,0 +1,58 @@
+"""The grouping functions of Flink's reference: which grouping set a row of the result belongs to.
+
+What it is: their names and types, for the binder.
+
+What it is not: their values; the planner knows the grouping set and puts a constant in their place.
+
+Read next: ``expressions/functions/definition.py``.
+"""
+
+from __future__ import annotations
+
+from millstream.expressions.functions.definition import (
+    FunctionDefinition,
+    FunctionGroup,
+    FunctionKind,
+    NullBehaviour,
+)
+from millstream.expressions.functions.signatures import (
+    BIGINT,
+    Nullability,
+    any_type,
+    signature,
+)
+
+__all__ = ["functions"]
+
+functions = FunctionGroup("grouping")
+
+functions.add(
+    FunctionDefinition(
+        "GROUPING",
+        "grouping",
+        FunctionKind.AGGREGATE,
+        aliases=("GROUPING_ID",),
+        signatures=(
+            signature(
+                any_type("expression"),
+                result=BIGINT,
+                repeats=True,
+                nullability=Nullability.NEVER,
+            ),
+        ),
+        nulls=NullBehaviour.CALLED,
+        documentation="Bits that say which of the expressions are not grouped by in the grouping "
+        "set of the row, the first expression's being the highest.",
+        syntax="GROUPING(expression1, ...), GROUPING_ID(expression1, ...)",
+    )
+)
+functions.add(
+    FunctionDefinition(
+        "GROUP_ID",
+        "grouping",
+        FunctionKind.AGGREGATE,
+        signatures=(signature(result=BIGINT, nullability=Nullability.NEVER),),
+        nulls=NullBehaviour.CALLED,
+        documentation="A number that tells apart grouping sets of the same expressions.",
+    )
+)

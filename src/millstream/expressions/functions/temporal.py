@@ -1,0 +1,27 @@
+"""The temporal functions of Flink's reference.
+
+What it is: the group, put together from the modules that hold its functions.
+
+What it is not: FLOOR and CEIL, which stand in the group of arithmetic and take times there, and
+``+`` and ``-`` (``expressions/functions/time_arithmetic.py``).
+
+Read next: ``temporal_parts.py``, ``temporal_formats.py``, ``temporal_arithmetic.py``,
+``temporal_clock.py``, each with one table entry per function.
+"""
+
+from __future__ import annotations
+
+from millstream.expressions.functions import (
+    temporal_arithmetic,
+    temporal_clock,
+    temporal_formats,
+    temporal_parts,
+)
+from millstream.expressions.functions.definition import FunctionGroup
+
+__all__ = ["functions"]
+
+functions = FunctionGroup("temporal")
+for _module in (temporal_clock, temporal_parts, temporal_arithmetic, temporal_formats):
+    for _definition in _module.functions.definitions:
+        functions.add(_definition)

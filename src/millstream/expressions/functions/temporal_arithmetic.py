@@ -1,0 +1,239 @@
+"""Temporal functions that count: TIMESTAMPADD, TIMESTAMPDIFF, OVERLAPS.
+
+What it is: one table entry per function of Flink's reference, group *temporal*.  Months are those
+of the calendar of UTC for a TIMESTAMP_LTZ too, as in Flink.
+
+What it is not: ``+`` and ``-`` between times and intervals
+(``expressions/functions/time_arithmetic.py``).
+
+Read next: ``expressions/functions/temporal.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.expressions.functions.definition import FunctionGroup
+from millstream.expressions.functions.signatures import (
+    BOOLEAN,
+    INT,
+    Argument,
+    Nullability,
+    integer,
+    root,
+    signature,
+    symbol,
+)
+from millstream.expressions.java.calendars import length_of_month
+from millstream.types.logical_types import TimestampType
+from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.value_texts import civil_of_days, days_of_civil
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.functions.definition import CallInfo
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["functions", "months_between", "plus_months"]
+
+functions = FunctionGroup("temporal")
+
+_NANOS: Final = 1_000_000_000
+_MILLIS: Final = 1_000_000
+_DAY: Final = 86_400 * _NANOS
+_DATE: Final = TypeRoot.DATE
+_TIME: Final = TypeRoot.TIME_WITHOUT_TIME_ZONE
+_TIMESTAMP: Final = TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE
+_LTZ: Final = TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE
+_LENGTHS: Final = {
+    "WEEK": 7 * _DAY,
+    "DAY": _DAY,
+    "HOUR": 3600 * _NANOS,
+    "MINUTE": 60 * _NANOS,
+    "SECOND": _NANOS,
+    "MILLISECOND": _MILLIS,
+    "MICROSECOND": 1000,
+    "NANOSECOND": 1,
+}
+_MONTHS: Final = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
+
+
+def plus_months(days: int, months: int) -> int:
+    """A date, in days since 1970, so many months later; the month's last day if it is shorter."""
+    year, month, day = civil_of_days(days)
+    years, month_index = divmod(month - 1 + months, 12)
+    year, month = year + years, month_index + 1
+    return days_of_civil(year, month, min(day, length_of_month(year, month)))
+
+
+def months_between(later: int, earlier: int) -> int:
+    """Whole months from one time, nanoseconds since 1970, to another, by Flink's rule.
+
+    Going backwards it counts one month more where the days fit and the time of day is earlier.
+    """
+    days, of_day = divmod(later, _DAY)
+    first_days, first_of_day = divmod(earlier, _DAY)
+    months = _months_of_days(days, first_days)
+    if plus_months(first_days, months) == days and of_day < first_of_day:
+        months -= 1
+    return months
+
+
+def _months_of_days(days: int, first_days: int) -> int:
+    if days < first_days:
+        return -_months_of_days(first_days, days)
+    year, month, _ = civil_of_days(days)
+    first_year, first_month, _ = civil_of_days(first_days)
+    months = (year - first_year) * 12 + month - first_month
+    return months - (plus_months(first_days, months) > days)
+
+
+def _added_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    type_, unit = types[2], constants[0]
+    if type_.root is _DATE and unit not in {*_MONTHS, "WEEK", "DAY"}:
+        return TimestampType(6)
+    return type_
+
+
+@functions.scalar(
+    "TIMESTAMPADD",
+    signatures=(
+        signature(
+            symbol(),
+            integer("number"),
+            root("time", _DATE, _TIME, _TIMESTAMP, _LTZ),
+            result=_added_type,
+        ),
+    ),
+    contextual=True,
+    syntax="TIMESTAMPADD(unit, number, time)",
+    examples=(
+        ("TIMESTAMPADD(MONTH, 1, DATE '2024-01-31')", "2024-02-29"),
+        ("TIMESTAMPADD(DAY, -1, TIMESTAMP '2024-03-01 00:00:00')", "2024-02-29 00:00:00"),
+    ),
+)
+def timestampadd(info: CallInfo, unit: str, number: int, time: int) -> int:
+    """A time so many units later; a TIME begins anew after midnight.
+
+    Units: YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND.  A DATE becomes a TIMESTAMP where
+    the unit is shorter than a day.
+    """
+    type_ = info.argument_types[2]
+    if type_.root is _DATE:
+        if unit in _MONTHS:
+            return plus_months(time, number * _MONTHS[unit])
+        added = time * _DAY + number * _length(unit)
+        return added // _DAY if unit in {"WEEK", "DAY"} else added
+    if type_.root is _TIME:
+        return (time + number * _length(unit)) % _DAY
+    if unit in _MONTHS:
+        days, of_day = divmod(time, _DAY)
+        return plus_months(days, number * _MONTHS[unit]) * _DAY + of_day
+    return time + number * _length(unit)
+
+
+def _length(unit: str) -> int:
+    length = _LENGTHS.get(unit)
+    if length is None:
+        message = f"{unit} cannot be added"
+        raise ValueError(message)
+    return length
+
+
+_INT_BITS: Final = 32
+_DATE_OR_TIMESTAMP: Final = (_DATE, _TIMESTAMP)
+
+
+@functions.scalar(
+    "TIMESTAMPDIFF",
+    signatures=tuple(
+        signature(symbol(), root("from", *roots), root("to", *roots), result=INT)
+        for roots in (_DATE_OR_TIMESTAMP, (_LTZ,), (_TIME,))
+    ),
+    contextual=True,
+    syntax="TIMESTAMPDIFF(unit, from, to)",
+    examples=(
+        (
+            "TIMESTAMPDIFF(DAY, TIMESTAMP '2003-01-02 10:00:00', TIMESTAMP '2003-01-03 10:00:00')",
+            "1",
+        ),
+        ("TIMESTAMPDIFF(MONTH, DATE '2003-01-31', DATE '2003-03-01')", "1"),
+    ),
+)
+def timestampdiff(info: CallInfo, unit: str, first: int, second: int) -> int:
+    """How many whole units lie between two times; negative if the second is earlier.
+
+    Units: YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND.
+    """
+    first = _nanos(first, info.argument_types[1])
+    second = _nanos(second, info.argument_types[2])
+    if unit in _MONTHS:
+        months = months_between(second, first)
+        found = abs(months) // _MONTHS[unit] * (-1 if months < 0 else 1)
+    else:
+        # Flink sees milliseconds only.
+        apart = second // _MILLIS - first // _MILLIS
+        found = abs(apart) * _MILLIS // _length(unit) * (-1 if apart < 0 else 1)
+    return (found + (1 << (_INT_BITS - 1))) % (1 << _INT_BITS) - (1 << (_INT_BITS - 1))
+
+
+def _nanos(value: int, type_: LogicalType) -> int:
+    return value * _DAY if type_.root is _DATE else value
+
+
+def _temporal(name: str) -> Argument:
+    def accepts(type_: LogicalType) -> LogicalType | None:
+        fits = type_.is_a(TypeFamily.DATETIME) or type_.is_a(TypeFamily.INTERVAL)
+        return type_ if fits else None
+
+    return Argument(name, accepts, "DATETIME | INTERVAL")
+
+
+_POINT: Final = root("timepoint", _DATE, _TIME, _TIMESTAMP, _LTZ)
+
+
+@functions.scalar(
+    "OVERLAPS",
+    signatures=(
+        signature(
+            _POINT,
+            _temporal("temporal1"),
+            _POINT,
+            _temporal("temporal2"),
+            result=BOOLEAN,
+            nullability=Nullability.ARGUMENTS,
+        ),
+    ),
+    contextual=True,
+    syntax="(timepoint1, temporal1) OVERLAPS (timepoint2, temporal2)",
+    examples=(
+        (
+            "(TIME '2:55:00', INTERVAL '1' HOUR) OVERLAPS (TIME '3:30:00', INTERVAL '2' HOUR)",
+            "TRUE",
+        ),
+        (
+            "(TIME '9:00:00', TIME '10:00:00') OVERLAPS (TIME '10:15:00', INTERVAL '3' HOUR)",
+            "FALSE",
+        ),
+    ),
+)
+def overlaps(info: CallInfo, first: int, first_to: int, second: int, second_to: int) -> bool:
+    """Whether two spans of time, each given by its ends or by one end and a length, meet.
+
+    Ends may be in any order; spans that share no more than an end do meet.
+    """
+    types = info.argument_types
+    begin, end = sorted(_span(first, first_to, types[0], types[1]))
+    other_begin, other_end = sorted(_span(second, second_to, types[2], types[3]))
+    return begin <= other_end and other_begin <= end
+
+
+def _span(start: int, other: int, type_: LogicalType, other_type: LogicalType) -> tuple[int, int]:
+    nanos = _nanos(start, type_)
+    if other_type.root is TypeRoot.INTERVAL_DAY_TIME:
+        return nanos, nanos + other * _MILLIS
+    if other_type.root is TypeRoot.INTERVAL_YEAR_MONTH:
+        days, of_day = divmod(nanos, _DAY)
+        return nanos, plus_months(days, other) * _DAY + of_day
+    return nanos, _nanos(other, other_type)

@@ -1,0 +1,493 @@
+"""``java.time.format.DateTimeFormatter``: DATE_FORMAT of timestamps, TO_TIMESTAMP with a pattern.
+
+What it is: a pattern compiled to elements, each of which writes a part of a moment and reads one
+back, by Java's rules for numbers that touch (``yyyyMMdd``), signs and optional parts, in English,
+with weeks that begin on Sunday.
+
+What it is not: formats for moments with a zone: their letters are refused, since a timestamp has
+none (when reading, an offset is read and passed over, as in Flink).
+
+Read next: ``expressions/java/calendars.py``, ``expressions/java/simple_date_format.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from millstream.expressions.java.calendars import (
+    DAYS,
+    MONTHS,
+    is_leap,
+    length_of_month,
+)
+from millstream.types.value_texts import days_of_civil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.expressions.java.calendars import Moment
+
+__all__ = ["DateTimeFormatter", "formatter_of", "nanos_of_fields"]
+
+_NANOS: Final = 1_000_000_000
+_LETTERS: Final = re.compile(r"([a-zA-Z])\1*")
+_QUARTERS: Final = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
+_MOST_DIGITS: Final = 19
+_TWO_DIGIT_BASE: Final = 2000
+
+#: Letters of numbers: the field, and the most letters that may stand together.
+_NUMBERS: Final = {
+    "u": ("year", 19),
+    "y": ("era_year", 19),
+    "M": ("month", 2),
+    "L": ("month", 2),
+    "d": ("day", 2),
+    "D": ("day_of_year", 3),
+    "Q": ("quarter", 2),
+    "q": ("quarter", 2),
+    "H": ("hour", 2),
+    "k": ("clock_hour", 2),
+    "K": ("half_day_hour", 2),
+    "h": ("clock_half_day_hour", 2),
+    "m": ("minute", 2),
+    "s": ("second", 2),
+    "A": ("milli_of_day", 19),
+    "n": ("nano", 19),
+    "N": ("nano_of_day", 19),
+    "Y": ("week_year", 19),
+    "w": ("week", 2),
+    "W": ("week_of_month", 1),
+    "e": ("sunday_weekday", 2),
+    "c": ("sunday_weekday", 1),
+}
+_ONLY_WRITTEN: Final = frozenset({"week_year", "week", "week_of_month", "sunday_weekday"})
+_VALUES: Final[Mapping[str, Callable[[Moment], int]]] = {
+    "year": lambda moment: moment.year,
+    "era_year": lambda moment: moment.era_year,
+    "month": lambda moment: moment.month,
+    "day": lambda moment: moment.day,
+    "day_of_year": lambda moment: moment.day_of_year,
+    "quarter": lambda moment: (moment.month + 2) // 3,
+    "hour": lambda moment: moment.hour,
+    "clock_hour": lambda moment: moment.hour or 24,
+    "half_day_hour": lambda moment: moment.hour % 12,
+    "clock_half_day_hour": lambda moment: moment.hour % 12 or 12,
+    "minute": lambda moment: moment.minute,
+    "second": lambda moment: moment.second,
+    "milli_of_day": lambda moment: moment.nanos // 1_000_000,
+    "nano": lambda moment: moment.nano,
+    "nano_of_day": lambda moment: moment.nanos,
+    "week_year": lambda moment: moment.week_year_and_week[0],
+    "week": lambda moment: moment.week_year_and_week[1],
+    "week_of_month": lambda moment: moment.week_of_month,
+    "sunday_weekday": lambda moment: moment.sunday_weekday,
+}
+
+
+class _NoMatchError(Exception):
+    """The text is not as the pattern says."""
+
+
+@dataclass(slots=True)
+class _Literal:
+    text: str
+
+    def write(self, moment: Moment) -> str:
+        del moment
+        return self.text
+
+    def read(self, text: str, at: int, fields: dict[str, int]) -> int:
+        del fields
+        if not text.startswith(self.text, at):
+            raise _NoMatchError
+        return at + len(self.text)
+
+
+@dataclass(slots=True)
+class _Number:
+    """Digits of a field: at least and at most so many; ``following``: digits of those behind."""
+
+    field: str
+    least: int
+    most: int
+    pads: bool
+    reduced: bool = False
+    following: int = 0
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.least == self.most
+
+    def write(self, moment: Moment) -> str:
+        value = _VALUES[self.field](moment)
+        if self.reduced:
+            return f"{abs(value) % 100:02d}"
+        digits = str(abs(value))
+        if self.is_fixed and len(digits) > self.most:
+            message = f"{self.field} {value} has more than {self.most} digits"
+            raise ValueError(message)
+        sign = "-" if value < 0 else ""
+        if self.pads and self.least < len(digits) and not sign:
+            sign = "+"
+        return sign + digits.rjust(self.least, "0")
+
+    def read(self, text: str, at: int, fields: dict[str, int]) -> int:
+        if self.field in _ONLY_WRITTEN:
+            message = "weeks are not supported when a text is read"
+            raise ValueError(message)
+        sign = text[at : at + 1] if not self.is_fixed and text[at : at + 1] in {"+", "-"} else ""
+        start = at + len(sign)
+        end = start
+        while (
+            end < len(text) and end - start < self.most + self.following and "0" <= text[end] <= "9"
+        ):
+            end += 1
+        if self.following and end - start < self.least + self.following:
+            end = max(start + self.least, end - self.following)
+        else:
+            end -= self.following
+        count = end - start
+        if end > len(text) or count < self.least or not text[start:end].isdecimal():
+            raise _NoMatchError
+        self._check_sign(sign, count)
+        value = int(text[start:end])
+        if self.reduced:
+            value += _TWO_DIGIT_BASE
+        _put(fields, self.field, -value if sign == "-" else value)
+        return end
+
+    def _check_sign(self, sign: str, count: int) -> None:
+        if not self.pads:
+            if sign == "+":
+                raise _NoMatchError
+            return
+        if (sign == "+") != (count > self.least) and sign != "-":
+            raise _NoMatchError
+
+
+@dataclass(slots=True)
+class _Fraction:
+    """The first digits of the second's fraction."""
+
+    digits: int
+    following: int = 0
+
+    def write(self, moment: Moment) -> str:
+        return f"{moment.nano:09d}"[: self.digits]
+
+    def read(self, text: str, at: int, fields: dict[str, int]) -> int:
+        digits = text[at : at + self.digits]
+        if len(digits) < self.digits or not (digits.isascii() and digits.isdecimal()):
+            raise _NoMatchError
+        _put(fields, "nano", int(digits.ljust(9, "0")))
+        return at + self.digits
+
+
+@dataclass(slots=True)
+class _Text:
+    """A word for a number."""
+
+    field: str
+    words: tuple[str, ...]
+    value: Callable[[Moment], int]
+
+    def write(self, moment: Moment) -> str:
+        return self.words[self.value(moment)]
+
+    def read(self, text: str, at: int, fields: dict[str, int]) -> int:
+        found = [word for word in self.words if text.startswith(word, at)]
+        if not found:
+            raise _NoMatchError
+        word = max(found, key=len)
+        _put(fields, self.field, self.words.index(word))
+        return at + len(word)
+
+
+@dataclass(slots=True)
+class _Offset:
+    """``+02:00`` and its kin: read and passed over."""
+
+    pattern: re.Pattern[str]
+
+    def write(self, moment: Moment) -> str:
+        del moment
+        message = "a timestamp has no time zone to write"
+        raise ValueError(message)
+
+    def read(self, text: str, at: int, fields: dict[str, int]) -> int:
+        del fields
+        match = self.pattern.match(text, at)
+        if match is None:
+            raise _NoMatchError
+        return match.end()
+
+
+@dataclass(slots=True)
+class _Optional:
+    elements: list[_Element]
+
+    def write(self, moment: Moment) -> str:
+        return "".join(element.write(moment) for element in self.elements)
+
+    def read(self, text: str, at: int, fields: dict[str, int]) -> int:
+        attempt = dict(fields)
+        try:
+            end = _read_all(self.elements, text, at, attempt)
+        except _NoMatchError:
+            return at
+        fields.update(attempt)
+        return end
+
+
+_Element = _Literal | _Number | _Fraction | _Text | _Offset | _Optional
+
+
+def _put(fields: dict[str, int], field: str, value: int) -> None:
+    if fields.setdefault(field, value) != value:
+        raise _NoMatchError
+
+
+def _read_all(elements: Sequence[_Element], text: str, at: int, fields: dict[str, int]) -> int:
+    for element in elements:
+        at = element.read(text, at, fields)
+    return at
+
+
+class _Compiler:
+    """Reads a pattern from left to right."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.at = 0
+
+    def elements(self, depth: int = 0) -> list[_Element]:
+        found: list[_Element] = []
+        while self.at < len(self.pattern):
+            letter = self.pattern[self.at]
+            match = _LETTERS.match(self.pattern, self.at)
+            if match is not None:
+                self.at = match.end()
+                _append(found, self.element(match[1], len(match[0])))
+                continue
+            self.at += 1
+            if letter == "'":
+                found.append(_Literal(self.quoted()))
+            elif letter == "[":
+                found.append(_Optional(self.elements(depth + 1)))
+            elif letter == "]":
+                if not depth:
+                    self.refuse("']' without '['")
+                return found
+            elif letter in "{}#":
+                self.refuse(f"{letter!r} is reserved")
+            else:
+                found.append(_Literal(letter))
+        return found
+
+    def quoted(self) -> str:
+        start = self.at
+        while True:
+            end = self.pattern.find("'", self.at)
+            if end < 0:
+                self.refuse("a quote is not closed")
+            self.at = end + 1
+            if self.pattern[self.at : self.at + 1] != "'":
+                return self.pattern[start:end].replace("''", "'") or "'"
+            self.at += 1
+
+    def refuse(self, what: str) -> NoReturn:
+        message = f"date pattern {self.pattern!r}: {what}"
+        raise ValueError(message)
+
+    def element(self, letter: str, count: int) -> _Element:  # noqa: PLR0911 - a table
+        if letter == "S":
+            if count > 9:  # noqa: PLR2004 - nanoseconds
+                self.refuse("more than nine S")
+            return _Fraction(count)
+        text = _text_element(letter, count)
+        if text is not None:
+            return text
+        if letter in "XxZOVvz":
+            return self.zone(letter, count)
+        if letter not in _NUMBERS:
+            self.refuse(f"the letter {letter} is not supported")
+        field, most = _NUMBERS[letter]
+        if count > most:
+            self.refuse(f"too many {letter}")
+        if letter in "uyY":
+            if count == 2:  # noqa: PLR2004 - yy
+                return _Number(field, 2, 2, pads=False, reduced=True)
+            return _Number(field, count, _MOST_DIGITS, pads=count > 3)  # noqa: PLR2004 - yyyy
+        if count == 1 or letter in "AnN":
+            # One letter, and several of these: as many digits as there are.
+            return _Number(field, count, _MOST_DIGITS, pads=False)
+        return _Number(field, count, count, pads=False)
+
+    def zone(self, letter: str, count: int) -> _Offset:
+        found = _OFFSETS.get(letter * count)
+        if found is None:
+            self.refuse(f"{letter * count} is not supported")
+        return _Offset(found)
+
+
+_OFFSETS: Final = {
+    "X": re.compile(r"Z|[+-]\d\d(?:\d\d)?"),
+    "XX": re.compile(r"Z|[+-]\d\d\d\d"),
+    "XXX": re.compile(r"Z|[+-]\d\d:\d\d"),
+    "XXXX": re.compile(r"Z|[+-]\d\d\d\d(?:\d\d)?"),
+    "XXXXX": re.compile(r"Z|[+-]\d\d:\d\d(?::\d\d)?"),
+    "x": re.compile(r"[+-]\d\d(?:\d\d)?"),
+    "xx": re.compile(r"[+-]\d\d\d\d"),
+    "xxx": re.compile(r"[+-]\d\d:\d\d"),
+    "xxxx": re.compile(r"[+-]\d\d\d\d(?:\d\d)?"),
+    "xxxxx": re.compile(r"[+-]\d\d:\d\d(?::\d\d)?"),
+    "Z": re.compile(r"[+-]\d\d\d\d"),
+    "ZZ": re.compile(r"[+-]\d\d\d\d"),
+    "ZZZ": re.compile(r"[+-]\d\d\d\d"),
+    "ZZZZZ": re.compile(r"Z|[+-]\d\d:\d\d(?::\d\d)?"),
+}
+
+
+def _text_element(letter: str, count: int) -> _Text | None:
+    if letter == "a":
+        return _Text("half_day", ("AM", "PM"), lambda moment: moment.hour // 12)
+    if letter == "G":
+        full, short = ("Before Christ", "Anno Domini"), ("BC", "AD")
+        eras = {4: full, 5: ("B", "A")}.get(count, short)
+        return _Text("era", eras, lambda moment: int(moment.year > 0))
+    if letter == "E" or (letter in "ec" and count > 2):  # noqa: PLR2004 - a number before
+        return _Text("weekday", _cut(DAYS, max(count, 3)), lambda moment: moment.weekday)
+    if letter in "ML" and count > 2:  # noqa: PLR2004 - a number before
+        return _Text("month_index", _cut(MONTHS, count), lambda moment: moment.month - 1)
+    if letter in "Qq" and count > 2:  # noqa: PLR2004 - a number before
+        words = {4: _QUARTERS, 5: ("1", "2", "3", "4")}.get(count, ("Q1", "Q2", "Q3", "Q4"))
+        return _Text("quarter_index", words, lambda moment: (moment.month - 1) // 3)
+    return None
+
+
+def _cut(words: Sequence[str], count: int) -> tuple[str, ...]:
+    length = {3: 3, 5: 1}.get(count)
+    return tuple(word[:length] for word in words)
+
+
+def _append(elements: list[_Element], element: _Element) -> None:
+    """Add an element; a number of any length leaves digits to fixed ones right behind it."""
+    elements.append(element)
+    digits = 0
+    if isinstance(element, _Fraction):
+        digits = element.digits
+    elif isinstance(element, _Number) and element.is_fixed:
+        digits = element.most
+    if not digits:
+        return
+    for before in reversed(elements[:-1]):
+        if isinstance(before, _Number) and not before.is_fixed:
+            before.following += digits
+            return
+        if not isinstance(before, _Number | _Fraction):
+            return
+
+
+class DateTimeFormatter:
+    """A compiled pattern.  Made by ``formatter_of``."""
+
+    def __init__(self, pattern: str) -> None:
+        self._elements = _Compiler(pattern).elements()
+
+    def write(self, moment: Moment) -> str:
+        """The text of a moment.
+
+        Raises:
+            ValueError: a number does not fit, or the pattern asks for a zone.
+        """
+        return "".join([element.write(moment) for element in self._elements])
+
+    def read(self, text: str) -> int | None:
+        """Nanoseconds since 1970-01-01 00:00:00 of a text; None if it is not as the pattern says.
+
+        Fields that the pattern does not name are as at the beginning of 1970.
+        """
+        fields: dict[str, int] = {}
+        try:
+            if _read_all(self._elements, text, 0, fields) != len(text):
+                return None
+            return nanos_of_fields(fields)
+        except _NoMatchError:
+            return None
+
+
+@lru_cache(maxsize=256)
+def formatter_of(pattern: str) -> DateTimeFormatter:
+    """The formatter of a pattern.
+
+    Raises:
+        ValueError: Java would refuse the pattern, or this house does not support it.
+    """
+    return DateTimeFormatter(pattern)
+
+
+def _in_range(fields: Mapping[str, int], field: str, least: int, most: int, default: int) -> int:
+    value = fields.get(field, default)
+    if field in fields and not least <= value <= most:
+        raise _NoMatchError
+    return value
+
+
+def nanos_of_fields(fields: Mapping[str, int]) -> int:
+    """Nanoseconds since 1970-01-01 00:00:00 of what was read; a day too many is the month's last.
+
+    Raises:
+        _NoMatchError: a field is out of range, or two do not go together.
+    """
+    days = _days(fields)
+    is_whole = "day" in fields and not {"month", "month_index"}.isdisjoint(fields)
+    if is_whole and fields.get("weekday", (days + 3) % 7) != (days + 3) % 7:
+        raise _NoMatchError
+    of_day = _nanos_of_day(fields)
+    return days * 86_400 * _NANOS + of_day
+
+
+def _days(fields: Mapping[str, int]) -> int:
+    year = _in_range(fields, "era_year", 1, 999_999_999, fields.get("year", 1970))
+    if fields.get("era") == 0:
+        year = 1 - year
+    if "day_of_year" in fields:
+        day_of_year = _in_range(fields, "day_of_year", 1, 366 if is_leap(year) else 365, 1)
+        return days_of_civil(year, 1, 1) + day_of_year - 1
+    month = _in_range(fields, "month", 1, 12, fields.get("month_index", 0) + 1)
+    if fields.get("month_index", month - 1) != month - 1:
+        raise _NoMatchError
+    day = _in_range(fields, "day", 1, 31, 1)
+    return days_of_civil(year, month, min(day, length_of_month(year, month)))
+
+
+def _nanos_of_day(fields: Mapping[str, int]) -> int:
+    if "nano_of_day" in fields:
+        return _in_range(fields, "nano_of_day", 0, 86_400 * _NANOS - 1, 0)
+    if "milli_of_day" in fields:
+        return _in_range(fields, "milli_of_day", 0, 86_400_000 - 1, 0) * 1_000_000
+    hour = _hour(fields)
+    minute = _in_range(fields, "minute", 0, 59, 0)
+    second = _in_range(fields, "second", 0, 59, 0)
+    nano = _in_range(fields, "nano", 0, _NANOS - 1, 0)
+    if hour == 24 and (minute or second or nano):  # noqa: PLR2004 - midnight at the end of a day
+        raise _NoMatchError
+    return ((hour * 60 + minute) * 60 + second) * _NANOS + nano
+
+
+def _hour(fields: Mapping[str, int]) -> int:
+    hour = _in_range(fields, "hour", 0, 24, 0)
+    if "clock_hour" in fields:
+        hour = _in_range(fields, "clock_hour", 1, 24, 24) % 24
+    half = fields.get("half_day")
+    if half is not None:
+        if "clock_half_day_hour" in fields:
+            hour = _in_range(fields, "clock_half_day_hour", 1, 12, 12) % 12 + 12 * half
+        elif "half_day_hour" in fields:
+            hour = _in_range(fields, "half_day_hour", 0, 11, 0) + 12 * half
+        elif hour // 12 != half:
+            raise _NoMatchError
+    return hour

@@ -1,0 +1,355 @@
+"""The path language of JSON functions: that of Jayway's JsonPath, which Flink uses.
+
+What it is: ``compile_path`` and ``Path.read``.  A path is a chain of steps; a step that may find
+several values (``*``, ``..``, slices, several indexes, filters) makes the path **indefinite**, and
+its result a list.  Where a definite path finds nothing, it fails (``PathError``).
+
+What it is not: the modes ``lax`` and ``strict``, nor what happens on errors; those belong to the
+functions (``expressions/functions/json.py``).  Of Jayway's functions only ``length()`` and
+``size()`` are supported; the others, and regular expressions in filters, are refused by name.
+
+Read next: ``expressions/json/filters.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.expressions.json.filters import Filter, FilterParser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["InvalidPathError", "Path", "PathError", "UnsupportedPathError", "compile_path"]
+
+
+class PathError(ValueError):
+    """The path finds nothing in a value."""
+
+
+class InvalidPathError(PathError):
+    """The text is no path."""
+
+
+class UnsupportedPathError(ValueError):
+    """A path of Jayway's that this house does not support."""
+
+
+class _Step(ABC):
+    """One step of a path."""
+
+    definite = True
+
+    @abstractmethod
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        """What the step finds in a value.
+
+        Args:
+            value: any JSON value.
+            strict: whether all steps before are definite: then a value of the wrong kind fails.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Property(_Step):
+    name: str
+    is_last: bool = False
+
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        if not isinstance(value, dict):
+            if strict:
+                message = f"no object with {self.name!r}"
+                raise PathError(message)
+            return
+        if self.name in value:
+            yield value[self.name]
+        elif strict and not self.is_last:
+            message = f"no {self.name!r}"
+            raise PathError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Properties(_Step):
+    """Several names: an object of those that there are."""
+
+    names: tuple[str, ...]
+
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        if isinstance(value, dict):
+            yield {name: value[name] for name in self.names if name in value}
+        elif strict:
+            message = f"no object with {self.names}"
+            raise PathError(message)
+
+
+def _elements(value: Any, *, strict: bool) -> list[Any] | None:
+    if isinstance(value, list):
+        return value
+    if strict:
+        message = "no array"
+        raise PathError(message)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Index(_Step):
+    index: int
+
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        elements = _elements(value, strict=strict)
+        if elements is not None and -len(elements) <= self.index < len(elements):
+            yield elements[self.index]
+
+
+class _Many(_Step):
+    definite = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexes(_Many):
+    indexes: tuple[int, ...]
+
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        elements = _elements(value, strict=strict)
+        if elements is not None:
+            for index in self.indexes:
+                if -len(elements) <= index < len(elements):
+                    yield elements[index]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice(_Many):
+    start: int | None
+    stop: int | None
+
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        elements = _elements(value, strict=strict)
+        if elements is not None:
+            yield from elements[self.start : self.stop]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wildcard(_Many):
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        del strict
+        if isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, list):
+            yield from value
+
+
+@dataclass(frozen=True, slots=True)
+class _Filtered(_Many):
+    condition: Filter
+
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        if isinstance(value, dict):
+            if self.condition(value):
+                yield value
+            return
+        elements = _elements(value, strict=strict)
+        if elements is not None:
+            yield from (element for element in elements if self.condition(element))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan(_Many):
+    """``..``: the value and all within it, the step behind it applied to each that it fits."""
+
+    step: _Step
+
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        del strict
+        yield from self.step.values(value, strict=False)
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict | list):
+            for one in inner:
+                yield from self.values(one, strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Length(_Step):
+    def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
+        del strict
+        if isinstance(value, list | dict):
+            yield len(value)
+        else:
+            yield None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A compiled path.  Made by ``compile_path``."""
+
+    text: str
+    steps: tuple[_Step, ...]
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it finds one value at most."""
+        return all(step.definite for step in self.steps)
+
+    def read(self, root: Any) -> Any:
+        """What the path finds: a value, or a list if the path is indefinite.
+
+        Raises:
+            PathError: it finds nothing.
+        """
+        found, strict = [root], True
+        for step in self.steps:
+            found = [inner for value in found for inner in step.values(value, strict=strict)]
+            strict = strict and step.definite
+        if not self.is_definite:
+            return found
+        if not found:
+            message = f"nothing at {self.text}"
+            raise PathError(message)
+        return found[-1]
+
+
+_BRACKET_NUMBERS: Final = re.compile(r"\[\s*(-?\d+(?:\s*,\s*-?\d+)*)\s*\]")
+_BRACKET_SLICE: Final = re.compile(r"\[\s*(-?\d+)?\s*:\s*(-?\d+)?\s*\]")
+_BRACKET_WILDCARD: Final = re.compile(r"\[\s*\*\s*\]")
+_QUOTED: Final = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
+_FUNCTION: Final = re.compile(r"\.([a-z]+)\(")
+
+
+class _PathParser:
+    def __init__(self, text: str) -> None:
+        self.original = text
+        text = text.rstrip()
+        if not text:
+            message = "an empty path"
+            raise InvalidPathError(message)
+        self.text = text if text[0] in "$@" else f"$.{text}"
+        self.at = 1
+
+    def steps(self) -> tuple[_Step, ...]:
+        steps: list[_Step] = []
+        while self.at < len(self.text):
+            steps.append(self.step())
+        if steps and isinstance(steps[-1], _Property):
+            steps[-1] = _Property(steps[-1].name, is_last=True)
+        return tuple(steps)
+
+    def invalid(self) -> InvalidPathError:
+        return InvalidPathError(f"no path: {self.original!r}, position {self.at}")
+
+    def step(self) -> _Step:
+        if self.text.startswith("..", self.at):
+            self.at += 2
+            if self.at >= len(self.text) or self.text[self.at] == ".":
+                raise self.invalid()
+            return _Scan(self.bracket() if self.text[self.at] == "[" else self.name())
+        if self.text[self.at] == "[":
+            return self.bracket()
+        if self.text[self.at] != ".":
+            raise self.invalid()
+        function = _FUNCTION.match(self.text, self.at)
+        if function is not None:
+            return self.function(function)
+        self.at += 1
+        if self.text[self.at : self.at + 1] == "[":
+            return self.bracket()
+        return self.name()
+
+    def function(self, match: re.Match[str]) -> _Step:
+        if match[1] in {"length", "size"} and self.text[match.end() :] == ")":
+            self.at = len(self.text)
+            return _Length()
+        message = f"JSON path {self.original!r}: the function {match[1]}() is not supported"
+        raise UnsupportedPathError(message)
+
+    def name(self) -> _Step:
+        if self.text[self.at : self.at + 1] == "*":
+            self.at += 1
+            return _Wildcard()
+        end = self.at
+        while end < len(self.text) and self.text[end] not in ".[":
+            end += 1
+        name = self.text[self.at : end]
+        if not name or " " in name or "(" in name:
+            raise self.invalid()
+        self.at = end
+        return _Property(name)
+
+    def bracket(self) -> _Step:
+        if (match := _BRACKET_WILDCARD.match(self.text, self.at)) is not None:
+            self.at = match.end()
+            return _Wildcard()
+        if (match := _BRACKET_NUMBERS.match(self.text, self.at)) is not None:
+            self.at = match.end()
+            indexes = tuple(map(int, match[1].split(",")))
+            return _Index(indexes[0]) if len(indexes) == 1 else _Indexes(indexes)
+        if (match := _BRACKET_SLICE.match(self.text, self.at)) is not None:
+            self.at = match.end()
+            return self.slice_of(match)
+        if self.text.startswith("[?", self.at):
+            return self.filter()
+        return self.quoted_names()
+
+    def slice_of(self, match: re.Match[str]) -> _Step:
+        start, stop = (None if part is None else int(part) for part in match.groups())
+        if start is None and stop is None:
+            raise self.invalid()
+        return _Slice(start, stop)
+
+    def filter(self) -> _Step:
+        parser = FilterParser(self.text, self.at + 2, _value_at)
+        condition, self.at = parser.parse()
+        if condition is None or not self.text.startswith("]", self.at):
+            raise self.invalid()
+        self.at += 1
+        return _Filtered(condition)
+
+    def quoted_names(self) -> _Step:
+        self.at += 1
+        names = []
+        while True:
+            self.skip_blanks()
+            match = _QUOTED.match(self.text, self.at)
+            if match is None:
+                raise self.invalid()
+            name = match[1] if match[1] is not None else match[2]
+            names.append(re.sub(r"\\(.)", r"\1", name))
+            self.at = match.end()
+            self.skip_blanks()
+            mark = self.text[self.at : self.at + 1]
+            self.at += 1
+            if mark == "]":
+                break
+            if mark != ",":
+                raise self.invalid()
+        return _Property(names[0]) if len(names) == 1 else _Properties(tuple(names))
+
+    def skip_blanks(self) -> None:
+        while self.text[self.at : self.at + 1] == " ":
+            self.at += 1
+
+
+def _value_at(path: str, value: Any) -> Sequence[Any]:
+    """What a path within a filter finds: one value or none."""
+    try:
+        return (compile_path(path).read(value),)
+    except InvalidPathError:
+        raise
+    except PathError:
+        return ()
+
+
+@lru_cache(maxsize=512)
+def compile_path(text: str) -> Path:
+    """The path of a text.
+
+    Args:
+        text: as ``$.a[0].b``; without ``$`` at the beginning, ``$.`` is put before it.
+
+    Raises:
+        InvalidPathError: it is none.
+        UnsupportedPathError: it is one of Jayway's that is not supported here.
+    """
+    return Path(text, _PathParser(text).steps())

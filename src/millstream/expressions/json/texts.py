@@ -1,0 +1,98 @@
+"""JSON texts to values and back, as Jackson does for Flink.
+
+What it is: ``parse``, which reads the first value of a text and passes over what is behind it, and
+``serialise``, which sorts keys and writes no blanks.  Numbers with a point are Decimals, so that
+their digits stay.
+
+What it is not: the path language (``expressions/json/paths.py``).
+
+Read next: ``expressions/functions/json.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+from millstream.expressions.java.strings import from_units
+
+__all__ = ["is_scalar", "parse", "scalar_text", "serialise"]
+
+_BLANKS: Final = re.compile(r"[ \t\r\n]*")
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+_ESCAPES: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+}
+
+
+def _refuse(name: str) -> NoReturn:
+    message = f"no JSON: {name}"
+    raise ValueError(message)
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
+
+
+def parse(text: str) -> Any:
+    """The first value of a JSON text.
+
+    Raises:
+        ValueError: there is none.
+    """
+    match = _BLANKS.match(text)
+    start = match.end() if match is not None else 0
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except RecursionError as error:
+        message = "JSON is nested too deeply"
+        raise ValueError(message) from error
+    behind = text[end : end + 1]
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        if behind and behind not in " \t\r\n":
+            message = f"no JSON: {text[start : end + 1]!r}"
+            raise ValueError(message)
+    elif not isinstance(value, str | list | dict) and (behind.isalnum() or behind in {"_", "$"}):
+        message = f"no JSON: {text[start : end + 1]!r}"
+        raise ValueError(message)
+    return value
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value is neither an array nor an object."""
+    return not isinstance(value, list | dict)
+
+
+def scalar_text(value: Any) -> str:
+    """A scalar as Java's ``String.valueOf`` writes it, strings without quotes."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return from_units(value) if isinstance(value, str) else str(value)
+
+
+def serialise(value: Any) -> str:
+    """The JSON text of a value, keys in order, without blanks."""
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(f"{_quoted(key)}:{serialise(value[key])}" for key in keys) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(serialise, value)) + "]"
+    return _quoted(value) if isinstance(value, str) else scalar_text(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + _ESCAPED.sub(_escape, from_units(text)) + '"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    return _ESCAPES.get(character) or f"\\u{ord(character):04X}"
