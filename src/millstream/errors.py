@@ -7,7 +7,9 @@
     ├── ProgramError                    the program cannot be run as written
     │   ├── MissingMethodError          a stream has no such method; names where it is
     │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
-    │   └── TypeMismatchError           a value does not fit the declared type
+    │   ├── TypeMismatchError           a value does not fit the declared type
+    │   ├── SqlParserError              a text is no statement; names line and column
+    │   └── UnsupportedSqlError         Flink has it and Millstream has not; names what
     ├── UserFunctionError               user code raised; names operator, file and line, record
     │   └── ExpressionError             an expression of SQL fails for a row; names its values
     ├── SourceError                     a source cannot be read
@@ -66,10 +68,12 @@ __all__ = [
     "SinkError",
     "SlotLostError",
     "SourceError",
+    "SqlParserError",
     "StateError",
     "TypeMismatchError",
     "UnknownFormatError",
     "UnpicklableFunctionError",
+    "UnsupportedSqlError",
     "UserFunctionError",
     "WorkerLostError",
     "located",
@@ -116,6 +120,25 @@ class UnpicklableFunctionError(ProgramError):
 
 class TypeMismatchError(ProgramError):
     """A value does not fit the type declared for its stream."""
+
+
+class SqlParserError(ProgramError):
+    """A text is no statement, expression or type of the SQL dialect.
+
+    Args:
+        message: What was found and what was expected, with the line and a caret below it.
+        line: The line in the text, from 1.
+        column: The column in that line, from 1.
+    """
+
+    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+class UnsupportedSqlError(ProgramError):
+    """A statement or clause that Flink has and Millstream has not; the message names it."""
 
 
 class UserFunctionError(MillstreamError):

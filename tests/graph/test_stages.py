@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
-from millstream.graph.model import Partitioning, StreamEdge, StreamNode
-from millstream.graph.stages import cut_stages, levels
+from millstream.common import Configuration
+from millstream.datastream import CoMapFunction, StreamExecutionEnvironment
+from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
+from millstream.graph.stages import by_chain, cut_stages, levels
 from millstream.types.types import Types
 
 FORWARD, HASH, REBALANCE = Partitioning.FORWARD, Partitioning.HASH, Partitioning.REBALANCE
@@ -92,3 +94,64 @@ def test_random_graphs_keep_inputs_before_their_users() -> None:
         stages = cut_stages(graph_nodes, graph_edges)
         assert [stage.level for stage in stages] == list(range(len(stages)))
         assert sorted(node for stage in stages for node in stage.nodes) == sorted(graph_nodes)
+
+
+def job(environment: StreamExecutionEnvironment) -> JobGraph:
+    """Two sources that meet behind an exchange, and a pipeline by itself."""
+    one = environment.from_sequence(0, 9).uid("one").map(abs).uid("absolute")
+    other = environment.from_sequence(0, 9).uid("other")
+    one.key_by(abs).connect(other.key_by(abs)).map(Either()).uid("met").print().uid("out")
+    environment.from_sequence(0, 9).uid("alone").print().uid("out alone")
+    return environment.get_job_graph("two pipelines")
+
+
+class Either(CoMapFunction):
+    def map1(self, value: object) -> object:
+        return value
+
+    def map2(self, value: object) -> object:
+        return value
+
+
+def test_each_chain_is_a_stage_where_tasks_live_on() -> None:
+    graph = job(StreamExecutionEnvironment.get_execution_environment())
+    cut = by_chain(graph)
+    uids = [[cut.nodes[node].uid for node in stage.nodes] for stage in cut.stages]
+    assert sorted(map(sorted, uids)) == [
+        ["absolute", "one"],
+        ["alone", "out alone"],
+        ["met", "out"],
+        ["other"],
+    ]
+    assert [stage.number for stage in cut.stages] == [0, 1, 2, 3]
+    assert [stage.level for stage in cut.stages] == [0, 0, 0, 1]
+    region = {
+        uid: stage.region for stage, many in zip(cut.stages, uids, strict=True) for uid in many
+    }
+    assert region["one"] == region["other"] == region["met"] != region["alone"]
+    assert sorted(set(region.values())) == [0, 1]
+    assert len(graph.stages) == 2, "the graph itself is not changed"
+
+
+def test_chains_of_random_graphs_are_calls_and_their_regions_exchange_nothing() -> None:
+    for seed in range(50):
+        chance = random.Random(seed)
+        count = chance.randint(1, 12)
+        made = nodes(*[chance.randint(1, 4) for _ in range(count)])
+        kinds = list(Partitioning)
+        many = edges(
+            *[
+                (source, target, chance.choice(kinds))
+                for target in range(2, count + 1)
+                for source in chance.sample(range(1, target), chance.randint(0, min(2, target - 1)))
+            ]
+        )
+        whole = JobGraph("random", made, many, cut_stages(made, many), Configuration())
+        cut = by_chain(whole)
+        assert sorted(node for stage in cut.stages for node in stage.nodes) == sorted(made)
+        assert [stage.number for stage in cut.stages] == list(range(len(cut.stages))), seed
+        for edge in many:
+            source, target = cut.stage_of(edge.source), cut.stage_of(edge.target)
+            assert source.region == target.region
+            assert (source.number == target.number) == (source.level == target.level), seed
+            assert source.number <= target.number

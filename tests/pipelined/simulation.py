@@ -3,8 +3,9 @@
 What it is: the main loops of all slots on an ``InMemoryTransport``, and in place of the driver a
 few lines with the same coordinator and the same enumerator of splits.  Who has the next turn, how
 long frames and messages take, which link stands still, when a barrier is begun and an upload is
-done, and which slot is killed when, comes from one seed.  After each checkpoint the state in it,
-and what can be seen of the output, is compared with a plain computation up to its positions.
+done, or refused, which slot is killed when, and which task fails, comes from one seed.  After each
+checkpoint the state in it, and what can be seen of the output, is compared with a plain computation
+up to its positions.
 
 What it is not: a test of processes, sockets and threads.
 
@@ -14,6 +15,7 @@ Read next: ``tests/pipelined/random_graphs.py``, ``src/millstream/runtime/pipeli
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, cast
@@ -37,6 +39,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Configuration
 from millstream.connectors.basic.collect import read_collected
 from millstream.datastream import StreamExecutionEnvironment
+from millstream.engines.pipelined.regions import Regions
 from millstream.errors import SlotLostError
 from millstream.execution.job import Job
 from millstream.execution.offsets import Position
@@ -44,21 +47,28 @@ from millstream.execution.planned_source import plan_sources
 from millstream.execution.run import Run
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
+from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import (
     Acknowledged,
     Assigned,
+    BeginRegion,
     Completed,
+    Declined,
     End,
+    Failed,
     Grown,
     Held,
     Progress,
     Retired,
+    Running,
     SourceEnded,
+    Stopped,
+    StopRegion,
     TakeCheckpoint,
 )
-from millstream.runtime.pipelined.uploader import finished
+from millstream.runtime.pipelined.uploader import declined, finished
 from millstream.state.reader import open_state
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.types.pickling import loads
@@ -68,6 +78,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.engines.pipelined.regions import Region
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.task import PendingAck
@@ -129,6 +140,7 @@ class Simulation:
         seed: of everything else.
         directory: an empty one.
         kills: how many slots are killed at most.
+        failures: how many tasks raise at most, of jobs with several regions.
         backend: where state lives.
         mode: EXACTLY_ONCE or AT_LEAST_ONCE; with that nothing may be missing.
         changes: whether the job goes on at another parallelism, or with some epochs on the other
@@ -142,6 +154,7 @@ class Simulation:
         directory: Path,
         *,
         kills: int = 3,
+        failures: int = 6,
         changes: bool = False,
         backend: str = "hashmap",
         mode: str = "EXACTLY_ONCE",
@@ -153,13 +166,17 @@ class Simulation:
         self.chance = random.Random(f"simulation {seed}")
         self.clock = Clock(self.chance)
         self.kills_left = kills
+        self.failures_left = failures
         self.changes = changes
         self.world = str(directory)
         #: Checkpoints, and how far splits were read in each.
         self.compared: list[tuple[int, dict[str, int]]] = []
         self.runs = 0
-        #: Checkpoints that have failed.
+        #: Checkpoints that have failed; of those, for an upload was refused.
         self.given_up = 0
+        self.declined = 0
+        #: How often a region was restarted alone.
+        self.restarted = 0
         #: Epochs that the other engine has run.
         self.epochs = 0
         self.sizes = {
@@ -341,10 +358,13 @@ class SimulatedRun:
                 self.uploads[slot].append,
                 clock.milliseconds,
                 clock.seconds,
+                restarts_regions=True,
             )
             for slot in range(slots)
         }
-        self._limit_credit(chance.choice([100, 1000, 1 << 20]))
+        self.regions = Regions(by_chain(run.job.graph), slots)
+        self.credit = chance.choice([100, 1000, 1 << 20])
+        self._limit_credit(self.credit)
         self.epoch = (run.last.epoch if run.last else -1) + 1
         #: Epoch -> its message, and what is acknowledged.
         self.pending: dict[int, tuple[TakeCheckpoint, list[TaskAck]]] = {}
@@ -388,6 +408,9 @@ class SimulatedRun:
             self.network.stall(source, target, chance.choice([5, 50, 300]))
         if self.sim.kills_left and chance.random() < 0.003:
             self._kill(chance.choice(sorted(self.loops)))
+        may_fail = self.sim.failures_left and len(self.regions) > 1 and not self.is_ending
+        if may_fail and chance.random() < 0.003:
+            self._fail_task(chance.choice(sorted(self.loops)))
         actor = chance.choices(["slot", "driver", "upload"], [10, 3, 3])[0]
         if actor == "slot":
             there = sorted(self.loops)
@@ -400,8 +423,24 @@ class SimulatedRun:
             self._drive()
 
     def _upload(self, slot: int) -> None:
-        if self.uploads[slot]:
-            self.to_driver[slot].put(finished(slot, self.uploads[slot].popleft()))
+        if not self.uploads[slot]:
+            return
+        pending = self.uploads[slot].popleft()
+        pending.is_done = True
+        if pending.is_given_up:
+            pending.give_up()
+        elif not self.is_ending and self.chance.random() < 0.01:
+            pending.give_up()
+            self.to_driver[slot].put(declined(slot, pending, OSError("refused")))
+        else:
+            self.to_driver[slot].put(finished(slot, pending))
+
+    def _fail_task(self, slot: int) -> None:
+        """As if a task had raised."""
+        loop = self.loops[slot]
+        if loop.tasks:
+            self.sim.failures_left -= 1
+            loop._guarded(self.chance.choice(loop.tasks), _raise)
 
     def _kill(self, slot: int) -> None:
         self.sim.kills_left -= 1
@@ -437,10 +476,15 @@ class SimulatedRun:
     def _drive(self) -> None:
         for slot in self.chance.sample(range(len(self.to_driver)), len(self.to_driver)):
             for message in self.to_driver[slot].take():
+                self._hear_of_region(message)
                 self._hear(message)
         if self.over:
             return
         self._look_at_sources()
+        for region in self.regions.due(self.sim.clock.now):
+            self._begin_region(region)
+        if not self.regions.all_run:
+            return
         if self.pending and not self.sources.is_over and self.chance.random() < 0.01:
             self._give_up(self.chance.choice(sorted(self.pending)))
         if self.sources.is_over:
@@ -464,6 +508,49 @@ class SimulatedRun:
             self._tell_all(Held(update.held))
         for uid in update.ended:
             self._tell_all(SourceEnded(uid))
+
+    # -- regions -------------------------------------------------------------------------------
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the last checkpoint is triggered: what fails now ends the run."""
+        return any(message.final for message, _ in self.pending.values())
+
+    def _hear_of_region(self, message: SlotMessage) -> None:
+        if isinstance(message, Failed):
+            assert message.region is not None
+            region = self.regions.get(message.region, message.attempt)
+            if region is None:
+                return
+            if self.is_ending:
+                lost = "a task has failed behind the last barrier"
+                raise SlotLostError(lost)
+            for epoch in sorted(self.pending):
+                self._give_up(epoch)
+            self.regions.stop(region, self.chance.choice([0.0, 0.1]), self.sim.clock.now)
+            region.deadline = math.inf
+            self._tell_all(StopRegion(region.number, region.attempt))
+        elif isinstance(message, Stopped):
+            self.regions.stopped(message.region, message.attempt, message.slot)
+        elif isinstance(message, Running):
+            assert message.region is not None
+            if self.regions.running(message.region, message.attempt, message.slot):
+                self._limit_credit(self.credit)
+                self.sim.restarted += 1
+
+    def _begin_region(self, region: Region) -> None:
+        """As the driver does it."""
+        self.life.coordinator.drop_output(region.sinks)
+        self._trigger(final=False)
+        self._give_up(self.epoch - 1)
+        _, assignments = self.sources.restart(region.sources, self.life.position, self.life.last)
+        self.readers.update((each.channel, each.subtask) for each in assignments)
+        time = self.sim.clock.milliseconds()
+        plan = cloudpickle.dumps(self.life.plan_of_region(assignments, time, self.epoch))
+        self.regions.begin(region)
+        self._tell_all(BeginRegion(region.number, region.attempt, plan))
+
+    # -- checkpoints ---------------------------------------------------------------------------
 
     def _trigger(self, *, final: bool) -> None:
         message = TakeCheckpoint(self.epoch, final, self.sim.clock.milliseconds())
@@ -490,6 +577,9 @@ class SimulatedRun:
             if ack.epoch not in self.failed:
                 self.pending[ack.epoch][1].append(ack)
                 self._complete_all()
+        elif isinstance(message, Declined) and message.epoch not in self.failed:
+            self.sim.declined += 1
+            self._give_up(message.epoch)
 
     def _complete_all(self) -> None:
         while self.pending and self._complete(min(self.pending)):
@@ -509,3 +599,8 @@ class SimulatedRun:
         self._tell_all(Completed(epoch))
         self.over = message.final
         return not self.over
+
+
+def _raise() -> None:
+    message = "simulated"
+    raise ValueError(message)

@@ -128,3 +128,49 @@ def test_the_last_is_not_tolerated_to_fail() -> None:
     checkpoints.trigger(101.0, 0, final=True)
     with pytest.raises(CheckpointExpiredError):
         checkpoints.expired(106.0)
+
+
+def test_one_that_is_declined_counts_as_one_that_expires() -> None:
+    checkpoints = make(interval="100", timeout="1000", tolerable_failed_checkpoints="2")
+    checkpoints.trigger(100.1, 0)
+    acknowledge(checkpoints, 0, (0, 0))
+    words = checkpoints.declined(0, (0, 1), OSError("disk full"))
+    assert words is not None
+    assert "checkpoint 0 was given up: tasks 0/1 (stage/subtask)" in words
+    assert "disk full" in words
+    assert "(1 of 2 in a row)" in words
+    assert checkpoints.declined(0, (1, 0), OSError("disk full")) is None
+    assert acknowledge(checkpoints, 0, (1, 0)) == [False]
+    checkpoints.trigger(100.2, 0)
+    assert checkpoints.expired(101.2)
+    checkpoints.trigger(101.3, 0)
+    with pytest.raises(OSError, match="full again"):
+        checkpoints.declined(2, (0, 0), OSError("full again"))
+
+
+def test_the_last_must_not_be_declined() -> None:
+    checkpoints = make(tolerable_failed_checkpoints="9")
+    checkpoints.trigger(100.1, 0, last=True)
+    with pytest.raises(OSError, match="full"):
+        checkpoints.declined(0, (0, 0), OSError("full"))
+
+
+def test_a_task_cannot_decline_what_it_has_acknowledged() -> None:
+    checkpoints = make(tolerable_failed_checkpoints="9")
+    checkpoints.trigger(100.1, 0)
+    acknowledge(checkpoints, 0, (0, 0))
+    with pytest.raises(EngineError, match="cannot have declined checkpoint 0"):
+        checkpoints.declined(0, (0, 0), OSError("full"))
+
+
+def test_what_is_aborted_does_not_count_and_what_is_acknowledged_stays() -> None:
+    checkpoints = make(interval="100", max_concurrent_checkpoints="3")
+    for _ in range(3):
+        checkpoints.trigger(100.1, 0)
+    acknowledge(checkpoints, 0, *TASKS)
+    acknowledge(checkpoints, 1, (0, 0))
+    assert checkpoints.abort() == [1, 2]
+    assert checkpoints.pending == 1
+    assert acknowledge(checkpoints, 1, (0, 1), (1, 0)) == [False, False]
+    assert checkpoints.committed(0, 100.2).epoch == 0
+    assert checkpoints.next == 3

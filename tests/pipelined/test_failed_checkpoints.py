@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.pipelined.conftest import DEADLINE
 from tests.pipelined.test_failures import NUMBERS, check, job, seen
 from tests.support.environments import wait_until
 
 from millstream.checkpoint import LocalStorage, ManifestLog
+from millstream.checkpoint.model import TaskAck
 from millstream.datastream import RestartStrategies
 from millstream.engines.pipelined import run_loop
 from millstream.engines.pipelined.checkpoints import Checkpoints, PendingCheckpoint
+from millstream.errors import JobError
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.runtime.pipelined.messages import Acknowledged
+from millstream.runtime.pipelined.task import PendingAck
+from millstream.state.operator_state_files import PendingStates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from tests.pipelined.test_failures import Make
 
-    from millstream.checkpoint.model import TaskAck
     from millstream.runtime.pipelined.messages import TakeCheckpoint
 
 #: The checkpoint of which one task is never heard.
@@ -96,3 +100,97 @@ def test_what_is_acknowledged_while_a_source_is_asked_does_not_expire(
     check(tmp_path)
     assert not under_way
     assert len(came) > 4
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, directory: Path, uploads: int) -> Path:
+    """Have the storage refuse so many uploads of state, behind the first that have gone well."""
+    upload, refused = LocalStorage.upload, directory / "refused"
+    refused.mkdir()
+
+    def refuse(self: LocalStorage, local: Path, name: str) -> None:
+        if (directory / "out").exists() and any((directory / "out").glob("part-*")):
+            with contextlib.suppress(FileExistsError):
+                for number in range(uploads):
+                    if not (refused / str(number)).exists():
+                        (refused / str(number)).mkdir()
+                        message = "the storage is away"
+                        raise ConnectionError(message)
+        upload(self, local, name)
+
+    monkeypatch.setattr(LocalStorage, "upload", refuse)
+    return refused
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_an_upload_that_fails_is_tolerated(
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    backend: str,
+) -> None:
+    refused = refusing(monkeypatch, tmp_path, 3)
+    settings = {
+        "execution.checkpointing.tolerable-failed-checkpoints": "3",
+        "execution.checkpointing.num-retained": "1000",
+        "state.backend.type": backend,
+    }
+    env = job(make, tmp_path, **settings)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    env.execute("refused")
+    check(tmp_path)
+    assert len(list(refused.iterdir())) == 3
+    assert "could not make state durable" in caplog.text
+    assert "the storage is away" in caplog.text
+    storage = LocalStorage(tmp_path / "checkpoints", fsync=False)
+    epochs = [manifest.epoch for manifest in ManifestLog(storage).manifests()]
+    assert epochs != list(range(len(epochs))), "numbers are left out"
+    last = ManifestLog(storage).latest()
+    assert last is not None
+    assert last.totals["files.numRecordsIn"] == NUMBERS
+    for manifest in ManifestLog(storage).manifests():
+        for each in (ack for acks in manifest.operators.values() for ack in acks):
+            files = [] if each.state is None else each.state["files"]
+            assert all(storage.exists(file["remote"]) for file in files)
+
+
+def test_one_upload_too_many_fails_the_job(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, tmp_path, 100)
+    settings = {"execution.checkpointing.tolerable-failed-checkpoints": "1"}
+    env = job(make, tmp_path, **settings)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    with pytest.raises(JobError, match="the storage is away"):
+        env.execute("refused")
+
+
+def test_files_of_operator_state_that_could_not_be_written_are_written_with_the_next(
+    tmp_path: Path,
+) -> None:
+    storage = LocalStorage(tmp_path / "checkpoints", fsync=False)
+    away = Away(tmp_path / "checkpoints", fsync=False)
+    owed: list[PendingStates] = []
+    first = PendingStates({}, {"state/op/one": b"1", "state/op/two": b"2"})
+    with pytest.raises(ConnectionError):
+        pending(away, [first], owed).finish()
+    assert not storage.exists("state/op/two")
+    pending(storage, [PendingStates({}, {"state/op/three": b"3"})], owed).finish()
+    for name, content in {"one": b"1", "two": b"2", "three": b"3"}.items():
+        assert storage.read(f"state/op/{name}") == content
+    assert not owed
+
+
+class Away(LocalStorage):
+    """Takes one file."""
+
+    def write(self, name: str, content: bytes) -> None:
+        if name.endswith("two"):
+            raise ConnectionError
+        super().write(name, content)
+
+
+def pending(
+    storage: LocalStorage, states: list[PendingStates], owed: list[PendingStates]
+) -> PendingAck:
+    return PendingAck(TaskAck(0, 0, 0, "a"), [], states, storage, lambda ack: ack, owed)

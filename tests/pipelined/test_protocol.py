@@ -64,6 +64,8 @@ def test_the_simulation_does_what_it_is_for(tmp_path: Path) -> None:
     assert sum(len(each.compared) for each in done) >= 12
     assert any(each.epochs for each in done)
     assert any(each.given_up for each in done)
+    assert any(each.restarted for each in done)
+    assert any(each.declined for each in done)
     assert any(any(positions.values()) for each in done for _, positions in each.compared)
 
 

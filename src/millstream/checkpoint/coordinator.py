@@ -415,9 +415,30 @@ class Coordinator:
         if last is not None:
             self._abort_orphans(last, self._log.generation)
 
-    def _abort_orphans(self, manifest: Manifest, generation: int) -> None:
+    def drop_output(self, sinks: AbstractSet[str]) -> None:
+        """Drop what the tasks of some sinks have left: they were stopped, and begin anew.
+
+        They begin from the last checkpoint, so whatever it does not name is an orphan.  Tasks of
+        other sinks are at work.
+
+        Args:
+            sinks: their uids; no checkpoint that has output of theirs is under way.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            SinkError: a sink kept failing.
+        """
+        last = self._require_recovered()
+        self._abort_orphans(last, self._log.generation, sinks)
+
+    def _abort_orphans(
+        self, manifest: Manifest | None, generation: int, sinks: AbstractSet[str] | None = None
+    ) -> None:
         crash_point("sink.abort.before")
-        abort_orphans(manifest, self._job_id, self._committers, self._log, generation)
+        committers = {
+            uid: each for uid, each in self._committers.items() if sinks is None or uid in sinks
+        }
+        abort_orphans(manifest, self._job_id, committers, self._log, generation)
         crash_point("sink.abort.after")
 
     def _require_oldest(self, epoch: int) -> None:

@@ -11,8 +11,9 @@ Cases for checkpoint N of a task, whose acknowledgement of N + 1 carries its par
 
 1. N was published, and the task has been told -> it carries nothing.
 2. N was published, and the task has not been told -> the driver drops the part, by its number.
-3. N failed, however: the acknowledgement never came, or came and others' did not -> the part goes
-   into N + 1.  Its files and transactions keep their names, which tell epoch N.
+3. N failed, however: the acknowledgement never came, or could not be made for an upload failed, or
+   it came and others' did not -> the part goes into N + 1.  Its files and transactions keep their
+   names, which tell epoch N.
 4. N + 1 fails, too -> N + 2 carries both.
 5. The run ends before a later one is published -> nothing has them: all is read again, and what
    lies in the target is an orphan.
@@ -20,8 +21,7 @@ Cases for checkpoint N of a task, whose acknowledgement of N + 1 carries its par
 What can never happen: a part is in two manifests, or one that is not in a manifest is lost while
 the run lives.
 
-What it is not: state, of which a snapshot has all; nor a decision that a checkpoint has failed; nor
-a way on behind an upload that fails, which fails the run (case 5).
+What it is not: state, of which a snapshot has all; nor a decision that a checkpoint has failed.
 
 Read next: ``checkpoint/coordinator.py``.
 """
@@ -46,8 +46,8 @@ class Unconfirmed:
     """What one task has acknowledged and does not know to be published.
 
     Contract:
-      1. ``carrying`` is called for every checkpoint of the task, in order; where one cannot be
-         acknowledged, the run ends.  (slot)
+      1. ``carrying`` is called for every checkpoint of the task, in order, also where it cannot be
+         acknowledged.  (slot)
       2. ``confirm`` may come from another thread.  (a lock)
     """
 

@@ -161,7 +161,7 @@ TOLERABLE_FAILURES: Final = ConfigOption(
     0,
     "how many epochs in a row may exceed execution.checkpointing.timeout; they are run again at "
     "once, and the restart strategy is not asked; with millstream.execution: pipelined the tasks "
-    "go on to the next checkpoint",
+    "go on to the next checkpoint, also where state could not be uploaded",
     minimum=0,
 )
 MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
@@ -535,6 +535,16 @@ HEARTBEAT_TIMEOUT: Final = ConfigOption(
     "checkpoint, with millstream.execution: pipelined; a slot gives one each 0.3 s",
     minimum=1000,
     without_effect="the tasks of an epoch are watched by what runs them",
+    pipelined=True,
+)
+FAILOVER_STRATEGY: Final = ConfigOption(
+    "jobmanager.execution.failover-strategy",
+    _lower,
+    "region",
+    "what is restarted when a task fails, with millstream.execution: pipelined: region, what is "
+    "connected with it; full, the whole job",
+    choices=("region", "full"),
+    without_effect="an epoch that fails is run again as a whole",
     pipelined=True,
 )
 SLOT_REQUEST_TIMEOUT: Final = ConfigOption(

@@ -124,6 +124,12 @@ class KeyValueStore(Protocol):
     def is_busy(self) -> bool:
         """Whether a write would have to wait: one that need not be now is better put off."""
 
+    def published(self, identity: str) -> None:
+        """Take that the snapshot of that id is in a published checkpoint, the last that is known.
+
+        Who fails goes back to it.  Not needed where the store is closed behind its snapshot.
+        """
+
     def snapshot(self) -> StateHandle:
         """``prepare_snapshot().finish()``, by a caller who waits for it anyway."""
 

@@ -119,6 +119,8 @@ class JobDriver:
         self._generation: int | None = None
         self._status = JobStatus.CREATED
         self._error: BaseException | None = None
+        #: What the restart strategy has said of that there is no restart.
+        self._final: Exception | None = None
         self._cancelled = threading.Event()
         self._stop = StopRequest()
         self._ended = threading.Event()
@@ -267,6 +269,16 @@ class JobDriver:
         Raises:
             Exception: the job has failed for good.
         """
+        if error is self._final:
+            raise error  # the strategy was asked where the tasks of a region had failed of it
+        self._cancelled.wait(self._delay(error, strategy))
+
+    def _delay(self, error: Exception, strategy: RestartStrategy) -> float:
+        """Seconds to wait before what has failed is run again.
+
+        Raises:
+            Exception: the job has failed for good.
+        """
         cause = self._engine.original_error(error)
         cause = self._job.directories.failure(cause) or cause
         _LOG.debug("what the engine says of it", exc_info=error)
@@ -283,7 +295,7 @@ class JobDriver:
         line = self._engine.in_a_line(cause)
         _LOG.warning("restarting in %.1f s after: %s", delay, line)
         self._monitor.progress.update_failure(line)
-        self._cancelled.wait(delay)
+        return delay
 
     def execute_once(self, strategy: RestartStrategy) -> bool:
         """One run: True when the job is over, False when it was cancelled; raises if it failed.
@@ -294,13 +306,27 @@ class JobDriver:
         # Before the generation: a run that cannot do anything must not stop one that can.
         self._engine.require()
         monitor = self._monitor
+        #: The sources of regions that have failed since the last progress.
+        failed: list[frozenset[str]] = []
 
         def on_epoch(manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
             # Tasks that go on acknowledge checkpoints of nothing, too, up to the record that they
             # fail of again and again.
-            if not self._engine.tasks_go_on or _has_read(acks):
+            if not self._engine.tasks_go_on or _have_read(acks, failed):
+                failed.clear()
                 strategy.on_progress()
             monitor.epoch_done(manifest, acks, seconds, self._engine.task_times())
+
+        def on_failure(error: Exception, sources: frozenset[str]) -> float:
+            failed.append(sources)
+            try:
+                return self._delay(error, strategy)
+            except Exception as final:
+                self._final = final
+                raise
+
+        def on_resumed() -> None:
+            self._status = JobStatus.RUNNING
 
         run = self._run = Run(
             self._job,
@@ -311,6 +337,8 @@ class JobDriver:
             after=self._generation,
             tasks_at_work=self._engine.tasks_go_on,
             stop=self._stop,
+            on_failure=on_failure,
+            on_resumed=on_resumed,
         )
         name = self._job.graph.job_name
         try:
@@ -340,6 +368,7 @@ class JobDriver:
             self._last = coordinator
 
 
-def _has_read(acks: list[TaskAck]) -> bool:
-    """Whether a checkpoint has any record."""
-    return any(split.records for ack in acks for split in ack.splits)
+def _have_read(acks: list[TaskAck], failed: list[frozenset[str]]) -> bool:
+    """Whether a checkpoint has any record, and if regions have failed, one of each of them."""
+    sources = {split.source_uid for ack in acks for split in ack.splits if split.records}
+    return all(region & sources for region in failed) if failed else bool(sources)

@@ -36,14 +36,18 @@ def make_plan(
     local_root: str,
     state_backend: str,
     fsync: bool,
+    begins: bool = False,
 ) -> EpochPlan:
-    """The plan of the epoch of ``program`` that reads to ``stop``, restored from ``last``."""
+    """The plan of the epoch of ``program`` that reads to ``stop``, restored from ``last``.
+
+    ``begins``: its tasks begin, though within the run that has made ``last``.
+    """
     operators: dict[str, OperatorRestore] = {}
     if last is not None:
         for assignment in assignments:
             _restore_split(assignment, last)
-        # Within a run each subtask goes on with its own states; only a run that begins is restored.
-        is_restored = last.generation != generation
+        # Each subtask goes on with its own states; only where tasks begin they are restored.
+        is_restored = begins or last.generation != generation
         operators = {
             uid: _restore(acks, program[uid].parallelism, is_restored=is_restored)
             for uid, acks in last.operators.items()

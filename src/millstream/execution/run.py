@@ -25,6 +25,7 @@ from millstream.execution.restored_program import fit, program_of
 from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
 from millstream.execution.stop_request import StopRequest
+from millstream.graph import stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,12 @@ class Run:
         make_planner: makes the planner.
         after: the generation that the driver began before; None if this is its first run.
         tasks_at_work: whether the engine's tasks go on from epoch to epoch.
+        by_chain: whether each chain of operators is a task of its own; None: where tasks go on.
         stop: whether the job is to stop behind a last checkpoint; the engine looks at it.
+        on_failure: told what the tasks of some sources have failed of, and which sources these are,
+            where the engine can restart them alone; returns the seconds to wait before, or raises
+            if the job has failed for good.  None: they are not restarted alone.
+        on_resumed: told when all tasks run again.
     """
 
     def __init__(
@@ -67,17 +73,25 @@ class Run:
         make_planner: Callable[[Job], SourcePlanner] | None = None,
         after: int | None = None,
         tasks_at_work: bool = False,
+        by_chain: bool | None = None,
         stop: StopRequest | None = None,
+        on_failure: Callable[[Exception, frozenset[str]], float] | None = None,
+        on_resumed: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
         #: Changes with every run, so that workers drop what an older one left.
         self.run_id = uuid.uuid4().hex
         self.coordinator = job.new_coordinator(on_pending, tasks_at_work=tasks_at_work)
         self.on_epoch = on_epoch
+        self.on_failure = on_failure
+        self.on_resumed = on_resumed
         self._on_recovered = on_recovered
         self._make_planner = make_planner or planner_of
         self._after = after
         self._tasks_at_work = tasks_at_work
+        one_by_one = tasks_at_work if by_chain is None else by_chain
+        #: What a task is a subtask of.
+        self.stages = (stages.by_chain(job.graph) if one_by_one else job.graph).stages
         self.stop = stop or StopRequest()
         self._planner: SourcePlanner | None = None
         #: The operators as manifests record them.
@@ -176,7 +190,22 @@ class Run:
         epoch = cast("int", self.position["epoch"]) + 1
         return self._plan({"epoch": epoch, "time": processing_time, "final": False}, assignments)
 
-    def _plan(self, stop: Offset, assignments: list[SplitAssignment]) -> EpochPlan:
+    def plan_of_region(
+        self, assignments: list[SplitAssignment], processing_time: int, epoch: int
+    ) -> EpochPlan:
+        """The plan that tasks begin with anew, while others go on.
+
+        Args:
+            assignments: the splits of their sources.
+            processing_time: milliseconds since 1970.
+            epoch: which they begin in; no task of theirs has written anything for it.
+        """
+        stop: Offset = {"epoch": epoch, "time": processing_time, "final": False}
+        return self._plan(stop, assignments, begins=True)
+
+    def _plan(
+        self, stop: Offset, assignments: list[SplitAssignment], *, begins: bool = False
+    ) -> EpochPlan:
         job = self.job
         return make_plan(
             epoch=cast("int", stop["epoch"]),
@@ -191,14 +220,13 @@ class Run:
             local_root=str(job.local_root),
             state_backend=job.state_backend,
             fsync=job.fsync,
+            begins=begins,
         )
 
     def tasks(self) -> set[tuple[int, int]]:
         """(stage, subtask) of every task."""
         return {
-            (stage.level, subtask)
-            for stage in self.job.graph.stages
-            for subtask in range(stage.parallelism)
+            (stage.number, subtask) for stage in self.stages for subtask in range(stage.parallelism)
         }
 
 

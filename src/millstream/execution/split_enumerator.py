@@ -29,6 +29,7 @@ from millstream.runtime.plan import SplitAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from millstream.checkpoint.model import Manifest, SplitState, TaskAck
     from millstream.contracts.source import Source, Split
@@ -166,14 +167,7 @@ class SplitEnumerator:
         self._clock = clock
         self._next_channel = 0
         self._readings = [
-            _Reading(
-                each,
-                each.source,
-                Position.of(start, each.uid),
-                [_Subtask() for _ in range(each.parallelism)],
-            )
-            for each in planned
-            if each.source is not None
+            _reading(each, each.source, start) for each in planned if each.source is not None
         ]
         self._by_channel: dict[int, _Reading] = {}
         #: Slot -> channels of splits that are over, of which it is to be told that this is known.
@@ -203,13 +197,49 @@ class SplitEnumerator:
         made: list[SplitAssignment] = []
         for reading in self._readings:
             with error_context(reading.planned.label):
-                table, position = reading.planned.table, reading.position
-                begun = sorted(position.at)
-                made += [self._assign(reading, n, position.at[n], now) for n in begun]
-                self._take_in(reading, (n for n in table.splits if n not in position.at), now, made)
-                self._discover(reading, now, made)
-                self._assign_waiting(reading, now, made)
+                self._begin(reading, now, made)
         return made
+
+    def _begin(self, reading: _Reading, now: int, made: list[SplitAssignment]) -> None:
+        table, position = reading.planned.table, reading.position
+        begun = sorted(position.at)
+        made += [self._assign(reading, n, position.at[n], now) for n in begun]
+        self._take_in(reading, (n for n in table.splits if n not in position.at), now, made)
+        self._discover(reading, now, made)
+        self._assign_waiting(reading, now, made)
+
+    def restart(
+        self, uids: AbstractSet[str], start: Offset, last: Manifest | None
+    ) -> tuple[list[int], list[SplitAssignment]]:
+        """Go back to a checkpoint with some sources, whose tasks have stopped.
+
+        Args:
+            uids: of the sources.
+            start: where the checkpoint stands: the last that is published, or the beginning; no
+                later one is under way that the tasks of these sources have acknowledged.
+            last: the checkpoint; None: the beginning.
+
+        Returns:
+            The channels that nobody reads any more, and, as of ``begin``, what is read.
+        """
+        now = self._clock()
+        gone: list[int] = []
+        made: list[SplitAssignment] = []
+        for number, old in enumerate(self._readings):
+            if old.planned.uid not in uids:
+                continue
+            gone += old.open
+            uid = old.planned.uid
+            if uid in self._times:
+                self._times[uid] = dict(last.splits.get(uid, {}) if last else {})
+            reading = self._readings[number] = _reading(old.planned, old.source, start)
+            with error_context(reading.planned.label):
+                self._begin(reading, now, made)
+        for channel in gone:
+            del self._by_channel[channel]
+        for channels in self._retired.values():
+            channels.difference_update(gone)
+        return gone, made
 
     def look(self, now: int) -> Update:
         """What has changed; costs what the unfinished splits cost.
@@ -516,6 +546,11 @@ class SplitEnumerator:
         if offset is not None:
             self._splits.begin_at(offset)
         self._splits.committed(splits)
+
+
+def _reading(planned: PlannedSource, source: Source, start: Offset) -> _Reading:
+    subtasks = [_Subtask() for _ in range(planned.parallelism)]
+    return _Reading(planned, source, Position.of(start, planned.uid), subtasks)
 
 
 def _is_bounded(reading: _Reading) -> bool:

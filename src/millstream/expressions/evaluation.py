@@ -179,8 +179,11 @@ class FunctionNode(Node):
         if self._kernel is not None:
             try:
                 result = self._kernel(info, *columns)
-            except Exception as error:
-                raise self._failure(columns, error) from error
+            except pa.ArrowException as error:
+                if self._definition.reference is None:
+                    raise self._failure(columns, error) from error
+                # The reference says for which values, or knows how to do it.
+                result = NotImplemented
             if result is not NotImplemented:
                 return result
         distinct = self._distinct(columns)

@@ -107,12 +107,22 @@ class StreamEdge:
 
 @dataclass(slots=True)
 class Stage:
-    """All operators that lie behind the same number of exchanges."""
+    """Operators that lie behind the same number of exchanges, and run in one task per subtask."""
 
     level: int
     parallelism: int
     #: In an order in which inputs come before their users.
     nodes: list[int]
+    #: Tells it from the other stages of the graph; those behind it have higher ones.  The level,
+    #: where all operators of a level are one stage.
+    number: int = -1
+    #: What is in different regions is not connected.
+    region: int = 0
+
+    def __post_init__(self) -> None:
+        """Give it its number."""
+        if self.number < 0:
+            self.number = self.level
 
 
 @dataclass(slots=True)
@@ -136,6 +146,10 @@ class JobGraph:
         """The edges out of ``node``, in order of their id."""
         return [edge for edge in self.edges if edge.source == node]
 
-    def level(self, node: int) -> int:
+    def stage_of(self, node: int) -> Stage:
         """The stage that ``node`` runs in."""
-        return next(stage.level for stage in self.stages if node in stage.nodes)
+        return next(stage for stage in self.stages if node in stage.nodes)
+
+    def level(self, node: int) -> int:
+        """The level of the stage that ``node`` runs in."""
+        return self.stage_of(node).level

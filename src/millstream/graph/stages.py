@@ -5,6 +5,10 @@ a source; operators of one level run in one Spark stage, where subtask *i* of th
 subtask *i* of each of them (Flink's slot sharing).  So a graph of any shape becomes one linear
 chain of stages, and nothing upstream is computed twice.
 
+Where tasks live on there is nothing to gain from one chain of stages: ``by_chain`` cuts each level
+into stages whose operators call each other, so that none waits for what another of its level does,
+and says which *regions* are not connected: each can be restarted alone.
+
 What it is not: the running of them, which is ``runtime/task.py``.
 
 Read next: ``graph/explain.py``.
@@ -13,16 +17,17 @@ Read next: ``graph/explain.py``.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.graph.model import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from millstream.graph.model import StreamEdge, StreamNode
+    from millstream.graph.model import JobGraph, StreamEdge, StreamNode
 
-__all__ = ["cut_stages", "levels"]
+__all__ = ["by_chain", "cut_stages", "levels"]
 
 
 def levels(nodes: Mapping[int, StreamNode], edges: Sequence[StreamEdge]) -> dict[int, int]:
@@ -66,3 +71,45 @@ def cut_stages(nodes: Mapping[int, StreamNode], edges: Sequence[StreamEdge]) -> 
         )
         for level in sorted(members)
     ]
+
+
+def by_chain(graph: JobGraph) -> JobGraph:
+    """The same job with a stage per chain of operators, numbered so that inputs come first.
+
+    Args:
+        graph: with one stage per level; it is not changed.
+    """
+    level = {node: stage.level for stage in graph.stages for node in stage.nodes}
+    chain = _connected(
+        level, (edge for edge in graph.edges if level[edge.source] == level[edge.target])
+    )
+    region = _connected(level, graph.edges)
+    #: Both are told by the first of their nodes.
+    regions = {first: number for number, first in enumerate(dict.fromkeys(region.values()))}
+    stages: list[Stage] = []
+    for stage in graph.stages:
+        members: dict[int, list[int]] = defaultdict(list)
+        for node in stage.nodes:
+            members[chain[node]].append(node)
+        stages += [
+            Stage(
+                level=stage.level,
+                parallelism=max(graph.nodes[node].parallelism for node in nodes),
+                nodes=nodes,
+                number=number,
+                region=regions[region[first]],
+            )
+            for number, (first, nodes) in enumerate(members.items(), len(stages))
+        ]
+    return replace(graph, stages=stages)
+
+
+def _connected(nodes: Iterable[int], edges: Iterable[StreamEdge]) -> dict[int, int]:
+    """Node -> the first of those that it is connected with, whatever the direction."""
+    group = {node: [node] for node in nodes}
+    for edge in edges:
+        one, other = group[edge.source], group[edge.target]
+        if one is not other:
+            one += other
+            group.update(dict.fromkeys(other, one))
+    return {node: min(members) for node, members in group.items()}

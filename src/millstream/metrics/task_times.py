@@ -14,6 +14,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from millstream.graph.stages import by_chain
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -34,7 +36,7 @@ _METRICS: Final[dict[str, Callable[[SubtaskTimes], float]]] = {
 
 
 def gauges(graph: JobGraph, labels: Mapping[str, str], times: Times) -> dict[str, object]:
-    """The times as gauges of each operator; operators of one stage share theirs.
+    """The times as gauges of each operator; those of one chain share theirs.
 
     Args:
         graph: the job.
@@ -46,9 +48,9 @@ def gauges(graph: JobGraph, labels: Mapping[str, str], times: Times) -> dict[str
         subtasks of which nothing is known are not in it.
     """
     found: dict[str, object] = {}
-    for stage in graph.stages:
+    for stage in by_chain(graph).stages:
         subtasks = {
-            str(n): each for (level, n), each in sorted(times.items()) if level == stage.level
+            str(n): each for (number, n), each in sorted(times.items()) if number == stage.number
         }
         for node in stage.nodes if subtasks else ():
             uid = graph.nodes[node].uid
@@ -61,7 +63,7 @@ def gauges(graph: JobGraph, labels: Mapping[str, str], times: Times) -> dict[str
 def describe_times(graph: JobGraph, labels: Mapping[str, str], times: Times) -> str:
     """What is busiest, and what waits most for others; empty if nothing is known.
 
-    A stage counts as its subtask that has most of it, and is called by its first operator.
+    A chain counts as its subtask that has most of it, and is called by its first operator.
     """
     stages = list(_stages(graph, labels, times))
     if not stages:
@@ -76,8 +78,8 @@ def _stages(
     graph: JobGraph, labels: Mapping[str, str], times: Times
 ) -> Iterator[tuple[str, float, float]]:
     """Name, busy, backpressured."""
-    for stage in graph.stages:
-        subtasks = [each for (level, _), each in times.items() if level == stage.level]
+    for stage in by_chain(graph).stages:
+        subtasks = [each for (number, _), each in times.items() if number == stage.number]
         if subtasks:
             uid = graph.nodes[stage.nodes[0]].uid
             busy = max(each.busy for each in subtasks)

@@ -118,19 +118,27 @@ class NodeOutput:
 
 
 class StageInstance:
-    """All operators of one subtask of one stage."""
+    """All operators of one subtask of one stage.
+
+    Args:
+        graph: the job.
+        number: of the stage.
+        subtask: its number.
+        outbox: takes the frames that it makes.
+    """
 
     def __init__(
-        self, graph: JobGraph, level: int, subtask: int, outbox: Outbox | None = None
+        self, graph: JobGraph, number: int, subtask: int, outbox: Outbox | None = None
     ) -> None:
         self.graph = graph
-        self.level = level
+        self.number = number
         self.subtask = subtask
         self.outbox = Outbox() if outbox is None else outbox
         self.edges = {edge.id: edge for edge in graph.edges}
         self.origins = time_origins(graph)
         self._cached_files = graph.files.cached
-        stage = next(stage for stage in graph.stages if stage.level == level)
+        stage = next(stage for stage in graph.stages if stage.number == number)
+        self.level = stage.level
         self._levels = {node: s.level for s in graph.stages for node in s.nodes}
         #: Nodes of this stage that have an instance in this subtask, inputs first.
         self.nodes = [
@@ -185,8 +193,8 @@ class StageInstance:
         if edge.combiner is not None:
             combiner = cast("CombinerOperator", edge.combiner.create())
             combiner.setup(reader, NodeOutput())
-        level = self._levels[edge.target]
-        writer = ExchangeWriter(edge, level, target.parallelism, partitioner, self.outbox, combiner)
+        stage = self.graph.stage_of(edge.target).number
+        writer = ExchangeWriter(edge, stage, target.parallelism, partitioner, self.outbox, combiner)
         source = self.graph.nodes[edge.source]
         writer.producer = f"operator {source.name!r} ({source.location})"
         self.writers.append(writer)

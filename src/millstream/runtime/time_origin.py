@@ -29,7 +29,7 @@ def time_origins(graph: JobGraph) -> dict[str, dict[int, frozenset[str]]]:
 
     There are several where a node is reached on several ways (a diamond within the stage).
     """
-    stage_0 = set(graph.stages[0].nodes) if graph.stages else set()
+    stage_0 = {node for stage in graph.stages if stage.level == 0 for node in stage.nodes}
     origins: dict[str, dict[int, frozenset[str]]] = {}
     for node in graph.nodes.values():
         if node.kind == "source":

@@ -82,6 +82,8 @@ class LocalCopies:
         self._root = local_root
         self._operator = local_root / directory_name(uid)
         self._directory = self._operator / str(subtask)
+        #: Of the last snapshot that is known to be in a published checkpoint, where tasks go on.
+        self.published: str | None = None
         with self.explained():
             for path in (local_root, self._operator, self._directory):
                 make_own(LOCAL_STATE, path)
@@ -263,7 +265,10 @@ class LocalCopies:
 
         The snapshot the epoch began from stays, for another attempt may still need it, and so
         do younger ones, for they may be those of the attempt that wins, or not finished yet.
+        Where tasks go on, all stay from the last one on that is published: who fails goes back to
+        that one, however many were made since.
         """
+        base = self.published or base
         oldest = _modified(self.snapshot(base or keep))
         for path in self._directory.iterdir():
             name = path.name

@@ -8,10 +8,12 @@ sorted multi-gets.
 
 What it is not: a codec; ``runtime/columnar/row_codec.py`` packs rows.
 
-Layout: ``K`` entries.  Of a map, the number of the bucket (4 bytes, big-endian) stands behind the
-key; the value has the doublings (1 byte), how many entries all buckets have (4; it is right in
-bucket 0), how many this one has (4), the lengths of names and of values (4 each), names, values;
-numbers in values are little-endian.
+Where something is kept per key and namespace (a window), it is looked up by both: a ``Slot``.
+
+Layout: ``K`` entries, the namespace behind the key.  Of a map, the number of the bucket (4 bytes,
+big-endian) stands behind that; the value has the doublings (1 byte), how many entries all buckets
+have (4; it is right in bucket 0), how many this one has (4), the lengths of names and of values (4
+each), names, values; numbers in values are little-endian.
 
 Read next: ``state/cached_values.py``, ``state/generations.py``.
 """
@@ -22,7 +24,7 @@ import struct
 import zlib
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -34,10 +36,13 @@ from millstream.state.key_codec import CacheKey
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from millstream.state.key_context import Puts
+    from millstream.state.key_context import KeyContext, Puts
     from millstream.state.keyed import KeyedState
 
-__all__ = ["PackedMap", "PackedMaps", "PackedValues", "decoded_bucket"]
+__all__ = ["PackedMap", "PackedMaps", "PackedValues", "Place", "decoded_bucket"]
+
+#: What is looked up: a key, or a key and a namespace (a ``Slot``).
+Place: TypeAlias = CacheKey | tuple[CacheKey, bytes]
 
 _HEAD: Final = struct.Struct("<BII")
 _BUCKET: Final = struct.Struct(">I")
@@ -59,7 +64,7 @@ class _PackedMap(StateDescriptor):
     kind = "packed map"
 
 
-class PackedValues(CachedValues[CacheKey]):
+class PackedValues(CachedValues[Place]):
     """One packed row per key."""
 
     __slots__ = ()
@@ -69,7 +74,7 @@ class PackedValues(CachedValues[CacheKey]):
         super().__init__(keyed, _Packed(name))
         keyed.add_state(self)
 
-    def decoded(self, key: CacheKey, stored: bytes | None) -> Any:
+    def decoded(self, key: Place, stored: bytes | None) -> Any:
         del key
         return stored
 
@@ -78,11 +83,14 @@ class PackedValues(CachedValues[CacheKey]):
         """Return what is stored of a row: itself."""
         return value
 
-    def names(self, keys: list[CacheKey]) -> list[bytes]:
-        """Return the names of rows in the store."""
-        return self.keyed.store_keys(self.index, keys)
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Nothing: operators fetch what they want."""
 
-    def get_all(self, keys: Sequence[CacheKey]) -> list[bytes | None]:
+    def names(self, keys: list[Place]) -> list[bytes]:
+        """Return the names of rows in the store."""
+        return _names(self.keyed, self.index, keys)
+
+    def get_all(self, keys: Sequence[Place]) -> list[bytes | None]:
         """Return the row of each key, None where there is none."""
         missing = self.missing(keys)
         if missing:
@@ -93,7 +101,7 @@ class PackedValues(CachedValues[CacheKey]):
         cache = self.cache
         return [cache[key] for key in keys]
 
-    def put_all(self, keys: Sequence[CacheKey], rows: Iterable[bytes | None]) -> None:
+    def put_all(self, keys: Sequence[Place], rows: Iterable[bytes | None]) -> None:
         """Set the row of each key; None removes it."""
         self.cache.update(zip(keys, rows, strict=True))
         self.dirty.update(keys)
@@ -102,6 +110,15 @@ class PackedValues(CachedValues[CacheKey]):
         """Forget all, if it is much."""
         if len(self.cache) > _MOST_KEPT:
             self.cache.clear()
+
+
+def _names(keyed: KeyContext, index: int, places: Sequence[Place]) -> list[bytes]:
+    """The names of places in the store; all of them are keys, or all are slots."""
+    if places and type(places[0]) is tuple:
+        slots = cast("Sequence[tuple[CacheKey, bytes]]", places)
+        heads = keyed.store_keys(index, [key for key, _ in slots])
+        return [head + namespace for head, (_, namespace) in zip(heads, slots, strict=True)]
+    return keyed.store_keys(index, cast("list[CacheKey]", list(places)))
 
 
 class PackedMap:
@@ -186,7 +203,7 @@ class PackedMap:
         return sum(map(len, self.buckets.values()))
 
 
-class PackedMaps(Generations[CacheKey]):
+class PackedMaps(Generations[Place]):
     """One map of bytes to bytes per key."""
 
     __slots__ = ("_held", "descriptor", "index", "keyed")
@@ -213,7 +230,7 @@ class PackedMaps(Generations[CacheKey]):
 
     # Reading.
 
-    def fetch(self, keys: Iterable[CacheKey]) -> None:
+    def fetch(self, keys: Iterable[Place]) -> None:
         """Read the first bucket of maps that are not in memory."""
         missing = self.missing(dict.fromkeys(keys))
         if missing:
@@ -221,12 +238,12 @@ class PackedMaps(Generations[CacheKey]):
                 self.cache[key] = PackedMap()
             self._read([(key, 0) for key in missing])
 
-    def fetch_entries(self, entries: Iterable[tuple[CacheKey, bytes]]) -> None:
+    def fetch_entries(self, entries: Iterable[tuple[Place, bytes]]) -> None:
         """Read the buckets of these entries, those of one key in any order."""
         entries = list(entries)
         self.fetch(key for key, _ in entries)
         cache = self.cache
-        wanted: dict[tuple[CacheKey, int], None] = {}
+        wanted: dict[tuple[Place, int], None] = {}
         for key, name in entries:
             found: PackedMap = cache[key]
             if found.level:
@@ -235,7 +252,7 @@ class PackedMaps(Generations[CacheKey]):
                     wanted[key, number] = None
         self._read(list(wanted))
 
-    def fetch_all(self, keys: Iterable[CacheKey]) -> None:
+    def fetch_all(self, keys: Iterable[Place]) -> None:
         """Read whole maps."""
         keys = list(dict.fromkeys(keys))
         self.fetch(keys)
@@ -249,10 +266,10 @@ class PackedMaps(Generations[CacheKey]):
             ]
         )
 
-    def _read(self, slots: list[tuple[CacheKey, int]]) -> None:
+    def _read(self, slots: list[tuple[Place, int]]) -> None:
         if not slots:
             return
-        heads = self.keyed.store_keys(self.index, [key for key, _ in slots])
+        heads = _names(self.keyed, self.index, [key for key, _ in slots])
         pack = _BUCKET.pack
         named = [
             (head + pack(number), key, number)
@@ -271,12 +288,12 @@ class PackedMaps(Generations[CacheKey]):
             if number == 0:
                 found.level, found.count = level, total
 
-    def map_of(self, key: CacheKey) -> PackedMap:
+    def map_of(self, key: Place) -> PackedMap:
         """Return the map of a key, which was fetched."""
         found: PackedMap = self.cache[key]
         return found
 
-    def changed(self, keys: Iterable[CacheKey]) -> None:
+    def changed(self, keys: Iterable[Place]) -> None:
         """Note that maps were changed; lets those grow that should."""
         for key in keys:
             found: PackedMap = self.cache[key]
@@ -294,8 +311,9 @@ class PackedMaps(Generations[CacheKey]):
 
     def flush(self, puts: Puts, deletes: list[bytes]) -> None:
         """Add what is dirty to ``puts`` and ``deletes``."""
-        keys, self.dirty = self.dirty, set()
-        self._write(list(keys), puts, deletes)
+        keys = list(self.dirty)
+        self.dirty.clear()
+        self._write(keys, puts, deletes)
 
     def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
         """``flush`` of at most so many maps."""
@@ -303,8 +321,8 @@ class PackedMaps(Generations[CacheKey]):
         self.dirty.difference_update(keys)
         self._write(keys, puts, deletes)
 
-    def _write(self, keys: list[CacheKey], puts: Puts, deletes: list[bytes]) -> None:
-        heads = self.keyed.store_keys(self.index, keys)
+    def _write(self, keys: list[Place], puts: Puts, deletes: list[bytes]) -> None:
+        heads = _names(self.keyed, self.index, keys)
         for head, key in zip(heads, keys, strict=True):
             found: PackedMap = self.cache[key]
             for number in found.dirty:

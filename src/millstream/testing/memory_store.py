@@ -61,6 +61,9 @@ class MemoryStore:
         found = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
         return iter([(key, entries[key]) for key in found])
 
+    def published(self, identity: str) -> None:
+        """Nothing is kept for it."""
+
     @property
     def is_busy(self) -> bool:
         """Whether a write would have to wait; never."""

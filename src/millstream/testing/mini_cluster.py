@@ -129,7 +129,8 @@ class MiniCluster:
             )
 
         self.job = job
-        self._run = Run(job, make_planner=make_planner)
+        lives_on = self.pipelined if pipelined is None else pipelined
+        self._run = Run(job, make_planner=make_planner, by_chain=lives_on)
         self.coordinator = self._run.coordinator
         self._run.open()
         pickled = cloudpickle.dumps(graph)
@@ -137,7 +138,7 @@ class MiniCluster:
         frames = run_directory().path / f"frames-{self._run.run_id}"
         self._tasks = EpochTasks(graph, frames, self._run_stage)
         self._pipelined_tasks: PipelinedTasks | None = None
-        if self.pipelined if pipelined is None else pipelined:
+        if lives_on:
             slots = max(stage.parallelism for stage in graph.stages)
             count = len(self._run.tasks())
             self._pipelined_tasks = PipelinedTasks(pickled, graph.files, slots, count, seed)

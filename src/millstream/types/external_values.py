@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +52,8 @@ __all__ = ["from_external", "to_external", "type_of_value"]
 
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
+#: Wide enough for any DECIMAL.
+_EXACT: Final = Context(prec=100)
 _MICRO: Final = dt.timedelta(microseconds=1)
 _INT_LIMIT: Final = 1 << 31
 _LONG_LIMIT: Final = 1 << 63
@@ -221,7 +223,7 @@ def _decimal_taker(type_: DecimalType) -> Callable[[Any], Any]:
         if isinstance(value, bool | np.bool_) or not isinstance(value, Decimal | int | np.integer):
             raise TypeError
         number = value if isinstance(value, Decimal) else Decimal(int(value))
-        fitted = number.quantize(unit) if abs(number) < limit else None
+        fitted = number.quantize(unit, context=_EXACT) if abs(number) < limit else None
         if fitted is None or fitted != number:
             message = "it has more digits"
             raise ValueError(message)

@@ -96,6 +96,11 @@ class Checkpoints:
         return self._is_over
 
     @property
+    def next(self) -> int:
+        """The number of the next."""
+        return self._next
+
+    @property
     def pending(self) -> int:
         """How many are under way."""
         return len(self._pending)
@@ -184,15 +189,62 @@ class Checkpoints:
                 f" {_in_words(missing)} of {len(self._tasks)} did not acknowledge it. Look for a"
                 " task that is slow or waits for something, or raise the option"
             )
-            self._failures += 1
-            if each.is_last or self._failures > self._tolerated:
-                raise CheckpointExpiredError(message)
-            self._pending.remove(each)
-            self._failed.add(each.epoch)
-            found.append(
-                (each.epoch, f"{message} ({self._failures} of {self._tolerated} in a row)")
-            )
+            self._fail(each, CheckpointExpiredError(message))
+            found.append((each.epoch, f"{message} {self._count_in_words()}"))
         return found
+
+    def declined(self, epoch: int, task: tuple[int, int], error: Exception) -> str | None:
+        """Take that a task cannot make its part durable: the checkpoint is given up.
+
+        Tolerated as one that has expired.
+
+        Args:
+            epoch: its number.
+            task: stage and subtask.
+            error: what the task says.
+
+        Returns:
+            What to say of it; None: it was given up before.
+
+        Raises:
+            Exception: ``error``: one too many, or the last, behind which there is none.
+            EngineError: the checkpoint is not under way.
+        """
+        if epoch in self._failed:
+            return None
+        found = next((each for each in self._pending if each.epoch == epoch), None)
+        if found is None or task in found.acks:
+            message = f"{_in_words([task])} cannot have declined checkpoint {epoch}: {error}"
+            raise EngineError(message) from error
+        self._fail(found, error)
+        return (
+            f"checkpoint {epoch} was given up: {_in_words([task])} could not make state durable:"
+            f" {error!r} {self._count_in_words()}"
+        )
+
+    def abort(self) -> list[int]:
+        """Give up all that are not acknowledged, for some of the tasks are gone; returns which.
+
+        As in Flink this says nothing of the checkpoints themselves: they do not count as failed.
+        """
+        gone = [each for each in self._pending if not each.is_acknowledged]
+        for each in gone:
+            self._let_go(each)
+        return [each.epoch for each in gone]
+
+    def _fail(self, checkpoint: PendingCheckpoint, error: Exception) -> None:
+        """Give one up; raises ``error`` if that is one too many."""
+        self._failures += 1
+        if checkpoint.is_last or self._failures > self._tolerated:
+            raise error
+        self._let_go(checkpoint)
+
+    def _let_go(self, checkpoint: PendingCheckpoint) -> None:
+        self._pending.remove(checkpoint)
+        self._failed.add(checkpoint.epoch)
+
+    def _count_in_words(self) -> str:
+        return f"({self._failures} of {self._tolerated} in a row)"
 
 
 def _in_words(tasks: list[tuple[int, int]], most: int = 4) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.publish import EpochMetadata
     from millstream.execution.run import Run
 
-__all__ = ["Committed", "CommittingThread"]
+__all__ = ["Committed", "CommittingThread", "Dropped"]
 
 _END: Final = None
 
@@ -33,6 +34,15 @@ class Committed:
 
     epoch: int
     manifest: Manifest | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What stopped tasks of a region have left in the sinks is dropped, or the error."""
+
+    region: int
+    attempt: int
     error: BaseException | None = None
 
 
@@ -50,21 +60,29 @@ class CommittingThread:
         done: called in the thread with what became of each.
     """
 
-    def __init__(self, run: Run, done: Callable[[Committed], None]) -> None:
+    def __init__(self, run: Run, done: Callable[[Committed | Dropped], None]) -> None:
         self._run = run
         self._done = done
         #: What became of the checkpoints, in order; to be read after ``close``.
         self.ended: list[Committed] = []
-        self._waiting: queue.SimpleQueue[tuple[EpochMetadata, list[TaskAck]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._waiting: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
         self._thread.start()
 
     def complete(self, metadata: EpochMetadata, acks: list[TaskAck]) -> None:
         """Publish and commit a checkpoint, behind those that wait; does not wait."""
-        self._waiting.put((metadata, acks))
+        self._waiting.put(partial(self._complete, metadata, acks))
+
+    def drop(self, sinks: frozenset[str], region: int, attempt: int) -> None:
+        """Drop what the stopped tasks of a region have left, behind what waits; does not wait.
+
+        Args:
+            sinks: uids of the sinks of the region.
+            region: its number.
+            attempt: the number of the attempt that follows.
+        """
+        self._waiting.put(partial(self._drop, sinks, region, attempt))
 
     def close(self) -> None:
         """Begin no other, and wait for the one at work: what is published is to be committed."""
@@ -73,15 +91,27 @@ class CommittingThread:
         self._thread.join()
 
     def _work(self) -> None:
-        while (order := self._waiting.get()) is not _END and not self._given_up.is_set():
-            metadata, acks = order
-            try:
-                manifest = self._run.coordinator.complete_epoch(metadata, acks, self._run.tasks())
-            except BaseException as error:  # noqa: BLE001 - the run's to raise
-                self._end(Committed(metadata.epoch, error=error))
+        while (act := self._waiting.get()) is not _END and not self._given_up.is_set():
+            if not act():
                 return
-            self._end(Committed(metadata.epoch, manifest=manifest))
 
-    def _end(self, event: Committed) -> None:
+    def _complete(self, metadata: EpochMetadata, acks: list[TaskAck]) -> bool:
+        """Complete a checkpoint; whether that went well."""
+        try:
+            manifest = self._run.coordinator.complete_epoch(metadata, acks, self._run.tasks())
+        except BaseException as error:  # noqa: BLE001 - the run's to raise
+            event = Committed(metadata.epoch, error=error)
+        else:
+            event = Committed(metadata.epoch, manifest=manifest)
         self.ended.append(event)
         self._done(event)
+        return event.error is None
+
+    def _drop(self, sinks: frozenset[str], region: int, attempt: int) -> bool:
+        try:
+            self._run.coordinator.drop_output(sinks)
+        except BaseException as error:  # noqa: BLE001 - the run's to raise
+            self._done(Dropped(region, attempt, error))
+            return False
+        self._done(Dropped(region, attempt))
+        return True

@@ -15,7 +15,9 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
    are killed.  A commit under way is waited for, and counts.  The error that says most is raised,
    unless the last checkpoint is committed by then: the job is over.
 4. A task raises, a checkpoint fails or expires, a source cannot be asked -> as 3, but slots may
-   close their functions first, for a short time.
+   close their functions first, for a short time.  A task that raises ends the run only if the
+   restart strategy says so, or if all that runs is one region (``engines/pipelined/regions.py``),
+   or is about to end or has not begun; else its region alone is restarted.
 5. The driver dies -> its connections end, and so do the slots.
 
 What can never happen: a checkpoint is published after ``run`` has returned, or a slot of a run is
@@ -37,19 +39,24 @@ from typing import TYPE_CHECKING, Final, cast
 import cloudpickle
 
 from millstream.configuration import options
+from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.crash_points import crash_point
 from millstream.engines.pipelined.checkpoints import Checkpoints
-from millstream.engines.pipelined.committing import Committed, CommittingThread
+from millstream.engines.pipelined.committing import Committed, CommittingThread, Dropped
 from millstream.engines.pipelined.control_server import ControlServer
+from millstream.engines.pipelined.regions import Regions
 from millstream.errors import EngineError, WorkerLostError
 from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
+from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.messages import (
     Acknowledged,
     Assigned,
     Begin,
+    BeginRegion,
     Completed,
+    Declined,
     Drain,
     End,
     Failed,
@@ -61,6 +68,8 @@ from millstream.runtime.pipelined.messages import (
     Running,
     SlotSettings,
     SourceEnded,
+    Stopped,
+    StopRegion,
 )
 from millstream.types.pickling import loads
 
@@ -73,6 +82,8 @@ if TYPE_CHECKING:
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
     from millstream.runtime.plan import SplitAssignment
+
+    _Event = SlotMessage | WorkerLostError | Committed | Dropped
 
 __all__ = ["RunLoop"]
 
@@ -111,9 +122,7 @@ class RunLoop:
         self._clock = clock
         self._count = slots
         self._configuration = graph.configuration
-        self._events: queue.SimpleQueue[SlotMessage | WorkerLostError | Committed] = (
-            queue.SimpleQueue()
-        )
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._planned = plan_sources(graph)
         self._sources = SplitEnumerator(
             self._planned,
@@ -138,6 +147,15 @@ class RunLoop:
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1
         self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
+        self._regions = Regions(by_chain(graph), slots)
+        mode = CheckpointingMode[self._configuration.get(options.CHECKPOINTING_MODE)]
+        #: Without checkpoints there is nothing to go back to alone.
+        self._restarts_regions = (
+            run.on_failure is not None
+            and len(self._regions) > 1
+            and mode is not CheckpointingMode.NONE
+            and self._configuration.get(options.FAILOVER_STRATEGY) == "region"
+        )
         #: Slots whose tasks are restored.
         self._running: set[int] = set()
         #: Those of its keys that are not read to their ends.
@@ -203,6 +221,7 @@ class RunLoop:
                     host="127.0.0.1",
                     graph=graph,
                     files=run.job.graph.files,
+                    restarts_regions=self._restarts_regions,
                 )
                 for slot in range(self._count)
             ]
@@ -240,7 +259,7 @@ class RunLoop:
 
     # -- a turn --------------------------------------------------------------------------------
 
-    def _next(self, wait: float = _LOOK) -> SlotMessage | WorkerLostError | Committed | None:
+    def _next(self, wait: float = _LOOK) -> _Event | None:
         try:
             return self._events.get(timeout=wait)
         except queue.Empty:
@@ -257,6 +276,7 @@ class RunLoop:
             if self._hear_all(0):
                 return
             self._look_at_checkpoints()
+        self._look_at_regions()
         lost = self._host.lost()
         if lost is not None:
             raise lost
@@ -278,22 +298,89 @@ class RunLoop:
             event = None if self._events.empty() else self._events.get()
         return False
 
-    def _hear(self, event: SlotMessage | WorkerLostError | Committed) -> None:
+    def _hear(self, event: _Event) -> None:
         if isinstance(event, Running):
-            self._running.add(event.slot)
-            if self._all_run:
-                self._checkpoints.begin(time.monotonic())
+            self._hear_running(event)
         elif isinstance(event, Progress):
             self._sources.progress(event.splits)
             self._open.difference_update(c for c, split in event.splits.items() if split.over)
         elif isinstance(event, Acknowledged):
             self._acknowledged(cast("TaskAck", loads(event.ack)))
+        elif isinstance(event, Declined):
+            self._declined(event)
         elif isinstance(event, Committed):
             self._committed(event)
+        elif isinstance(event, Stopped):
+            self._regions.stopped(event.region, event.attempt, event.slot)
+        elif isinstance(event, Dropped):
+            self._begin_region(event)
         elif isinstance(event, Failed):
-            raise _unpickled(event)
+            self._failed(event)
         elif isinstance(event, BaseException):
             raise event
+
+    def _hear_running(self, event: Running) -> None:
+        if event.region is None:
+            self._running.add(event.slot)
+            if self._all_run:
+                self._checkpoints.begin(time.monotonic())
+            return
+        region = self._regions.running(event.region, event.attempt, event.slot)
+        if region is not None:
+            _LOG.info("%s goes on, attempt %d", region.title, region.attempt)
+            if self._regions.all_run:
+                self._run.on_resumed()
+
+    # -- regions -------------------------------------------------------------------------------
+
+    def _failed(self, event: Failed) -> None:
+        """Restart a region alone, one of whose tasks has raised; raises if that cannot be done."""
+        error = _unpickled(event)
+        if event.region is None or self._run.on_failure is None or not isinstance(error, Exception):
+            raise error
+        region = self._regions.get(event.region, event.attempt)
+        if region is None:
+            return  # another task of the same attempt was first
+        is_ending = self._checkpoints.is_over or self._run.stop.is_asked
+        if is_ending or len(self._running) < self._count:
+            raise error
+        delay = self._run.on_failure(error, region.sources)
+        self._give_up(self._checkpoints.abort())
+        self._regions.stop(region, delay, time.monotonic())
+        self._server.tell_all(StopRegion(region.number, region.attempt))
+
+    def _give_up(self, epochs: Iterable[int]) -> None:
+        for epoch in epochs:
+            self._run.coordinator.fail_epoch(epoch)
+
+    def _look_at_regions(self) -> None:
+        # What all tasks have acknowledged will be published: the region goes on from there.
+        if self._regions.all_run or self._checkpoints.pending:
+            return
+        for region in self._regions.due(time.monotonic()):
+            self._committing.drop(region.sinks, region.number, region.attempt)
+
+    def _begin_region(self, event: Dropped) -> None:
+        if event.error is not None:
+            raise event.error
+        region = self._regions.get(event.region, event.attempt)
+        if region is None:
+            return
+        # The number that the others are at is left out: names of what stopped tasks have written
+        # tell it, and they are not to be used again.
+        self._trigger(time.monotonic(), final=False, last=False)
+        self._give_up(self._checkpoints.abort())
+        run = self._run
+        gone, assignments = self._sources.restart(region.sources, run.position, run.last)
+        self._open.difference_update(gone)
+        self._note(assignments)
+        now = max(self._clock(), cast("int", run.position["time"]))
+        plan = run.plan_of_region(assignments, now, self._checkpoints.next)
+        self._regions.begin(region)
+        message = BeginRegion(region.number, region.attempt, cloudpickle.dumps(plan))
+        self._server.tell_all(message)
+
+    # -- sources -------------------------------------------------------------------------------
 
     def _look_at_sources(self) -> None:
         update = self._sources.look(self._clock())
@@ -322,6 +409,8 @@ class RunLoop:
     def _stop(self) -> None:
         """Let the job end behind a last checkpoint, as somebody has asked for."""
         drains = self._run.stop.drains
+        if not self._regions.all_run:
+            return  # its tasks would not hear of it
         if not self._stopping:
             self._stopping = True
             # Nothing that is read behind the last barrier would be committed.
@@ -347,7 +436,7 @@ class RunLoop:
         slot that is late would put its barrier ahead of all that it reads: the checkpoint would
         be taken for progress although its input has not been tried.
         """
-        return len(self._running) == self._count
+        return len(self._running) == self._count and self._regions.all_run
 
     def _look_at_checkpoints(self) -> None:
         if not self._all_run:
@@ -383,6 +472,15 @@ class RunLoop:
         message, acks = checkpoint.message, list(checkpoint.acks.values())
         offset = self._sources.offset(message.epoch, acks, final=message.final, time=message.time)
         self._committing.complete(self._run.metadata(offset, message.time), acks)
+
+    def _declined(self, event: Declined) -> None:
+        error = _unpickled(event)
+        if not isinstance(error, Exception):
+            raise error
+        words = self._checkpoints.declined(event.epoch, event.task, error)
+        if words is not None:
+            _LOG.warning("%s", words)
+            self._give_up([event.epoch])
 
     def _committed(self, event: Committed) -> None:
         manifest = self._note_commit(event)
@@ -477,7 +575,7 @@ class RunLoop:
         return error
 
 
-def _unpickled(failed: Failed) -> BaseException:
+def _unpickled(failed: Failed | Declined) -> BaseException:
     error: object = pickle.loads(failed.error)
     if isinstance(error, BaseException):
         return error

@@ -49,6 +49,9 @@ _MICROS: Final = 6
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _INTEGER_TEXT: Final = "^-?[0-9]{1,18}$"
 _DOUBLE_TEXT: Final = r"^-?[0-9]{1,300}(\.[0-9]+)?$"
+#: 2037-01-01: from then on Arrow (26.0) leaves out daylight saving time.
+_LAST_RULES: Final = 2_114_380_800
+_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _TWO_TO_63: Final = 2.0**63
 
 
@@ -201,11 +204,15 @@ def _unscaled(column: pa.Array) -> NDArray[np.float64]:
 
 
 def _to_local(column: Any, zone: str) -> Any:
-    """A column of instants as the session's clock shows them; None if Arrow has no such zone."""
+    """A column of instants as the session's clock shows them; None if Arrow cannot tell."""
     if _is_utc(zone):
         return pc.cast(column, pa.timestamp(column.type.unit, "UTC")).cast(
             pa.timestamp(column.type.unit)
         )
+    if isinstance(column, pa.Array):
+        latest = pc.max(column.cast(pa.int64())).as_py()
+        if latest is not None and latest >= _LAST_RULES * _PER_SECOND[column.type.unit]:
+            return None
     try:
         return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone)))
     except (pa.ArrowInvalid, OSError):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.expressions.decimals import comparable_columns
 from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
 from millstream.expressions.functions.patterns import (
     compiled_like,
@@ -32,7 +33,7 @@ from millstream.expressions.functions.signatures import (
     character,
     signature,
 )
-from millstream.types.logical_types import BooleanType, LogicalType, TimestampType
+from millstream.types.logical_types import BooleanType, LogicalType
 from millstream.types.type_casts import supports_implicit_cast
 from millstream.types.type_derivation import common_type, decimal_of
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -78,7 +79,7 @@ def _with_time(time: LogicalType, other: LogicalType) -> tuple[LogicalType, ...]
     if time.is_a(TypeFamily.DATETIME) and other.is_a(TypeFamily.CHARACTER_STRING):
         return time, time.with_nullability(other.nullable)
     if time.is_a(TypeFamily.TIMESTAMP) and other.root is TypeRoot.DATE:
-        return time, TimestampType(3, nullable=other.nullable)
+        return time, time.with_nullability(other.nullable)
     return None
 
 
@@ -134,8 +135,11 @@ def _comparing(name: str) -> Callable[..., Any]:
     function = getattr(pc, name)
 
     def kernel(info: CallInfo, left: Any, right: Any) -> Any:
-        if info.argument_types[0].root in _NESTED:
+        type_ = info.argument_types[0]
+        if type_.root in _NESTED:
             return NotImplemented
+        if type_.root is TypeRoot.DECIMAL:
+            left, right = comparable_columns(left, right)
         return function(left, right)
 
     return kernel
@@ -219,6 +223,8 @@ def is_not_null(value: Any) -> object:
 def _same(info: CallInfo, left: Any, right: Any) -> Any:
     if info.argument_types[0].root in _NESTED:
         return NotImplemented
+    if info.argument_types[0].root is TypeRoot.DECIMAL:
+        left, right = comparable_columns(left, right)
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.or_(both_null, pc.coalesce(pc.equal(left, right), pa.scalar(False)))  # noqa: FBT003
 

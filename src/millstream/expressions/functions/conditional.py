@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.expressions.decimals import comparable_columns
 from millstream.expressions.functions.comparison import comparison_types
 from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
 from millstream.expressions.functions.signatures import (
@@ -158,7 +159,10 @@ def _same_first(types: Sequence[LogicalType], constants: Sequence[object]) -> Lo
 def _nullif(info: CallInfo, value: Any, other: Any) -> Any:
     if pa.types.is_nested(value.type) or info.argument_types[0].root is TypeRoot.NULL:
         return NotImplemented
-    equal = pc.coalesce(pc.equal(value, other), pa.scalar(False))  # noqa: FBT003
+    one, another = value, other
+    if pa.types.is_decimal(value.type) and pa.types.is_decimal(other.type):
+        one, another = comparable_columns(value, other)
+    equal = pc.coalesce(pc.equal(one, another), pa.scalar(False))  # noqa: FBT003
     return pc.if_else(equal, pa.scalar(None, value.type), value)
 
 

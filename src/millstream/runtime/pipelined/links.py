@@ -51,8 +51,8 @@ DATA_REFERENCE: Final = 16
 BARRIER: Final = 17
 #: ``number`` bytes were processed; goes against the direction of its link.
 CREDIT: Final = 18
-#: On the wire: kind, the four numbers of the link, edge, channel, number.
-HEADER: Final = struct.Struct("<BHHHHiiq")
+#: On the wire: kind, the four numbers of the link, attempt, edge, channel, number.
+HEADER: Final = struct.Struct("<BHHHHIiiq")
 #: Frames that hold no records need no credit.
 _RECORDS: Final = frozenset({0, 1, DATA_REFERENCE})
 #: Of a frame beside its payload, so that a million empty ones are bounded too.
@@ -78,6 +78,8 @@ class Header(NamedTuple):
 
     kind: int
     link: Link
+    #: Of the region that the link is in: what comes from tasks that were stopped is dropped.
+    attempt: int
     edge: int
     channel: int
     number: int
@@ -91,6 +93,7 @@ class Header(NamedTuple):
             source,
             to_stage,
             target,
+            self.attempt,
             self.edge,
             self.channel,
             self.number,
@@ -99,9 +102,9 @@ class Header(NamedTuple):
     @staticmethod
     def unpack(content: bytes) -> Header:
         """The inverse of ``pack``."""
-        kind, from_stage, source, to_stage, target, edge, channel, number = HEADER.unpack(content)
+        kind, from_stage, source, to_stage, target, *rest = HEADER.unpack(content)
         link = Link(TaskId(from_stage, source), TaskId(to_stage, target))
-        return Header(kind, link, edge, channel, number)
+        return Header(kind, link, *rest)
 
 
 class Frame(NamedTuple):
@@ -120,11 +123,12 @@ class Frame(NamedTuple):
 class OutLink:
     """The producer's end."""
 
-    __slots__ = ("in_flight", "limit", "link")
+    __slots__ = ("attempt", "in_flight", "limit", "link")
 
-    def __init__(self, link: Link, limit: int) -> None:
+    def __init__(self, link: Link, limit: int, attempt: int = 0) -> None:
         self.link = link
         self.limit = limit
+        self.attempt = attempt
         #: Bytes sent and not yet processed.
         self.in_flight = 0
 
@@ -137,11 +141,12 @@ class OutLink:
 class InLink:
     """The consumer's end."""
 
-    __slots__ = ("blocked", "frames", "limit", "link", "processed")
+    __slots__ = ("attempt", "blocked", "frames", "limit", "link", "processed")
 
-    def __init__(self, link: Link, limit: int) -> None:
+    def __init__(self, link: Link, limit: int, attempt: int = 0) -> None:
         self.link = link
         self.limit = limit
+        self.attempt = attempt
         self.frames: deque[Frame] = deque()
         #: The barrier has come, and those of other links have not.
         self.blocked = False
@@ -268,7 +273,7 @@ def links_of(graph: JobGraph) -> Iterable[Link]:
     found: dict[Link, None] = {}
     for edge in graph.edges:
         source, target = graph.nodes[edge.source], graph.nodes[edge.target]
-        from_stage, to_stage = graph.level(source.id), graph.level(target.id)
+        from_stage, to_stage = (graph.stage_of(node.id).number for node in (source, target))
         if from_stage == to_stage:
             continue
         for one in range(source.parallelism):

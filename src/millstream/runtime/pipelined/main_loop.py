@@ -1,4 +1,7 @@
-"""The main loop of a slot, which hosts one subtask of every stage.
+"""The main loop of a slot, which hosts one subtask of every stage of the job.
+
+A subtask of every stage: here each chain of operators is a stage of its own (``graph/stages.py``),
+so that no task waits for credit that only another of its level needs.
 
 What it is: gives its tasks time, hands frames to and from other slots, does what the driver says.
 One thread runs all operators; the control connection and the uploader have threads of their own.
@@ -15,12 +18,17 @@ Read next: ``runtime/pipelined/slot.py``, ``runtime/pipelined/task.py``.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+import cloudpickle
 
 from millstream.configuration import options
+from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.links import (
     CREDIT,
     Frame,
@@ -33,25 +41,31 @@ from millstream.runtime.pipelined.links import (
 )
 from millstream.runtime.pipelined.messages import (
     Assigned,
+    BeginRegion,
     Completed,
     Drain,
     End,
+    Failed,
     Grown,
     Held,
     Progress,
     Retired,
+    Running,
     SourceEnded,
+    Stopped,
+    StopRegion,
     SubtaskTimes,
     TakeCheckpoint,
 )
 from millstream.runtime.pipelined.task import PendingAck, PipelinedTask
+from millstream.runtime.portable_error import portable_error
 from millstream.runtime.stage import StageInstance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.configuration.configuration import Configuration
-    from millstream.graph.model import JobGraph
+    from millstream.graph.model import JobGraph, Stage
     from millstream.runtime.pipelined.links import Link
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.splits import SplitTurns
@@ -60,13 +74,17 @@ if TYPE_CHECKING:
 
 __all__ = ["MainLoop", "flush_after"]
 
-#: Seconds that a task may work before the others have their turn.
-_WORK: Final = 0.005
+_T = TypeVar("_T")
+
+#: Seconds that tasks may work before all have had their turns, and the least that one may: what
+#: comes from other slots waits for so long.
+_WORK: Final = 0.01
+_LEAST_WORK: Final = 0.001
 #: Seconds that a slot with nothing to do waits for something to come: sources are asked again then.
 _IDLE: Final = 0.002
 #: Seconds between two looks at what is due by time.
 _TICK: Final = 0.005
-#: Seconds that a task may write, at each of these, of what the next snapshot would have to.
+#: Seconds that tasks may write, at each of these, of what the next snapshot would have to.
 _WRITE: Final = 0.001
 #: Seconds between two reports of how far splits are, and of times.
 _REPORT: Final = 0.02
@@ -132,6 +150,21 @@ class _Times:
         return SubtaskTimes(busy, 1000.0 - busy - stuck, stuck)
 
 
+@dataclass(slots=True)
+class _Region:
+    """What is in one region, as a slot has it."""
+
+    stages: list[Stage]
+    attempt: int = 0
+    #: One of its tasks has failed, here or in another slot: none is run until it begins anew.
+    is_lost: bool = False
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return self.stages[0].region
+
+
 class MainLoop:
     """The tasks of one slot, and their turns.
 
@@ -139,6 +172,17 @@ class MainLoop:
       1. ``restore``, then ``turn`` again and again until ``ended``, then ``close``; from one
          thread.  (runner)
       2. After an exception it is closed, and nothing else.  (runner)
+      3. Where regions are restarted, what a task raises is told to the driver, and raised by no
+         method but the constructor: no task of its region has another turn, all others go on.
+         (here)
+
+    What happens to a region, one of whose tasks has raised:
+
+    1. ``StopRegion`` comes -> its uploads are given up; when none is at work its tasks are closed,
+       and its links are gone.  What still comes on them is dropped, by the number of its attempt.
+    2. Frames of the next attempt come ahead of ``BeginRegion`` -> they are kept for it.
+    3. ``BeginRegion`` comes -> its tasks are made anew and restored.  If that fails, as before 1.
+    4. The driver gives up, and ``End`` comes -> what is there is closed.
 
     Args:
         number: of the slot.
@@ -149,6 +193,7 @@ class MainLoop:
         finish: takes what a checkpoint leaves to be finished.
         clock: milliseconds since 1970.
         seconds: a clock for short times.
+        restarts_regions: whether a region is restarted alone when one of its tasks fails.
     """
 
     def __init__(
@@ -161,42 +206,81 @@ class MainLoop:
         finish: Callable[[PendingAck], None],
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
         seconds: Callable[[], float] = time.monotonic,
+        *,
+        restarts_regions: bool = False,
     ) -> None:
         self._number = number
+        self._graph = graph
         self._transport = transport
         self._send = send
         self._finish = finish
         self._clock = clock
         self._seconds = seconds
-        shape = graph()
+        shape = by_chain(graph())
         #: Seconds after which records that were gathered are sent.
         self._flush_after = flush_after(shape.configuration)
+        self._links = list(links_of(shape))
         self._in: dict[Link, InLink] = {}
         self._out: dict[Link, OutLink] = {}
-        for link in links_of(shape):
-            if link.target.subtask == number:
-                self._in[link] = InLink(link, _CREDIT)
-            if link.source.subtask == number:
-                self._out[link] = OutLink(link, _CREDIT)
-        stages = [stage for stage in shape.stages if number < stage.parallelism]
+        #: By number of a stage.
+        self._regions: dict[int, _Region] = {}
+        regions: dict[int, _Region] = {}
+        for stage in shape.stages:
+            region = regions.setdefault(stage.region, _Region([]))
+            region.stages.append(stage)
+            self._regions[stage.number] = region
+        self._restarts_regions = restarts_regions and len(regions) > 1
+        #: Those whose tasks are being stopped, and the attempt that will follow.
+        self._stopping: list[tuple[_Region, int]] = []
+        #: Frames of attempts that have not begun here.
+        self._early: list[tuple[Header, memoryview]] = []
         #: Those of later stages first.
         self.tasks: list[PipelinedTask] = []
+        self._times: dict[TaskId, _Times] = {}
+        #: Whose turn to write comes first.
+        self._writer = 0
         try:
-            for stage in reversed(stages):
-                task = TaskId(stage.level, number)
-                self.tasks.append(self._task(task, graph(), make_plan()))
+            self._make_tasks(shape.stages, make_plan, shape)
         except BaseException:
             # Behind an error it matters that functions are closed, not what they raise now.
             with contextlib.suppress(Exception):
                 self.close()
             raise
         now = seconds()
-        feeding = {link.source for link in self._out}
-        self._times = {task.id: _Times(now, feeds=task.id in feeding) for task in self.tasks}
         self._next_tick = self._next_flush = self._next_report = now
         self._next_times = now + _TIMES
         #: The driver says that the last checkpoint is complete.
         self.ended = False
+
+    def _make_tasks(
+        self, stages: Iterable[Stage], make_plan: Callable[[], EpochPlan], shape: JobGraph | None
+    ) -> None:
+        """Make the tasks of stages, and their links.
+
+        Args:
+            stages: all of some regions.
+            make_plan: makes the plan to restore from.
+            shape: a graph that no task has; None: there is none.
+        """
+        stages = [stage for stage in stages if self._number < stage.parallelism]
+        numbers = {stage.number for stage in stages}
+        for link in self._links:
+            attempt = self._regions[link.source.stage].attempt
+            if link.target.subtask == self._number and link.target.stage in numbers:
+                self._in[link] = InLink(link, _CREDIT, attempt)
+            if link.source.subtask == self._number and link.source.stage in numbers:
+                self._out[link] = OutLink(link, _CREDIT, attempt)
+        graphs = itertools.chain(
+            [] if shape is None else [shape],
+            (by_chain(self._graph()) for _ in itertools.count()),
+        )
+        now = self._seconds()
+        for stage in reversed(stages):
+            task = self._task(TaskId(stage.number, self._number), next(graphs), make_plan())
+            feeds = any(link.source == task.id for link in self._out)
+            self._times[task.id] = _Times(now, feeds=feeds)
+            self.tasks = sorted([*self.tasks, task], key=lambda each: each.id, reverse=True)
+        self._work = max(_LEAST_WORK, _WORK / max(1, len(self.tasks)))
 
     def _task(self, task: TaskId, graph: JobGraph, plan: EpochPlan) -> PipelinedTask:
         links = {link.target: out for link, out in self._out.items() if link.source == task}
@@ -220,7 +304,74 @@ class MainLoop:
     def restore(self) -> None:
         """Put all tasks back to the last checkpoint: what one emits waits for those behind it."""
         for task in self.tasks:
-            task.restore()
+            self._guarded(task, task.restore)
+
+    # -- regions -------------------------------------------------------------------------------
+
+    def _guarded(self, task: PipelinedTask, act: Callable[..., _T], *args: object) -> _T | None:
+        """Have a task do something; None if it, or another of its region, has failed."""
+        region = self._regions[task.id.stage]
+        if region.is_lost:
+            return None
+        try:
+            return act(*args)
+        except Exception as error:
+            if not self._restarts_regions:
+                raise
+            self._lose(region, error)
+            return None
+
+    def _lose(self, region: _Region, error: Exception) -> None:
+        region.is_lost = True
+        failed = Failed(self._number, portable_error(error), region.number, region.attempt)
+        self._send(failed)
+
+    def _tasks_of(self, region: _Region) -> list[PipelinedTask]:
+        return [task for task in self.tasks if self._regions[task.id.stage] is region]
+
+    def _region(self, number: int) -> _Region:
+        return next(each for each in self._regions.values() if each.number == number)
+
+    def _stop_region(self, message: StopRegion) -> None:
+        region = self._region(message.region)
+        region.is_lost = True
+        self._stopping.append((region, message.attempt))
+        for task in self._tasks_of(region):
+            task.give_up_uploads()
+
+    def _close_stopped(self) -> None:
+        """Close the tasks of regions that were told to stop, if nothing of theirs is uploaded."""
+        for region, attempt in list(self._stopping):
+            tasks = self._tasks_of(region)
+            if any(task.is_uploading for task in tasks):
+                continue
+            for task in reversed(tasks):
+                # What it has failed of is told; what its functions raise now is of no use.
+                with contextlib.suppress(Exception):
+                    task.close()
+            self.tasks = [task for task in self.tasks if task not in tasks]
+            numbers = {stage.number for stage in region.stages}
+            self._in = {k: end for k, end in self._in.items() if k.source.stage not in numbers}
+            self._out = {k: end for k, end in self._out.items() if k.source.stage not in numbers}
+            self._stopping.remove((region, attempt))
+            self._send(Stopped(self._number, region.number, attempt))
+
+    def _begin_region(self, message: BeginRegion) -> None:
+        region = self._region(message.region)
+        region.attempt, region.is_lost = message.attempt, False
+        try:
+            self._make_tasks(region.stages, lambda: _unpickled(message.plan), None)
+        except Exception as error:  # noqa: BLE001 - the driver's to judge
+            self._lose(region, error)
+            return
+        for task in self._tasks_of(region):
+            self._guarded(task, task.restore)
+        if region.is_lost:
+            return
+        early, self._early = self._early, []
+        for header, payload in early:
+            self._take_in(header, payload)
+        self._send(Running(self._number, message.region, message.attempt))
 
     # -- frames --------------------------------------------------------------------------------
 
@@ -228,24 +379,33 @@ class MainLoop:
         if self._is_here(link.target):
             self._in[link].frames.append(frame)
             return
-        header = Header(frame.kind, link, frame.edge, frame.channel, frame.number).pack()
+        attempt = self._out[link].attempt
+        header = Header(frame.kind, link, attempt, frame.edge, frame.channel, frame.number).pack()
         self._transport.send(link.target.subtask, header, cast("bytes", frame.payload))
 
     def _give_back(self, link: Link, credit: int) -> None:
         if self._is_here(link.source):
             self._out[link].in_flight -= credit
             return
-        header = Header(CREDIT, link, -1, -1, credit).pack()
+        header = Header(CREDIT, link, self._in[link].attempt, -1, -1, credit).pack()
         self._transport.send(link.source.subtask, header, b"")
 
     def _receive(self, timeout: float) -> None:
         for _, content, payload in self._transport.poll(timeout):
-            kind, link, edge, channel, number = Header.unpack(bytes(content))
-            if kind == CREDIT:
-                self._out[link].in_flight -= number
-            else:
-                size = LinkOutbox.size_of(kind, len(payload))
-                self._in[link].frames.append(Frame(kind, edge, channel, number, payload, size))
+            self._take_in(Header.unpack(bytes(content)), payload)
+
+    def _take_in(self, header: Header, payload: memoryview) -> None:
+        """Take a frame of another slot's; what is of an attempt that was stopped is dropped."""
+        kind, link, attempt, edge, channel, number = header
+        end = self._out.get(link) if kind == CREDIT else self._in.get(link)
+        if end is None or attempt != end.attempt:
+            if attempt > self._regions[link.source.stage].attempt:
+                self._early.append((header, payload))
+        elif isinstance(end, OutLink):
+            end.in_flight -= number
+        else:
+            size = LinkOutbox.size_of(kind, len(payload))
+            end.frames.append(Frame(kind, edge, channel, number, payload, size))
 
     # -- a turn --------------------------------------------------------------------------------
 
@@ -264,12 +424,16 @@ class MainLoop:
             self._obey(message)
         worked = False
         for task in self.tasks:
-            worked = self._give_time(task) or worked
+            worked = bool(self._guarded(task, self._give_time, task)) or worked
         now = self._seconds()
         self._look_at_the_clock(now)
-        if worked or any(task.is_ready and task.has_credit for task in self.tasks):
+        self._close_stopped()
+        if worked or any(map(self._may_go_on, self.tasks)):
             return 0.0
         return max(0.0, min(_IDLE, self._next_tick - now))
+
+    def _may_go_on(self, task: PipelinedTask) -> bool:
+        return not self._regions[task.id.stage].is_lost and task.is_ready and task.has_credit
 
     def _give_time(self, task: PipelinedTask) -> bool:
         began = self._seconds()
@@ -278,7 +442,7 @@ class MainLoop:
             times.hold(began)
             return False
         times.begin(began)
-        worked = task.run(began + _WORK)
+        worked = task.run(began + self._work)
         if worked:
             ended = self._seconds()
             times.busy += ended - began
@@ -288,7 +452,7 @@ class MainLoop:
     def _spend(self, task: PipelinedTask, work: Callable[[], object]) -> None:
         """Have a task do something else than process what has come."""
         began = self._seconds()
-        work()
+        self._guarded(task, work)
         self._times[task.id].busy += self._seconds() - began
 
     def _look_at_the_clock(self, now: float) -> None:
@@ -304,7 +468,8 @@ class MainLoop:
                 if task.has_credit:
                     self._spend(task, partial(task.tick, clock))
             # Whether there is work or not: what is not written by now is in the next pause.
-            for task in self.tasks:
+            self._writer = (self._writer + 1) % max(1, len(self.tasks))
+            for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):
                 self._spend(task, partial(task.write_some, now + _WRITE))
         if now >= self._next_report:
             self._next_report = now + _REPORT
@@ -312,7 +477,7 @@ class MainLoop:
 
     def _report(self) -> None:
         for task in self.tasks:
-            if task.splits is not None and (news := task.splits.progress()):
+            if task.splits is not None and (news := self._guarded(task, task.splits.progress)):
                 self._send(Progress(self._number, news))
 
     def times(self) -> dict[tuple[int, int], SubtaskTimes] | None:
@@ -329,24 +494,34 @@ class MainLoop:
 
     def _obey(self, message: DriverMessage) -> None:
         if isinstance(message, TakeCheckpoint):
-            for task in self.tasks:
-                if task.is_root:
-                    self._spend(task, partial(task.trigger, message.epoch, final=message.final))
+            for task in filter(lambda each: each.is_root, self.tasks):
+                self._spend(task, partial(task.trigger, message.epoch, final=message.final))
         elif isinstance(message, Completed):
             for task in self.tasks:
                 task.confirm(message.epoch)
+        elif isinstance(message, StopRegion):
+            self._stop_region(message)
+        elif isinstance(message, BeginRegion):
+            self._begin_region(message)
         elif isinstance(message, End):
             self.ended = True
         else:
-            for task in self.tasks:
-                if task.splits is not None:
-                    _tell(task.splits, message)
+            self._tell_splits(message)
+
+    def _tell_splits(self, message: DriverMessage) -> None:
+        for task in self.tasks:
+            if task.splits is not None:
+                self._guarded(task, _tell, task.splits, message)
 
     def close(self) -> None:
         """Close all tasks; producers first, as in a stage."""
         with contextlib.ExitStack() as closing:
             for task in self.tasks:
                 closing.callback(task.close)
+
+
+def _unpickled(plan: bytes) -> EpochPlan:
+    return cast("EpochPlan", cloudpickle.loads(plan))
 
 
 def _tell(splits: SplitTurns, message: DriverMessage) -> None:

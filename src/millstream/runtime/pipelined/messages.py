@@ -22,7 +22,9 @@ __all__ = [
     "Assigned",
     "Beat",
     "Begin",
+    "BeginRegion",
     "Completed",
+    "Declined",
     "Drain",
     "DriverMessage",
     "End",
@@ -37,6 +39,8 @@ __all__ = [
     "SlotSettings",
     "SourceEnded",
     "SplitProgress",
+    "StopRegion",
+    "Stopped",
     "SubtaskTimes",
     "TakeCheckpoint",
 ]
@@ -62,6 +66,8 @@ class SlotSettings:
     #: The job, pickled.
     graph: bytes
     files: JobFiles
+    #: Whether a region is restarted alone when one of its tasks fails.
+    restarts_regions: bool = False
 
 
 # -- from the driver ---------------------------------------------------------------------------
@@ -76,6 +82,25 @@ class Begin:
     plan: bytes
     #: Of the slots, in order.
     addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRegion:
+    """Close the tasks of a region, one of which has failed; all others go on."""
+
+    region: int
+    #: The number of the attempt that will follow; the first was 0.
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRegion:
+    """All slots have stopped the tasks of a region: make new ones, restore, and run."""
+
+    region: int
+    attempt: int
+    #: The plan of its first epoch, pickled: what is restored, and the splits of its sources.
+    plan: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +178,8 @@ class End:
 
 DriverMessage = (
     Begin
+    | StopRegion
+    | BeginRegion
     | Assigned
     | Grown
     | Retired
@@ -184,6 +211,19 @@ class Running:
     """The tasks of a slot are restored: from now on it hears what the driver says, and reads."""
 
     slot: int
+    #: That of ``BeginRegion``; None: those of all regions, for the first time.
+    region: int | None = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """No task of a region's older attempts is left in the slot, nor anything that it uploads."""
+
+    slot: int
+    region: int
+    #: That of ``StopRegion``.
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +261,27 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class Declined:
+    """One task's part of a checkpoint cannot be made durable; the task goes on."""
+
+    slot: int
+    epoch: int
+    #: (stage, subtask).
+    task: tuple[int, int]
+    #: The exception, pickled.
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A task raised; the slot does nothing more."""
 
     slot: int
     #: The exception, pickled.
     error: bytes
+    #: Whose task it was; the slot goes on with all others.  None: nobody's, or there is one region.
+    region: int | None = None
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +308,4 @@ class Beat:
     turn: float = 0.0
 
 
-SlotMessage = Registered | Running | Progress | Acknowledged | Failed | Beat
+SlotMessage = Registered | Running | Stopped | Progress | Acknowledged | Declined | Failed | Beat

@@ -96,6 +96,7 @@ def _run(
         transport,
         control.send,
         uploader.take,
+        restarts_regions=settings.restarts_regions,
     )
     try:
         loop.restore()

@@ -68,17 +68,31 @@ class PendingAck:
     storage: CheckpointStorage
     #: Adds what the task owes of checkpoints that are not known to be published.
     carrying: Callable[[TaskAck], TaskAck]
+    #: States of earlier checkpoints whose upload has failed: later ones may name the same files.
+    owed: list[PendingStates]
     #: Seconds from the first barrier to the last; in which nothing was processed.
     aligning: float = 0.0
     pause: float = 0.0
+    #: Its task is to be stopped: nobody wants it any more.
+    is_given_up: bool = False
+    #: The uploader has done with it.
+    is_done: bool = False
 
     def finish(self) -> TaskAck:
         """Upload the rest; returns the acknowledgement."""
-        for states in self.states:
-            states.finish(self.storage)
+        self.owed += self.states
+        while self.owed:
+            self.owed[0].finish(self.storage)
+            del self.owed[0]
         for ack, snapshot in self.snapshots:
             ack.state = snapshot.finish()
         return self.carrying(self.ack)
+
+    def give_up(self) -> None:
+        """Let go of what is held for it; what the task owes comes with its next checkpoint."""
+        for _, snapshot in self.snapshots:
+            snapshot.abandon()
+        self.carrying(self.ack)
 
 
 class PipelinedTask:
@@ -106,7 +120,7 @@ class PipelinedTask:
         clock: Callable[[], int],
         seconds: Callable[[], float],
     ) -> None:
-        self.id = TaskId(instance.level, instance.subtask)
+        self.id = TaskId(instance.number, instance.subtask)
         self._instance = instance
         self._plan = plan
         self._inputs = inputs
@@ -127,6 +141,10 @@ class PipelinedTask:
         #: Epoch -> producer -> its attempt, of the barriers that have come.
         self._barriers: dict[int, dict[TaskId, str]] = {}
         self._first_barrier = 0.0
+        #: Snapshots that it does not know to be published; and files of states that could not be
+        #: written.
+        self._taken: list[PendingAck] = []
+        self._owed: list[PendingStates] = []
         #: Edge -> producers that have said that the source behind them is over.
         self._ended: dict[int, set[int]] = {}
         #: Checkpoints that wait until all positions are exact: their numbers, and whether each is
@@ -148,6 +166,10 @@ class PipelinedTask:
     def restore(self) -> None:
         """Put everything back to the end of the last checkpoint."""
         self._state.restore()
+        for store in self._state.stores.values():
+            restored = getattr(store, "restored_from", None)
+            if restored is not None:
+                store.published(restored)
         if self.splits is not None:
             self.splits.begin()
 
@@ -296,6 +318,7 @@ class PipelinedTask:
         self._go_on(epoch + 1, next_attempt)
         pending.aligning = began - self._first_barrier
         pending.pause = self._seconds() - began
+        self._taken.append(pending)
         self._take(pending)
 
     def _go_on(self, epoch: int, attempt: str) -> None:
@@ -337,7 +360,8 @@ class PipelinedTask:
             next_due=min((each for each in due if each is not None), default=None),
         )
         states, state.pending = state.pending, []
-        return PendingAck(whole, waiting, states, self._plan.storage, self._unconfirmed.carrying)
+        carrying = self._unconfirmed.carrying
+        return PendingAck(whole, waiting, states, self._plan.storage, carrying, self._owed)
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -352,6 +376,18 @@ class PipelinedTask:
     def confirm(self, epoch: int) -> None:
         """Take that checkpoint ``epoch`` is published and committed, and those before it are."""
         self._unconfirmed.confirm(epoch)
+        done = [each for each in self._taken if each.ack.epoch <= epoch]
+        del self._taken[: len(done)]
+        for each in done:
+            if each.ack.epoch == epoch:
+                self._note_published(each.ack)
+
+    def _note_published(self, ack: TaskAck) -> None:
+        states = {each.uid: each.state for each in ack.operators if each.state is not None}
+        for node, store in self._state.stores.items():
+            handle = states.get(self._instance.graph.nodes[node].uid)
+            if handle is not None:
+                store.published(handle["id"])
 
     def flush(self) -> None:
         """Send what writers have gathered, and what operators hold back."""
@@ -369,6 +405,16 @@ class PipelinedTask:
         """
         left = [operator.write_some(deadline) for operator in self._operators]
         return any(left)
+
+    @property
+    def is_uploading(self) -> bool:
+        """Whether something of its snapshots is not finished."""
+        return not all(each.is_done for each in self._taken)
+
+    def give_up_uploads(self) -> None:
+        """Let nothing more of its snapshots be finished: it is to be closed."""
+        for each in self._taken:
+            each.is_given_up = True
 
     def close(self) -> None:
         """Close the user functions and stores."""

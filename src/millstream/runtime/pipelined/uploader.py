@@ -3,6 +3,14 @@
 What it is: what of a checkpoint takes long, one snapshot after the other in the order in which they
 were taken, while the main loop goes on.
 
+Cases of a snapshot:
+
+1. It is finished -> acknowledged.
+2. Its task is to be stopped, before or while it is finished -> given up, without a word.
+3. It cannot be finished, for the storage refuses it or cannot be reached -> declined: the driver
+   gives the checkpoint up, or the run.  What the task owes of it comes with the next.
+4. The store itself is damaged, or the process is to die -> the slot fails.
+
 What it is not: the snapshot itself (``runtime/pipelined/task.py``).
 
 Read next: ``runtime/pipelined/slot.py``.
@@ -15,7 +23,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from millstream.crash_points import crash_point
-from millstream.runtime.pipelined.messages import Acknowledged
+from millstream.errors import CorruptCheckpointError, StateError
+from millstream.runtime.pipelined.messages import Acknowledged, Declined
+from millstream.runtime.portable_error import portable_error
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
 
     from millstream.runtime.pipelined.task import PendingAck
 
-__all__ = ["Uploader", "finished"]
+__all__ = ["Uploader", "declined", "finished"]
 
 
 def finished(slot: int, pending: PendingAck) -> Acknowledged:
@@ -33,23 +43,29 @@ def finished(slot: int, pending: PendingAck) -> Acknowledged:
     return Acknowledged(slot, dumps(ack), pending.aligning, pending.pause)
 
 
+def declined(slot: int, pending: PendingAck, error: Exception) -> Declined:
+    """What the driver is told of a snapshot that cannot be finished."""
+    task = (pending.ack.stage, pending.ack.subtask)
+    return Declined(slot, pending.ack.epoch, task, portable_error(error))
+
+
 class Uploader:
     """Finishes snapshots in a thread.
 
     Args:
         slot: the number of the slot.
-        acknowledge: tells the driver.
-        fail: told what went wrong; nothing is finished after it.
+        tell: tells the driver.
+        fail: told what went wrong with the slot; nothing is finished after it.
     """
 
     def __init__(
         self,
         slot: int,
-        acknowledge: Callable[[Acknowledged], None],
+        tell: Callable[[Acknowledged | Declined], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._slot = slot
-        self._acknowledge = acknowledge
+        self._tell = tell
         self._fail = fail
         self._pending: queue.SimpleQueue[PendingAck | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="millstream-upload", daemon=True)
@@ -67,7 +83,25 @@ class Uploader:
     def _run(self) -> None:
         while (pending := self._pending.get()) is not None:
             try:
-                self._acknowledge(finished(self._slot, pending))
+                self._finish(pending)
             except BaseException as error:  # noqa: BLE001 - the main loop's to tell
                 self._fail(error)
                 return
+            finally:
+                pending.is_done = True
+
+    def _finish(self, pending: PendingAck) -> None:
+        if pending.is_given_up:
+            pending.give_up()
+            return
+        try:
+            message = finished(self._slot, pending)
+        except (StateError, CorruptCheckpointError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a storage raises
+            pending.give_up()
+            # Nobody waits for what a task that is to be stopped has uploaded.
+            if not pending.is_given_up:
+                self._tell(declined(self._slot, pending, error))
+        else:
+            self._tell(message)

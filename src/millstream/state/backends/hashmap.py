@@ -135,6 +135,10 @@ class HashMapStore:
             for position in range(bisect_left(keys, start), bisect_left(keys, stop)):
                 yield keys[position], entries[keys[position]]
 
+    def published(self, identity: str) -> None:
+        """Keep local copies from that snapshot on."""
+        self._copies.published = identity
+
     @property
     def is_busy(self) -> bool:
         """Whether a write would have to wait; never."""

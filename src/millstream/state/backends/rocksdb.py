@@ -314,6 +314,10 @@ class RocksDBStore:
         self._keeping.start()
         return _Pending(self, self._copies, self._keeping)
 
+    def published(self, identity: str) -> None:
+        """Keep local copies from that snapshot on."""
+        self._copies.published = identity
+
     @property
     def is_busy(self) -> bool:
         """Whether a write would have to wait for a snapshot that is being prepared."""

@@ -1,0 +1,164 @@
+"""The regions of a job, and how far each is on its way back from a failure.
+
+What it is: bookkeeping without threads and sockets; time is given.  A *region* is what is connected
+by edges: no record goes from one to another, so one can go back to the last checkpoint while the
+others go on.
+
+What it is not: the doing of it (``engines/pipelined/run_loop.py``), nor a slot's part
+(``runtime/pipelined/main_loop.py``).
+
+The way of a region, one of whose tasks has failed:
+
+1. STOPS: all slots close its tasks.  Checkpoints that are under way are given up, but for those
+   that all tasks have acknowledged: these will be published.
+2. WAITS: for the delay of the restart strategy, and until those are committed.
+3. DROPS: what its tasks have left in the sinks is dropped, behind these commits.
+4. BEGINS: from the last checkpoint, in an epoch that no older attempt has written for.
+5. RUNS: when all slots have restored its tasks.
+
+From 1 to 5 no checkpoint is triggered.  A task that fails in 4 begins the way again.
+
+What can never happen: tasks of two attempts of a region are at work at the same time.
+
+Read next: ``engines/pipelined/run_loop.py``, ``graph/stages.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import WorkerLostError
+
+if TYPE_CHECKING:
+    from millstream.graph.model import JobGraph
+
+__all__ = ["Region", "RegionState", "Regions"]
+
+#: Seconds that slots may take to stop the tasks of a region: what they close may have to answer.
+_STOPPING: Final = 10.0
+
+
+class RegionState(Enum):
+    """Where a region is."""
+
+    RUNS = "runs"
+    STOPS = "stops"
+    WAITS = "waits"
+    DROPS = "drops"
+    BEGINS = "begins"
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """One region."""
+
+    number: int
+    #: Uids.
+    sources: frozenset[str]
+    sinks: frozenset[str]
+    #: What people call it: the names of its sources.
+    title: str
+    #: Of its tasks; the first is 0.
+    attempt: int = 0
+    state: RegionState = RegionState.RUNS
+    #: Slots that have not said that its tasks are stopped, or that they run.
+    missing: set[int] = field(default_factory=set)
+    #: Monotonic seconds: by when its tasks must be stopped; from when it may begin.
+    deadline: float = 0.0
+    due: float = 0.0
+
+
+class Regions:
+    """All regions of a job.
+
+    Args:
+        graph: the job, cut by chain.
+        slots: how many slots there are.
+    """
+
+    def __init__(self, graph: JobGraph, slots: int) -> None:
+        self._slots = slots
+        members: dict[int, list[int]] = {}
+        for stage in graph.stages:
+            members.setdefault(stage.region, []).extend(stage.nodes)
+        self._regions = {}
+        for number, nodes in members.items():
+            own = [graph.nodes[node] for node in nodes]
+            self._regions[number] = Region(
+                number,
+                frozenset(node.uid for node in own if node.kind == "source"),
+                frozenset(node.uid for node in own if node.kind == "sink"),
+                ", ".join(repr(node.name) for node in own if node.kind == "source"),
+            )
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._regions)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether no region is on its way back."""
+        return all(region.state is RegionState.RUNS for region in self._regions.values())
+
+    def get(self, number: int, attempt: int) -> Region | None:
+        """A region; None if that attempt is not its last, so that nothing of it is news."""
+        region = self._regions[number]
+        return region if region.attempt == attempt else None
+
+    def stop(self, region: Region, delay: float, now: float) -> None:
+        """Note that its slots are told to stop its tasks, for the next attempt.
+
+        Args:
+            region: one of whose tasks has failed.
+            delay: seconds to wait before it begins again.
+            now: monotonic seconds.
+        """
+        region.attempt += 1
+        region.state = RegionState.STOPS
+        region.missing = set(range(self._slots))
+        region.deadline, region.due = now + _STOPPING, now + delay
+
+    def stopped(self, number: int, attempt: int, slot: int) -> None:
+        """Take that a slot has no task of the older attempts of a region."""
+        region = self.get(number, attempt)
+        if region is not None and self._answered(region, slot):
+            region.state = RegionState.WAITS
+
+    def due(self, now: float) -> list[Region]:
+        """The regions that may go on now; they drop what they have left.
+
+        Raises:
+            WorkerLostError: the tasks of one do not stop.
+        """
+        found = []
+        for region in self._regions.values():
+            if region.state is RegionState.STOPS and now > region.deadline:
+                slots = ", ".join(map(str, sorted(region.missing)))
+                message = (
+                    f"slots {slots} have not stopped the tasks of {region.title} within"
+                    f" {_STOPPING:g} s; the whole job is restarted"
+                )
+                raise WorkerLostError(message)
+            if region.state is RegionState.WAITS and now >= region.due:
+                region.state = RegionState.DROPS
+                found.append(region)
+        return found
+
+    def begin(self, region: Region) -> None:
+        """Note that its slots are told to begin."""
+        region.state = RegionState.BEGINS
+        region.missing = set(range(self._slots))
+
+    def running(self, number: int, attempt: int, slot: int) -> Region | None:
+        """Take that a slot has restored the tasks of a region; the region, if all have."""
+        region = self.get(number, attempt)
+        if region is None or not self._answered(region, slot):
+            return None
+        region.state = RegionState.RUNS
+        return region
+
+    def _answered(self, region: Region, slot: int) -> bool:
+        region.missing.discard(slot)
+        return not region.missing

@@ -1,0 +1,502 @@
+"""Aggregates over changelogs: for each row of a batch, what the aggregate of its key is then.
+
+What it is: one kernel per function of SQL.  A kernel *lifts* rows into increments, and *runs* over
+the segments of a batch from their state; both are columns.  Increments of some kernels can be added
+up ahead of an exchange: these are partial aggregates.
+
+What it is not: where state lies (``runtime/operators/table/group_aggregate.py``), nor the windowed
+aggregates of DataStream programs (``runtime/columnar/aggregates.py``).
+
+Read next: ``runtime/columnar/collecting_aggregates.py`` for those that keep all their values.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import UserFunctionError
+from millstream.runtime.columnar.decimal_columns import (
+    decimals_of,
+    divided_half_up,
+    integers_of,
+)
+from millstream.runtime.columnar.segments import (
+    Segments,
+    running,
+    running_last,
+    running_sum,
+    sorted_ranks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.state.packed_state import PackedMaps
+
+__all__ = [
+    "Count",
+    "Kernel",
+    "Rows",
+    "SteppedKernel",
+    "column_of_numbers",
+    "is_true",
+]
+
+_LARGEST: Final = 2**62
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What an aggregate sees of a batch: the rows of all segments, in their order."""
+
+    arguments: Sequence[pa.Array]
+    #: Rows that count: not filtered out, and not seen before by a DISTINCT aggregate.
+    counted: NDArray[np.bool_]
+    #: +1, or -1 for a row that is taken away.
+    weights: NDArray[np.int64]
+
+
+class Kernel(ABC):
+    """One aggregate.
+
+    Contract:
+      1. ``run`` gives the same for any cut of a sequence of rows into batches.  (tests)
+      2. ``initial`` of a fresh segment is ``fresh``, a column of one value each.  (operator)
+    """
+
+    #: Whether partial aggregates can be made of the increments.
+    is_partial: ClassVar[bool] = False
+    #: Whether there is a map per key that it keeps values in.
+    keeps_values: ClassVar[bool] = False
+
+    #: Types of the columns of its state.
+    fields: list[pa.DataType]
+
+    @property
+    @abstractmethod
+    def fresh(self) -> list[Any]:
+        """The state of no rows, as Python values."""
+
+    @abstractmethod
+    def lift(self, rows: Rows) -> list[Any]:
+        """Return the increments of rows, in a form that ``run`` takes."""
+
+    @abstractmethod
+    def run(
+        self,
+        lifted: list[Any],
+        segments: Segments,
+        initial: list[pa.Array],
+        *,
+        last_only: bool,
+        values: PackedMaps | None,
+    ) -> tuple[pa.Array, list[pa.Array]]:
+        """Add increments up.
+
+        Args:
+            lifted: one increment per row, or one partial state.
+            segments: which rows belong together.
+            initial: the state that each segment goes on from.
+            last_only: whether only the results behind segments are wanted.
+            values: the maps of ``keeps_values``.
+
+        Returns:
+            The result behind each row (or segment), and the state behind each segment.
+        """
+
+    @abstractmethod
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        """Return the results of states."""
+
+
+class SteppedKernel(Kernel):
+    """A kernel whose state is known behind every row."""
+
+    @abstractmethod
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        """Return the columns of the state behind each row."""
+
+    def run(
+        self,
+        lifted: list[Any],
+        segments: Segments,
+        initial: list[pa.Array],
+        *,
+        last_only: bool,
+        values: PackedMaps | None,
+    ) -> tuple[pa.Array, list[pa.Array]]:
+        del values
+        states = self.states(lifted, segments, initial)
+        lasts = pa.array(segments.lasts)
+        last = [column.take(lasts) for column in states]
+        return self.results(last if last_only else states), last
+
+
+def is_true(column: pa.Array) -> NDArray[np.bool_]:
+    """Return which values are true; null is not."""
+    filled = column.fill_null(False) if column.null_count else column  # noqa: FBT003
+    found: NDArray[np.bool_] = filled.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _valid(column: pa.Array) -> NDArray[np.bool_]:
+    if not column.null_count:
+        return np.ones(len(column), dtype=np.bool_)
+    found: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _numbers(column: pa.Array, kind: Any) -> NDArray[Any]:
+    """The values, 0 where null."""
+    if column.null_count:
+        column = column.fill_null(pa.scalar(0, pa.int8()).cast(column.type))
+    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found.astype(kind, copy=False)
+
+
+def column_of_numbers(
+    numbers: NDArray[Any], kind: pa.DataType, nulls: NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Return numbers as a column, wrapped around where an integer type is too small for them."""
+    mask = None if nulls is None or not nulls.any() else nulls
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        numbers = numbers.astype(kind.to_pandas_dtype(), copy=False)
+    return pa.array(numbers, kind, mask=mask)
+
+
+def _int_column(numbers: NDArray[Any]) -> pa.Array:
+    return pa.array(np.ascontiguousarray(numbers), pa.int64())
+
+
+class Count(SteppedKernel):
+    """COUNT of rows, or of values that are not null."""
+
+    is_partial = True
+
+    def __init__(self, result: pa.DataType) -> None:
+        """Take the type of the result."""
+        self._result = result
+        self.fields = [pa.int64()]
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [0]
+
+    def lift(self, rows: Rows) -> list[Any]:
+        counted = rows.counted
+        for column in rows.arguments:
+            counted = counted & _valid(column)
+        return [_int_column(np.where(counted, rows.weights, 0))]
+
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        return [_int_column(running_sum(lifted[0].to_numpy(), segments, initial[0].to_numpy()))]
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        return states[0].cast(self._result)
+
+
+class Sum(SteppedKernel):
+    """SUM; null of no values.  Integers wrap around, decimals that overflow are null."""
+
+    is_partial = True
+
+    def __init__(self, argument: pa.DataType, result: pa.DataType) -> None:
+        """Take the types of argument and result."""
+        self._result = result
+        self._total = self._type_of_total(argument)
+        self.fields = [self._total, pa.int64()]
+
+    def _type_of_total(self, argument: pa.DataType) -> pa.DataType:
+        if pa.types.is_decimal(argument):
+            return pa.decimal128(38, argument.scale)
+        return argument if pa.types.is_floating(argument) else pa.int64()
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [0, 0]
+
+    def lift(self, rows: Rows) -> list[Any]:
+        (column,) = rows.arguments
+        counts = np.where(rows.counted & _valid(column), rows.weights, 0)
+        if pa.types.is_decimal(self._total):
+            total = decimals_of(integers_of(column) * counts, self._total)
+        elif pa.types.is_floating(self._total):
+            numbers = _numbers(column, self._total.to_pandas_dtype())
+            # Not by multiplication: what is not counted may be infinite.
+            total = np.where(counts == 0, 0, np.where(counts < 0, -numbers, numbers))
+            total = pa.array(total.astype(numbers.dtype, copy=False))
+        else:
+            total = _int_column(_numbers(column, np.int64) * counts)
+        return [total, _int_column(counts)]
+
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        counts = running_sum(lifted[1].to_numpy(), segments, initial[1].to_numpy())
+        return [self._totals(lifted[0], segments, initial[0]), _int_column(counts)]
+
+    def _totals(self, increments: pa.Array, segments: Segments, initial: pa.Array) -> pa.Array:
+        if pa.types.is_floating(self._total):  # in order: their sums depend on it
+            kind = self._total.to_pandas_dtype()
+            sums = running(np.add, _numbers(increments, kind), segments, _numbers(initial, kind))
+            return pa.array(sums, self._total)
+        if pa.types.is_decimal(self._total):
+            return decimals_of(*_decimal_sums(increments, segments, initial))
+        return _int_column(running_sum(increments.to_numpy(), segments, initial.to_numpy()))
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        total, counts = states
+        nothing = counts.to_numpy() == 0
+        if pa.types.is_decimal(self._total):
+            kept = total if total.type == self._result else total.cast(self._result)
+            return _nulled(kept, nothing)
+        return column_of_numbers(total.to_numpy(), self._result, nothing)
+
+
+def _decimal_sums(
+    increments: pa.Array, segments: Segments, initial: pa.Array
+) -> tuple[NDArray[Any], pa.DataType]:
+    steps, base = integers_of(increments), integers_of(initial)
+    if object not in (steps.dtype, base.dtype):
+        bound = int(np.abs(steps).max(initial=0)) * (len(steps) + 1)
+        if bound + int(np.abs(base).max(initial=0)) < _LARGEST:
+            return running_sum(steps, segments, base), increments.type
+    return running_sum(steps.astype(object), segments, base.astype(object)), increments.type
+
+
+def _nulled(column: pa.Array, nulls: NDArray[np.bool_]) -> pa.Array:
+    if not nulls.any():
+        return column
+    return pc.if_else(pa.array(nulls), pa.scalar(None, column.type), column)
+
+
+class Average(Sum):
+    """AVG: of integers an integer, cut towards zero; of decimals rounded half up."""
+
+    def _type_of_total(self, argument: pa.DataType) -> pa.DataType:
+        if pa.types.is_floating(argument):
+            return pa.float64()
+        return super()._type_of_total(argument)
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        total, counts = states
+        count = counts.to_numpy()
+        nothing = count == 0
+        divisor = np.where(nothing, 1, count)
+        if pa.types.is_decimal(self._total):
+            shift = self._result.scale - self._total.scale
+            quotients = divided_half_up(integers_of(total), divisor, shift)
+            return _nulled(decimals_of(quotients, self._result), nothing | ~_valid(total))
+        totals = total.to_numpy()
+        if pa.types.is_floating(self._total):
+            return column_of_numbers(totals / divisor, self._result, nothing)
+        return column_of_numbers(_cut_division(totals, divisor), self._result, nothing)
+
+
+def _cut_division(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Integer division towards zero, as Java's."""
+    down: NDArray[np.int64] = left // right
+    down += (left % right != 0) & ((left < 0) != (right < 0))
+    return down
+
+
+class Extreme(SteppedKernel):
+    """MIN or MAX of rows that are only added."""
+
+    is_partial = True
+
+    def __init__(self, kind: pa.DataType, *, is_max: bool) -> None:
+        """Take the type of the argument, which is that of the result."""
+        self._kind, self._is_max = kind, is_max
+        self.fields = [kind]
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [None]
+
+    def lift(self, rows: Rows) -> list[Any]:
+        (column,) = rows.arguments
+        return [_nulled(column, ~rows.counted)]
+
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        ranks, by_rank = sorted_ranks(pa.concat_arrays([initial[0], lifted[0]]))
+        if not self._is_max:  # the largest of the reversed ranks
+            ranks = np.where(ranks < 0, -1, len(by_rank) - 1 - ranks)
+            by_rank = by_rank.take(pa.array(np.arange(len(by_rank) - 1, -1, -1)))
+        count = len(segments)
+        best = running(np.maximum, ranks[count:], segments, ranks[:count])
+        return [by_rank.take(pa.array(best, mask=best < 0))]
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        return states[0]
+
+
+class NumericExtreme(Extreme):
+    """MIN or MAX of numbers, dates and times."""
+
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        plain = _plain_type(self._kind)
+        worst = _worst(plain.to_pandas_dtype(), is_max=self._is_max)
+        steps, base = (
+            column.view(plain).fill_null(worst).to_numpy(zero_copy_only=False)
+            for column in (lifted[0], initial[0])
+        )
+        # fmax and fmin: NaN is no larger than anything.
+        best = running(np.fmax if self._is_max else np.fmin, steps, segments, base)
+        nulls = None
+        if lifted[0].null_count or initial[0].null_count:
+            seen = running_sum(
+                _valid(lifted[0]).astype(np.int64), segments, _valid(initial[0]).astype(np.int64)
+            )
+            nulls = seen == 0
+        return [pa.array(best, plain, mask=nulls).view(self._kind)]
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
+    return kind
+
+
+def _worst(kind: Any, *, is_max: bool) -> Any:
+    """What any value is better than."""
+    if np.issubdtype(kind, np.floating):
+        return kind(-np.inf if is_max else np.inf)
+    limits = np.iinfo(kind)
+    return limits.min if is_max else limits.max
+
+
+class Edge(SteppedKernel):
+    """FIRST_VALUE or LAST_VALUE of rows that are only added; nulls are passed over, as in Flink."""
+
+    is_partial = True
+
+    def __init__(self, kind: pa.DataType, *, is_last: bool) -> None:
+        """Take the type of the argument, which is that of the result."""
+        self._is_last = is_last
+        self.fields = [kind]
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [None]
+
+    def lift(self, rows: Rows) -> list[Any]:
+        (column,) = rows.arguments
+        return [_nulled(column, ~rows.counted)]
+
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        found = running_last(_valid(lifted[0]), segments, first=not self._is_last)
+        pool = pa.concat_arrays([lifted[0], initial[0]])
+        of_segment = len(lifted[0]) + segments.segment_of
+        if self._is_last:
+            chosen = np.where(found >= 0, found, of_segment)
+        else:
+            had = _valid(initial[0])[segments.segment_of]
+            chosen = np.where(had | (found < 0), of_segment, found)
+        return [pool.take(pa.array(chosen))]
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        return states[0]
+
+
+class Variance(SteppedKernel):
+    """STDDEV_POP, STDDEV_SAMP, VAR_POP and VAR_SAMP, by sums of values and of squares, as Flink's.
+
+    Of floats they are floats; all else is computed in doubles and then cut to the result's type.
+    """
+
+    is_partial = True
+
+    def __init__(self, result: pa.DataType, *, sample: bool, root: bool) -> None:
+        """Take the type of the result, and which of the four it is."""
+        self._result, self._sample, self._root = result, sample, root
+        self.fields = [pa.float64(), pa.float64(), pa.int64()]
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [0.0, 0.0, 0]
+
+    def lift(self, rows: Rows) -> list[Any]:
+        (column,) = rows.arguments
+        counts = np.where(rows.counted & _valid(column), rows.weights, 0)
+        numbers = _numbers(column.cast(pa.float64()), np.float64)
+        numbers = np.where(counts == 0, 0.0, numbers)
+        squares = numbers * numbers
+        signs = np.where(counts < 0, -1.0, 1.0)
+        return [pa.array(numbers * signs), pa.array(squares * signs), _int_column(counts)]
+
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        sums = [
+            pa.array(running(np.add, lifted[i].to_numpy(), segments, initial[i].to_numpy()))
+            for i in (0, 1)
+        ]
+        counts = running_sum(lifted[2].to_numpy(), segments, initial[2].to_numpy())
+        return [*sums, _int_column(counts)]
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        total, squares, count = (column.to_numpy() for column in states)
+        divisor = count - 1 if self._sample else count
+        nothing = divisor <= 0
+        safe = np.where(nothing, 1, divisor)
+        found = (squares - total * total / np.where(count == 0, 1, count)) / safe
+        found = np.maximum(found, 0.0)  # rounding may leave it a little below
+        if self._root:
+            found = np.sqrt(found)
+        if pa.types.is_floating(self._result):
+            return column_of_numbers(found, self._result, nothing)
+        cut = np.where(nothing, 0.0, found)
+        if pa.types.is_decimal(self._result):
+            digits = np.round(cut * 10.0**self._result.scale).astype(np.int64)
+            return _nulled(decimals_of(digits, self._result), nothing)
+        return column_of_numbers(np.trunc(cut).astype(np.int64), self._result, nothing)
+
+
+class SingleValue(SteppedKernel):
+    """SINGLE_VALUE, which scalar sub-queries become: the value of the one row that there is."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        """Take the type of the argument, which is that of the result."""
+        self.fields = [kind, pa.int64()]
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [None, 0]
+
+    def lift(self, rows: Rows) -> list[Any]:
+        return [rows.arguments[0], _int_column(np.where(rows.counted, rows.weights, 0))]
+
+    def states(
+        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
+    ) -> list[pa.Array]:
+        added = lifted[1].to_numpy() > 0
+        counts = running_sum(lifted[1].to_numpy(), segments, initial[1].to_numpy())
+        if counts.max(initial=0) > 1:
+            message = "a scalar sub-query gives more than one row"
+            raise UserFunctionError(message)
+        found = running_last(added, segments)
+        pool = pa.concat_arrays([lifted[0], initial[0]])
+        chosen = np.where(found >= 0, found, len(added) + segments.segment_of)
+        return [_nulled(pool.take(pa.array(chosen)), counts <= 0), _int_column(counts)]
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        return states[0]

@@ -1,0 +1,247 @@
+"""The aggregates of one operator: their kernels, what they read, and the columns of their state.
+
+What it is: what group aggregates, local ones and those over windows share: arguments, FILTER,
+DISTINCT, and one packed row of state for all aggregates of a key.
+
+What it is not: an operator.
+
+Read next: ``runtime/operators/table/group_aggregate.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.runtime.columnar.aggregate_kernels import make_kernel
+from millstream.runtime.columnar.changelog_aggregates import Rows, is_true
+from millstream.state.key_codec import encode_key
+from millstream.state.packed_state import PackedMaps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.runtime.columnar.changelog_aggregates import Kernel
+    from millstream.runtime.columnar.segments import Segments
+    from millstream.runtime.operators.table.specs import AggregateCall
+    from millstream.state.keyed import KeyedState
+    from millstream.state.packed_state import Place
+    from millstream.types.logical_types import RowType
+
+__all__ = ["Aggregates", "SortedRows", "can_be_partial", "partial_fields"]
+
+#: Aggregates for which DISTINCT changes nothing.
+_ALWAYS_DISTINCT: Final = frozenset({"MIN", "MAX"})
+_WIDTH: Final = 8
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """The rows of a batch, brought into the order of their segments."""
+
+    columns: pa.RecordBatch
+    #: Positions in the batch.
+    order: NDArray[np.int64]
+    #: +1 or -1.
+    weights: NDArray[np.int64]
+
+    def column(self, index: int) -> pa.Array:
+        """Return a column in that order."""
+        return self.columns.column(index).take(pa.array(self.order))
+
+
+class Aggregates:
+    """The aggregates of an operator."""
+
+    def __init__(
+        self, calls: Sequence[AggregateCall], input_type: RowType, *, retracts: bool
+    ) -> None:
+        """Make the kernels.
+
+        Raises:
+            ProgramError: there is no such aggregate.
+        """
+        self.calls = calls
+        self._retracts = retracts
+        types = [field.type for field in input_type.to_arrow_schema()]
+        self.kernels: list[Kernel] = [
+            make_kernel(
+                call.function,
+                [types[index] for index in call.arguments],
+                call.type.to_arrow(),
+                retracts=retracts,
+                ignore_nulls=call.ignore_nulls,
+            )
+            for call in calls
+        ]
+        self.fields = [
+            pa.field(f"{number}.{part}", kind)
+            for number, kernel in enumerate(self.kernels)
+            for part, kind in enumerate(kernel.fields)
+        ]
+        #: What has been seen, per arguments and filter of DISTINCT aggregates.
+        self._seen: dict[tuple[tuple[int, ...], int | None], PackedMaps] = {}
+        self._values: dict[int, PackedMaps] = {}
+
+    def open(self, keyed: KeyedState) -> None:
+        """Register the maps that DISTINCT, MIN and MAX need beside the packed row."""
+        for number, (call, kernel) in enumerate(zip(self.calls, self.kernels, strict=True)):
+            if kernel.keeps_values:
+                name = f"\0values {number} {call.function} {call.arguments} {call.filter}"
+                self._values[number] = PackedMaps(keyed, name)
+            if self._is_distinct(call):
+                at = (call.arguments, call.filter)
+                if at not in self._seen:
+                    self._seen[at] = PackedMaps(keyed, f"\0distinct {at}")
+
+    @staticmethod
+    def _is_distinct(call: AggregateCall) -> bool:
+        return call.distinct and call.function not in _ALWAYS_DISTINCT
+
+    @property
+    def fresh(self) -> list[pa.Array]:
+        """The state of no rows, as columns of one value each."""
+        values = [value for kernel in self.kernels for value in kernel.fresh]
+        return [
+            pa.array([value], field.type) for value, field in zip(values, self.fields, strict=True)
+        ]
+
+    def run(
+        self,
+        rows: SortedRows,
+        segments: Segments,
+        initial: list[pa.Array],
+        *,
+        last_only: bool,
+    ) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
+        """Add rows up.
+
+        Returns:
+            Results in front of the segments, results behind each row (or segment), and the
+            columns of state behind each segment.
+        """
+        columns: dict[int, pa.Array] = {}
+        masks = {at: self._first_seen(maps, at, rows, segments) for at, maps in self._seen.items()}
+        lifted = []
+        for call, kernel in zip(self.calls, self.kernels, strict=True):
+            for index in call.arguments:
+                if index not in columns:
+                    columns[index] = rows.column(index)
+            if self._is_distinct(call):
+                counted, weights = masks[call.arguments, call.filter]
+            else:
+                counted, weights = self._filtered(call.filter, rows), rows.weights
+            arguments = [columns[index] for index in call.arguments]
+            lifted.append(kernel.lift(Rows(arguments, counted, weights)))
+        return self.add_up(lifted, segments, initial, last_only=last_only)
+
+    def add_up(
+        self,
+        lifted: list[list[pa.Array]],
+        segments: Segments,
+        initial: list[pa.Array],
+        *,
+        last_only: bool,
+    ) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
+        """``run`` of increments that are there already, one list of columns per aggregate."""
+        before, after, states = [], [], []
+        at = 0
+        for number, (kernel, increments) in enumerate(zip(self.kernels, lifted, strict=True)):
+            base = initial[at : at + len(kernel.fields)]
+            at += len(kernel.fields)
+            before.append(kernel.results(base))
+            found, last = kernel.run(
+                increments, segments, base, last_only=last_only, values=self._values.get(number)
+            )
+            after.append(found)
+            states.extend(last)
+        return before, after, states
+
+    @staticmethod
+    def _filtered(index: int | None, rows: SortedRows) -> NDArray[np.bool_]:
+        if index is None:
+            return np.ones(len(rows.order), dtype=np.bool_)
+        return is_true(rows.column(index))
+
+    def _first_seen(
+        self,
+        maps: PackedMaps,
+        at: tuple[tuple[int, ...], int | None],
+        rows: SortedRows,
+        segments: Segments,
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which rows bring a value that was not there, or take the last of one away."""
+        arguments, condition = at
+        counted = self._filtered(condition, rows)
+        values = zip(*(rows.column(index).to_pylist() for index in arguments), strict=True)
+        names = [encode_key(value[0] if len(value) == 1 else value) for value in values]
+        keys, segment_of = segments.keys, segments.segment_of
+        taken = np.flatnonzero(counted).tolist()
+        of_row = segment_of.tolist()
+        maps.fetch(keys)
+        fresh = [key for key, new in zip(keys, segments.is_fresh.tolist(), strict=True) if new]
+        maps.fetch_all(fresh)
+        maps.fetch_entries((keys[of_row[row]], names[row]) for row in taken)
+        changes = np.zeros(len(counted), dtype=np.bool_)
+        weights = rows.weights.tolist()
+        entered = -1
+        for row in taken:
+            segment = of_row[row]
+            while entered < segment:  # what a fresh segment finds is of rows that are gone
+                entered += 1
+                self._empty_if(maps, segments, entered)
+            seen = maps.map_of(keys[segment])
+            stored = seen.get(names[row])
+            before = 0 if stored is None else int.from_bytes(stored, "little", signed=True)
+            if before and not self._retracts:
+                continue
+            count = before + weights[row]
+            if count:
+                seen.put(names[row], count.to_bytes(_WIDTH, "little", signed=True))
+            else:
+                seen.remove(names[row])
+            changes[row] = (before, count) in ((0, 1), (1, 0))
+        while entered < len(keys) - 1:
+            entered += 1
+            self._empty_if(maps, segments, entered)
+        maps.changed(dict.fromkeys(keys))
+        return changes, rows.weights
+
+    @staticmethod
+    def _empty_if(maps: PackedMaps, segments: Segments, segment: int) -> None:
+        if segments.is_fresh[segment]:
+            seen = maps.map_of(segments.keys[segment])
+            if len(seen):
+                seen.clear()
+
+    def forget(self, keys: Sequence[Place]) -> None:
+        """Remove what is kept beside the packed row, of keys that have no rows any more."""
+        for maps in (*self._seen.values(), *self._values.values()):
+            maps.fetch_all(keys)
+            for key in keys:
+                seen = maps.map_of(key)
+                if len(seen):
+                    seen.clear()
+            maps.changed(keys)
+
+
+def can_be_partial(calls: Sequence[AggregateCall], input_type: RowType, *, retracts: bool) -> bool:
+    """Whether partial aggregates can be made of all calls, ahead of the exchange."""
+    made = Aggregates(calls, input_type, retracts=retracts)
+    return all(kernel.is_partial for kernel in made.kernels) and not any(
+        Aggregates._is_distinct(call)  # noqa: SLF001 - of this module
+        for call in calls
+    )
+
+
+def partial_fields(
+    calls: Sequence[AggregateCall], input_type: RowType, *, retracts: bool
+) -> list[pa.Field]:
+    """The columns that a local aggregate gives behind the keys."""
+    made = Aggregates(calls, input_type, retracts=retracts)
+    return [pa.field("rows", pa.int64()), *made.fields]

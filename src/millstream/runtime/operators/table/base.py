@@ -1,0 +1,172 @@
+"""What operators over changelogs have in common: columns in, columns out, packed state between.
+
+What it is: base classes.  ``Changes`` collects what an operator emits: rows of several pools of
+columns, each with its kind, in order.
+
+What it is not: any operator's logic.
+
+Read next: ``runtime/operators/table/calc.py``, ``runtime/operators/table/group_aggregate.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.configuration import options
+from millstream.contracts.batch import Batch
+from millstream.contracts.operator import Operator, OperatorSnapshot
+from millstream.errors import StateError, TypeMismatchError
+from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.operators.keyed import store_of
+from millstream.state.key_groups import key_group_range
+from millstream.state.key_types import KeyTypes
+from millstream.state.keyed import KeyedState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from millstream.contracts.operator import Checkpoint, OperatorContext, Output, RestoreContext
+    from millstream.contracts.state_sections import StateSection
+    from millstream.runtime.columnar.row_groups import RowGroups
+
+__all__ = [
+    "DELETE",
+    "INSERT",
+    "UPDATE_AFTER",
+    "UPDATE_BEFORE",
+    "KeyedTableOperator",
+    "TableOperator",
+    "is_retraction",
+    "kinds_or_inserts",
+]
+
+#: The values of ``RowKind``.
+INSERT: Final = 0
+UPDATE_BEFORE: Final = 1
+UPDATE_AFTER: Final = 2
+DELETE: Final = 3
+
+
+def kinds_or_inserts(batch: Batch) -> NDArray[np.int8]:
+    """The kind of each row."""
+    kinds = batch.row_kinds
+    return np.zeros(len(batch), dtype=np.int8) if kinds is None else kinds
+
+
+def is_retraction(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Whether a row is taken away: -U and -D have odd numbers."""
+    return (kinds & 1).astype(np.bool_)
+
+
+class TableOperator(Operator):
+    """Counts records and emits columns."""
+
+    def __init__(self) -> None:
+        """Have counted nothing."""
+        self.records_in = 0
+        self.records_out = 0
+        self.processing_time = 0
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._schema = context.output_type.arrow_schema
+
+    def restore(self, restored: RestoreContext) -> None:
+        self.processing_time = restored.processing_time
+
+    def process_processing_time(self, now: int) -> None:
+        self.processing_time = now
+
+    def emit_columns(
+        self, columns: Sequence[pa.Array], kinds: NDArray[np.int8] | None = None
+    ) -> None:
+        """Emit rows; ``kinds`` None: all of them are inserts.
+
+        Raises:
+            TypeMismatchError: the plan has declared other columns.
+        """
+        count = len(columns[0])
+        if not count:
+            return
+        self.records_out += count
+        batch = Batch(self.context.output_type, arrow=self._named(columns), row_kinds=kinds)
+        self.output.emit(batch)
+
+    def _named(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        schema = self._schema
+        if schema is None:
+            return pa.RecordBatch.from_arrays(columns, [f"f{i}" for i in range(len(columns))])
+        if len(schema) != len(columns) or any(
+            column.type != field.type for column, field in zip(columns, schema, strict=True)
+        ):
+            message = (
+                f"operator {self.context.name!r} gives columns {[str(c.type) for c in columns]};"
+                f" its output type is {self.context.output_type}"
+            )
+            raise TypeMismatchError(message)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        del checkpoint
+        metrics = {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out}
+        self.records_in = self.records_out = 0
+        return OperatorSnapshot(metrics=metrics)
+
+
+class KeyedTableOperator(TableOperator):
+    """Keeps packed rows per key."""
+
+    keyed = True
+    keyed_state: KeyedState
+
+    def __init__(self, section: StateSection) -> None:
+        """Take what is recorded of what it keeps."""
+        super().__init__()
+        self.section = section
+        self.key_types = KeyTypes()
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
+        self.keyed_state = KeyedState(context.max_parallelism, groups)
+        self.keyed_state.most_bytes = context.configuration.get(options.MANAGED_MEMORY)
+        self.keyed_state.record(self.section)
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "keyed_state"):
+            self.keyed_state.live_on(False)  # noqa: FBT003 - others have its memory now
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        try:
+            self.keyed_state.begin_epoch(store_of(restored), restored.processing_time)
+        except StateError as error:
+            message = f"operator {self.context.name!r} ({self.context.location}): {error}"
+            raise StateError(message) from error
+
+    def process_processing_time(self, now: int) -> None:
+        super().process_processing_time(now)
+        self.keyed_state.processing_time = now
+
+    def group(self, batch: Batch, indexes: Sequence[int]) -> RowGroups:
+        """Group the rows of a batch by key columns, and make room for the state of the keys."""
+        arrow = batch.arrow
+        groups = group_rows([arrow.column(index) for index in indexes], len(batch))
+        self.keyed_state.make_room(len(groups))
+        return groups
+
+    def write_some(self, deadline: float) -> bool:
+        return self.keyed_state.write_some(deadline)
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        self.keyed_state.live_on(checkpoint.next_attempt is not None)
+        self.keyed_state.flush()
+        snapshot = super().snapshot(checkpoint)
+        snapshot.states = self.keyed_state.described()
+        return snapshot

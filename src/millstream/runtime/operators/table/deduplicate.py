@@ -1,0 +1,267 @@
+"""One row per key: deduplication, and the full changelog of upserts.
+
+What it is: Flink's deduplicating functions (the first or the last row of a key, by arrival or by a
+time attribute) and its ChangelogNormalize, which are one operator: each row of the batch is held
+against the row that its key has, and may replace it.
+
+What it is not: the first N rows (``top_n.py``).
+
+State: per key the row, behind the time at which it was written, in milliseconds.
+
+Read next: ``state/packed_state.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.contracts.batch import MIN_TIMESTAMP, Batch
+from millstream.errors import TypeMismatchError
+from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.operators.table.base import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    KeyedTableOperator,
+    kinds_or_inserts,
+)
+from millstream.runtime.operators.table.row_changes import RowChanges
+from millstream.state.packed_state import PackedValues
+
+if TYPE_CHECKING:
+    from millstream.contracts.operator import OperatorContext, Output
+    from millstream.contracts.state_sections import StateSection
+    from millstream.expressions.evaluator import Filter
+    from millstream.runtime.columnar.row_groups import RowGroups
+    from millstream.runtime.operators.table.plans import (
+        ChangelogNormalizePlan,
+        DeduplicatePlan,
+    )
+    from millstream.types.logical_types import RowType
+
+__all__ = ["ChangelogNormalizeOperator", "DeduplicateOperator"]
+
+_TIME: Final = struct.Struct("<q")
+_HEAD: Final = _TIME.size
+
+
+class _OneRowOperator(KeyedTableOperator):
+    """Keeps one row per key."""
+
+    def __init__(
+        self,
+        section: StateSection,
+        row_type: RowType,
+        keys: tuple[int, ...],
+        *,
+        update_before: bool,
+        mini_batch: bool,
+        ttl: int,
+    ) -> None:
+        super().__init__(section)
+        self._codec = RowCodec(row_type.to_arrow_schema())
+        self._keys = keys
+        self._update_before = update_before
+        self._mini_batch = mini_batch
+        self._ttl = ttl
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._kept = PackedValues(self.keyed_state, "\0rows")
+
+    @abstractmethod
+    def begin(self, batch: Batch) -> None:
+        """Look at a batch before its rows come one by one."""
+
+    @abstractmethod
+    def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
+        """Return the row that the key has from here on, None: none; ``before`` for no change."""
+
+    @abstractmethod
+    def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
+        """Add the changes from one row to another."""
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        count = len(batch)
+        self.records_in += count
+        if not count:
+            return
+        groups = self.group(batch, self._keys)
+        self.begin(batch)
+        kept = self._read(groups)
+        self._steps(batch, groups, kept)
+
+    def _read(self, groups: RowGroups) -> list[bytes | None]:
+        stored = self._kept.get_all(groups.keys)
+        if not self._ttl:
+            return [None if each is None else each[_HEAD:] for each in stored]
+        alive = self.processing_time - self._ttl
+        return [
+            None if each is None or _TIME.unpack_from(each)[0] <= alive else each[_HEAD:]
+            for each in stored
+        ]
+
+    def _steps(self, batch: Batch, groups: RowGroups, kept: list[bytes | None]) -> None:
+        rows = self._codec.pack(batch.arrow.columns)
+        kinds = kinds_or_inserts(batch).tolist()
+        changes = RowChanges()
+        first = list(kept) if self._mini_batch else kept
+        written: dict[int, None] = {}
+        for position, group in enumerate(groups.group_of_row.tolist()):
+            before, kind = kept[group], kinds[position]
+            after = self.step(position, kind, rows[position], before)
+            if after is before:
+                continue
+            kept[group] = after
+            written[group] = None
+            if not self._mini_batch:
+                self.change(changes, before, after)
+        if self._mini_batch:
+            for group in written:
+                if first[group] != kept[group]:
+                    self.change(changes, first[group], kept[group])
+        self._write(groups, kept, list(written))
+        changes.emit(self, self._codec)
+
+    def _write(self, groups: RowGroups, kept: list[bytes | None], written: list[int]) -> None:
+        time = _TIME.pack(self.processing_time)
+        rows = [kept[group] for group in written]
+        self._kept.put_all(
+            [groups.keys[group] for group in written],
+            [None if row is None else time + row for row in rows],
+        )
+
+
+class DeduplicateOperator(_OneRowOperator):
+    """The first or the last row of each key."""
+
+    def __init__(self, plan: DeduplicatePlan) -> None:
+        """Take what to keep."""
+        super().__init__(
+            plan.state_sections()[0],
+            plan.input_type,
+            plan.keys,
+            update_before=plan.update_before,
+            mini_batch=plan.mini_batch,
+            ttl=plan.state_ttl,
+        )
+        self._plan = plan
+        self._times: list[int] = []
+        #: By packed row: the rows of this batch and those that were kept.
+        self._time_of: dict[bytes, int] = {}
+
+    def begin(self, batch: Batch) -> None:
+        kinds = batch.row_kinds
+        plan = self._plan
+        if plan.insert_only and kinds is not None:
+            message = (
+                f"operator {self.context.name!r} got updates or deletions; the plan says that its"
+                " input only has inserts"
+            )
+            raise TypeMismatchError(message)
+        if plan.rowtime is not None:
+            self._times = _times_of(batch.arrow.column(plan.rowtime))
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        plan = self._plan
+        needs_kept = plan.update_before or plan.generate_insert or plan.rowtime is not None
+        if needs_kept or not (plan.keep_last and plan.insert_only):
+            super().process_batch(batch, input_index)
+            return
+        # Every row replaces the one before it, whatever that is.
+        self.records_in += len(batch)
+        if len(batch):
+            self.begin(batch)
+            kinds = np.full(len(batch), UPDATE_AFTER, dtype=np.int8)
+            self.emit_columns(batch.arrow.columns, kinds)
+
+    def _read(self, groups: RowGroups) -> list[bytes | None]:
+        kept = super()._read(groups)
+        if self._plan.rowtime is not None:
+            there = [row for row in kept if row is not None]
+            times = _times_of(self._codec.unpack(there)[self._plan.rowtime])
+            self._time_of = dict(zip(there, times, strict=True))
+        return kept
+
+    def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
+        plan = self._plan
+        if kind & 1:
+            return None
+        if before is None:
+            found = row
+        elif plan.rowtime is None:
+            is_same = row == before and not self._ttl
+            found = row if plan.keep_last and not is_same else before
+        else:
+            mine, other = self._times[position], self._time_of[before]
+            found = row if (mine >= other if plan.keep_last else mine < other) else before
+        if plan.rowtime is not None and found is row:
+            self._time_of[row] = self._times[position]
+        return found
+
+    def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
+        if after is None:
+            if before is not None:
+                changes.add(DELETE, before)
+        elif before is None:
+            needs_insert = self._update_before or self._plan.generate_insert
+            changes.add(INSERT if needs_insert else UPDATE_AFTER, after)
+        else:
+            if self._update_before:
+                changes.add(UPDATE_BEFORE, before)
+            changes.add(UPDATE_AFTER, after)
+
+
+def _times_of(column: pa.Array) -> list[int]:
+    """The values of a time attribute, in its own unit; null is before all others."""
+    times: list[int] = column.view(pa.int64()).fill_null(MIN_TIMESTAMP).to_pylist()
+    return times
+
+
+class ChangelogNormalizeOperator(_OneRowOperator):
+    """Makes a full changelog of upserts."""
+
+    def __init__(self, plan: ChangelogNormalizePlan) -> None:
+        """Take the key, and which rows count."""
+        super().__init__(
+            plan.state_sections()[0],
+            plan.input_type,
+            plan.keys,
+            update_before=plan.update_before,
+            mini_batch=plan.mini_batch,
+            ttl=plan.state_ttl,
+        )
+        self._evaluation = plan.evaluation
+        self._condition: Filter | None = None
+        if plan.condition is not None:
+            from millstream.expressions.evaluator import compile_filter
+
+            self._condition = compile_filter(plan.condition)
+        self._counts: list[bool] | None = None
+
+    def begin(self, batch: Batch) -> None:
+        if self._condition is not None:
+            context = self._evaluation.at(self.processing_time)
+            self._counts = self._condition.evaluate(batch.arrow, context).to_pylist()
+
+    def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
+        if kind & 1 or not (self._counts is None or self._counts[position]):
+            return None
+        return before if row == before and not self._ttl else row
+
+    def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
+        if before is not None and after is not None:
+            if self._update_before:
+                changes.add(UPDATE_BEFORE, before)
+            changes.add(UPDATE_AFTER, after)
+        elif after is not None:
+            changes.add(INSERT, after)
+        elif before is not None:  # all of it: the deletion may have had the key only
+            changes.add(DELETE, before)

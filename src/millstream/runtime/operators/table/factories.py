@@ -1,0 +1,146 @@
+"""The factories of operators over changelogs: what a plan of a query is lowered to.
+
+What it is: each plan with the operator that carries it out.
+
+What it is not: what the operators are to do (``runtime/operators/table/plans.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.runtime.operators.table.calc import CalcOperator
+from millstream.runtime.operators.table.deduplicate import (
+    ChangelogNormalizeOperator,
+    DeduplicateOperator,
+)
+from millstream.runtime.operators.table.group_aggregate import (
+    GroupAggregateOperator,
+    LocalGroupAggregateOperator,
+)
+from millstream.runtime.operators.table.join import JoinOperator
+from millstream.runtime.operators.table.over import OverOperator
+from millstream.runtime.operators.table.plans import (
+    CalcPlan,
+    ChangelogNormalizePlan,
+    DeduplicatePlan,
+    DropUpdateBeforePlan,
+    GroupAggregatePlan,
+    JoinPlan,
+    LocalGroupAggregatePlan,
+    OverPlan,
+    SinkMaterializerPlan,
+    TopNPlan,
+)
+from millstream.runtime.operators.table.sink_materializer import (
+    DropUpdateBeforeOperator,
+    SinkMaterializerOperator,
+)
+from millstream.runtime.operators.table.top_n import TopNOperator
+
+if TYPE_CHECKING:
+    from millstream.contracts.operator import Operator
+
+__all__ = [
+    "CalcFactory",
+    "ChangelogNormalizeFactory",
+    "DeduplicateFactory",
+    "DropUpdateBeforeFactory",
+    "GroupAggregateFactory",
+    "JoinFactory",
+    "LocalGroupAggregateFactory",
+    "OverFactory",
+    "SinkMaterializerFactory",
+    "TopNFactory",
+]
+
+
+@dataclass(frozen=True)
+class CalcFactory(CalcPlan):
+    """Filters rows, then computes columns of them.  Kinds of rows stay as they are."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return CalcOperator(self)
+
+
+@dataclass(frozen=True)
+class DropUpdateBeforeFactory(DropUpdateBeforePlan):
+    """Drops -U: behind it, +U replaces the row of its key."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return DropUpdateBeforeOperator(self)
+
+
+@dataclass(frozen=True)
+class GroupAggregateFactory(GroupAggregatePlan):
+    """GROUP BY without windows.  Gives the key columns, then the aggregates."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return GroupAggregateOperator(self)
+
+
+@dataclass(frozen=True)
+class LocalGroupAggregateFactory(LocalGroupAggregatePlan):
+    """Partial aggregates per batch, ahead of the exchange; for mini-batches."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return LocalGroupAggregateOperator(self)
+
+
+@dataclass(frozen=True)
+class DeduplicateFactory(DeduplicatePlan):
+    """The first or the last row per key, by arrival or by a time attribute.  Columns stay."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return DeduplicateOperator(self)
+
+
+@dataclass(frozen=True)
+class TopNFactory(TopNPlan):
+    """ROW_NUMBER() OVER (PARTITION BY keys ORDER BY order) BETWEEN start AND end."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return TopNOperator(self)
+
+
+@dataclass(frozen=True)
+class JoinFactory(JoinPlan):
+    """A regular join of two changelogs.  Gives the left columns, then the right ones."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return JoinOperator(self)
+
+
+@dataclass(frozen=True)
+class ChangelogNormalizeFactory(ChangelogNormalizePlan):
+    """Makes a full changelog of upserts (+I/+U and -D by key).  Columns stay."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return ChangelogNormalizeOperator(self)
+
+
+@dataclass(frozen=True)
+class SinkMaterializerFactory(SinkMaterializerPlan):
+    """Brings a changelog whose key is not that of the sink in an order that the sink can take."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return SinkMaterializerOperator(self)
+
+
+@dataclass(frozen=True)
+class OverFactory(OverPlan):
+    """Aggregates over the rows in front of each row.  Gives the input's columns, then these."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return OverOperator(self)

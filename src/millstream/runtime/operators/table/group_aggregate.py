@@ -1,0 +1,345 @@
+"""GROUP BY without windows, over changelogs.
+
+What it is: Flink's GroupAggFunction for whole batches.  State is read and written once per batch
+and key, as one packed row; what each aggregate is behind every row of the batch comes from prefix
+sums over the rows of its key.  Without mini-batches every row has its own change: +I first, then
+-U and +U where the result changes (always, where state expires: readers must not forget what is
+still alive here), -D when the key has no rows left.  With mini-batches there is one per key and
+batch.
+
+What it is not: windowed.
+
+Read next: ``runtime/operators/table/aggregate_calls.py``, ``runtime/columnar/segments.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import TypeMismatchError
+from millstream.runtime.columnar.changed import changed_rows
+from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.columnar.segments import Segments, running_sum, surviving_counts
+from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
+from millstream.runtime.operators.table.base import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    KeyedTableOperator,
+    TableOperator,
+    kinds_or_inserts,
+)
+from millstream.state.key_codec import encode_key
+from millstream.state.key_groups import key_group
+from millstream.state.packed_state import PackedValues
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import OperatorContext, Output
+    from millstream.runtime.columnar.row_groups import RowGroups
+    from millstream.runtime.operators.table.plans import (
+        GroupAggregatePlan,
+        LocalGroupAggregatePlan,
+    )
+
+__all__ = ["GroupAggregateOperator", "LocalGroupAggregateOperator"]
+
+
+class GroupAggregateOperator(KeyedTableOperator):
+    """Keeps the accumulators of every key, and gives changes of results."""
+
+    def __init__(self, plan: GroupAggregatePlan) -> None:
+        """Take what to compute."""
+        super().__init__(plan.state_sections()[0])
+        self.plan = plan
+        self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
+        own = [pa.field("written", pa.int64()), pa.field("rows", pa.int64())]
+        self._codec = RowCodec(pa.schema([*own, *self.aggregates.fields]))
+        nothing = pa.array([0], pa.int64())
+        self._fresh = self._codec.pack([nothing, nothing, *self.aggregates.fresh])[0]
+        self.last_only = plan.mini_batch or plan.merges
+        self._had_rows = False
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._rows = PackedValues(self.keyed_state, "\0groups")
+        self.aggregates.open(self.keyed_state)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        self.records_in += len(batch)
+        if not len(batch):
+            return
+        self._had_rows = True
+        plan = self.plan
+        keys = range(len(plan.keys)) if plan.merges else plan.keys
+        groups = self.group(batch, tuple(keys))
+        stored, is_present, columns = self._read(groups)
+        del stored
+        work = _Work(self, batch, groups, is_present, columns)
+        if not len(work.segments):
+            return
+        work.add_up()
+        self._write(work)
+        work.emit(tuple(keys))
+
+    # State.
+
+    def _read(self, groups: RowGroups) -> tuple[list[bytes], NDArray[np.bool_], list[pa.Array]]:
+        """The state of each group, and at the end that of no rows."""
+        found = self._rows.get_all(groups.keys)
+        is_present = np.array([row is not None for row in found], dtype=np.bool_)
+        rows = [row or self._fresh for row in found]
+        columns = self._codec.unpack([*rows, self._fresh])
+        ttl = self.plan.state_ttl
+        if ttl:
+            is_over = columns[0].to_numpy()[:-1] + ttl <= self.processing_time
+            for position in np.flatnonzero(is_over & is_present).tolist():
+                rows[position] = self._fresh
+            is_present &= ~is_over
+            columns = self._codec.unpack([*rows, self._fresh])
+        return rows, is_present, columns
+
+    def _write(self, work: _Work) -> None:
+        """Put the state behind the last segment of each key."""
+        ends = work.ends_of_groups
+        keys = [work.segments.keys[end] for end in ends.tolist()]
+        taken = pa.array(ends)
+        counts = work.counts_behind[ends]
+        written = pa.array(np.full(len(ends), self.processing_time), pa.int64())
+        states = [column.take(taken) for column in work.states]
+        rows: list[bytes | None] = list(
+            self._codec.pack([written, pa.array(counts, pa.int64()), *states])
+        )
+        if self.plan.retracts:
+            gone = np.flatnonzero(counts == 0).tolist()
+            for position in gone:
+                rows[position] = None
+            self.aggregates.forget([keys[position] for position in gone])
+        self._rows.put_all(keys, rows)
+
+    # The one row of an aggregate without keys.
+
+    def end_input(self) -> None:
+        """In BATCH mode an aggregate of no rows without keys has a result, too."""
+        super().end_input()
+        context = self.context
+        if self.plan.keys or not context.batch_mode:
+            return
+        key = encode_key(())
+        first, stop = self.keyed_state.key_groups
+        is_here = first <= key_group((), context.max_parallelism) < stop
+        if is_here and self._rows.get_all([key])[0] is None:
+            kernels = self.aggregates.kernels
+            fresh = self.aggregates.fresh
+            columns, at = [], 0
+            for kernel in kernels:
+                columns.append(kernel.results(fresh[at : at + len(kernel.fields)]))
+                at += len(kernel.fields)
+            self.emit_columns(columns)
+
+
+class _Work:
+    """One batch on its way through the aggregates.
+
+    Rows are in the order of their keys: ``order`` has their positions in the batch.
+    """
+
+    def __init__(
+        self,
+        operator: GroupAggregateOperator,
+        batch: Batch,
+        groups: RowGroups,
+        is_present: NDArray[np.bool_],
+        columns: list[pa.Array],
+    ) -> None:
+        self._operator = operator
+        self._plan = operator.plan
+        self._last_only = operator.last_only
+        self._batch = batch
+        self._is_present = is_present
+        self._columns = columns
+        self.order = groups.order
+        self._group_of = groups.group_of_sorted
+        self._weights = self._weights_of(batch)[self.order]
+        self._counts = columns[1].to_numpy()[:-1]
+        begins = np.zeros(len(self.order), dtype=np.bool_)
+        begins[groups.starts] = True
+        if self._plan.retracts and not self._plan.merges:
+            begins = self._leave_out(groups, begins)
+        self._cut(groups, begins)
+
+    def _weights_of(self, batch: Batch) -> NDArray[np.int64]:
+        if self._plan.merges:
+            column = batch.arrow.column(len(self._plan.keys))
+            counts: NDArray[np.int64] = column.to_numpy()
+            return counts
+        kinds = batch.row_kinds
+        if kinds is None:
+            return np.ones(len(batch), dtype=np.int64)
+        if not self._plan.retracts and (kinds & 1).any():
+            message = (
+                f"operator {self._operator.context.name!r} got a row that takes another back; the"
+                " plan says that its input has none"
+            )
+            raise TypeMismatchError(message)
+        return 1 - 2 * (kinds & 1).astype(np.int64)
+
+    def _leave_out(self, groups: RowGroups, begins: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Leave out what would be taken from nothing; cut where a key has no rows left."""
+        whole = Segments(groups.starts, groups.counts, groups.keys, ~self._is_present)
+        counts, is_vain = surviving_counts(self._weights, whole, self._counts)
+        if not self._last_only:
+            begins = begins.copy()
+            begins[1:] |= counts[:-1] == 0
+        else:  # as Flink does: only where a key has nothing yet
+            before = running_sum(
+                (self._weights > 0).astype(np.int64), whole, np.zeros(len(groups), np.int64)
+            )
+            is_vain = (before == 0) & ~self._is_present[self._group_of]
+        if is_vain.any():
+            kept = np.flatnonzero(~is_vain)
+            self.order, self._group_of = self.order[kept], self._group_of[kept]
+            self._weights = self._weights[kept]
+            # What began with a row that was left out begins with the next one of the group.
+            run = np.cumsum(begins)[kept]
+            begins = np.ones(len(kept), dtype=np.bool_)
+            begins[1:] = run[1:] != run[:-1]
+        return begins
+
+    def _cut(self, groups: RowGroups, begins: NDArray[np.bool_]) -> None:
+        starts = np.flatnonzero(begins)
+        counts = np.diff(np.append(starts, len(self.order)))
+        group = self._group_of[starts]
+        is_first = np.ones(len(starts), dtype=np.bool_)
+        is_first[1:] = group[1:] != group[:-1]
+        is_fresh = ~is_first | ~self._is_present[group]
+        keys = [groups.keys[number] for number in group.tolist()]
+        self.segments = Segments(starts, counts, keys, is_fresh)
+        self.ends_of_groups = np.flatnonzero(np.append(is_first[1:], [True])[: len(starts)])
+        self._initial = np.where(is_fresh, len(groups), group)
+
+    def add_up(self) -> None:
+        """Compute results and states."""
+        segments = self.segments
+        initial = [column.take(pa.array(self._initial)) for column in self._columns]
+        counts = running_sum(self._weights, segments, initial[1].to_numpy())
+        self.counts_behind = counts[segments.lasts]
+        self._row_counts = self.counts_behind if self._last_only else counts
+        aggregates = self._operator.aggregates
+        if self._plan.merges:
+            lifted, at = [], len(self._plan.keys) + 1
+            taken = self._batch.arrow.take(pa.array(self.order))
+            for kernel in aggregates.kernels:
+                lifted.append([taken.column(at + i) for i in range(len(kernel.fields))])
+                at += len(kernel.fields)
+            found = aggregates.add_up(lifted, segments, initial[2:], last_only=True)
+        else:
+            rows = SortedRows(self._batch.arrow, self.order, self._weights)
+            found = aggregates.run(rows, segments, initial[2:], last_only=self._last_only)
+        self._before, self._after, self.states = found
+
+    # Changes.
+
+    def emit(self, keys: tuple[int, ...]) -> None:
+        """Emit the changes of results, in the order of the rows that made them."""
+        segments = self.segments
+        count = len(segments) if self._last_only else segments.rows
+        pools = [
+            pa.concat_arrays([after, before])
+            for after, before in zip(self._after, self._before, strict=True)
+        ]
+        previous, is_first, slots = self._sequence(count)
+        is_gone = (self._row_counts == 0) if self._plan.retracts else np.zeros(count, np.bool_)
+        changed = np.full(count, self._plan.state_ttl > 0)
+        for pool, after in zip(pools, self._after, strict=True):
+            if not changed.all():
+                changed |= changed_rows(after, pool.take(pa.array(previous)))
+        gives = ~is_gone & (is_first | changed)
+        takes = ~is_first & is_gone
+        if self._plan.update_before:
+            takes |= ~is_first & changed & ~is_gone
+        chosen = np.full(2 * len(slots), -1, dtype=np.int64)
+        kinds = np.zeros(len(chosen), dtype=np.int8)
+        at = 2 * slots
+        rows = np.arange(count)
+        chosen[at[takes]] = previous[takes]
+        kinds[at[takes]] = np.where(is_gone[takes], DELETE, UPDATE_BEFORE)
+        chosen[at[gives] + 1] = rows[gives]
+        kinds[at[gives] + 1] = np.where(is_first[gives], INSERT, UPDATE_AFTER)
+        self._send(keys, pools, chosen, kinds)
+
+    def _sequence(
+        self, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """Per row: where the result before it is, whether there was none, its turn."""
+        segments = self.segments
+        if self._last_only:
+            rows = np.arange(count)
+            self._row_at_turn = self.order[segments.starts]
+            return count + rows, segments.is_fresh, rows
+        previous = np.arange(count) - 1
+        previous[segments.starts] = count + np.arange(len(segments))
+        is_first = np.zeros(count, dtype=np.bool_)
+        is_first[segments.starts] = segments.is_fresh
+        turns = self.order
+        if count < len(self._batch):
+            turns = np.argsort(np.argsort(self.order, kind="stable"), kind="stable")
+        self._row_at_turn = np.empty(count, dtype=np.int64)
+        self._row_at_turn[turns] = self.order
+        return previous, is_first, turns
+
+    def _send(
+        self,
+        keys: tuple[int, ...],
+        pools: list[pa.Array],
+        chosen: NDArray[np.int64],
+        kinds: NDArray[np.int8],
+    ) -> None:
+        sent = np.flatnonzero(chosen >= 0)
+        if not len(sent):
+            return
+        rows = pa.array(self._row_at_turn[sent >> 1])
+        picked = pa.array(chosen[sent])
+        columns = [self._batch.arrow.column(index).take(rows) for index in keys]
+        columns += [pool.take(picked) for pool in pools]
+        kind = kinds[sent]
+        if columns:
+            self._operator.emit_columns(columns, kind if kind.any() else None)
+
+
+class LocalGroupAggregateOperator(TableOperator):
+    """Aggregates each batch by itself."""
+
+    def __init__(self, plan: LocalGroupAggregatePlan) -> None:
+        """Take what to compute."""
+        super().__init__()
+        self._plan = plan
+        self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        self.records_in += len(batch)
+        if not len(batch):
+            return
+        arrow = batch.arrow
+        groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))
+        weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)[groups.order]
+        segments = Segments(
+            groups.starts, groups.counts, groups.keys, np.ones(len(groups), np.bool_)
+        )
+        nothing = pa.array(np.zeros(len(groups), np.int64))
+        initial = [column.take(nothing) for column in self.aggregates.fresh]
+        rows = SortedRows(arrow, groups.order, weights)
+        _, _, states = self.aggregates.run(rows, segments, initial, last_only=True)
+        counts: Any = np.add.reduceat(weights, groups.starts)
+        firsts = pa.array(groups.first_rows)
+        keys = [arrow.column(index).take(firsts) for index in self._plan.keys]
+        self.emit_columns([*keys, pa.array(counts, pa.int64()), *states])

@@ -1,0 +1,282 @@
+"""Plans of operators over changelogs: what each of them is to do.
+
+What it is: picklable data, one class per kind of operator, which its factory
+(``runtime/operators/table/factories.py``) is a subclass of.  A keyed one needs an edge partitioned
+by ``KeyColumns`` (``types/key_columns.py``) with the same columns.
+
+What it is not: the plan of a query (``sql/``), which is lowered to these.
+
+``update_before`` says everywhere whether the node's readers want -U in front of +U.  ``state_ttl``
+is in milliseconds of processing time, 0: what is kept is kept for good.  Every operator gives
+columns of ``output_type`` of its context, in the order that its plan tells.
+
+Read next: ``runtime/operators/table/specs.py``, ``runtime/operators/table/base.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.contracts.state_sections import StateSection
+from millstream.expressions.context import EvaluationContext
+
+if TYPE_CHECKING:
+    from millstream.expressions.nodes import Expression
+    from millstream.runtime.operators.table.specs import (
+        AggregateCall,
+        JoinKind,
+        JoinSide,
+        RankStrategy,
+        SortColumn,
+    )
+    from millstream.types.logical_types import RowType
+
+
+__all__ = [
+    "CalcPlan",
+    "ChangelogNormalizePlan",
+    "DeduplicatePlan",
+    "DropUpdateBeforePlan",
+    "GroupAggregatePlan",
+    "JoinPlan",
+    "LocalGroupAggregatePlan",
+    "OverPlan",
+    "SinkMaterializerPlan",
+    "TopNPlan",
+]
+
+
+@dataclass(frozen=True)
+class CalcPlan:
+    """Filters rows, then computes columns of them.  Kinds of rows stay as they are."""
+
+    input_type: RowType
+    #: One per output column.
+    projections: tuple[Expression, ...]
+    #: BOOLEAN; rows stay for which it is true.  None: all do.
+    condition: Expression | None = None
+    #: Time zone, start of the query and parameters; the operator sets time.
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    keyed: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class DropUpdateBeforePlan:
+    """Drops -U: behind it, +U replaces the row of its key."""
+
+    keyed: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class GroupAggregatePlan:
+    """GROUP BY without windows.  Gives the key columns, then the aggregates."""
+
+    input_type: RowType
+    #: None: all rows are one group.
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    #: Whether the input has -U or -D.
+    retracts: bool
+    update_before: bool
+    #: One change per key and batch instead of one per row.
+    mini_batch: bool = False
+    state_ttl: int = 0
+    #: Whether the input is partial aggregates of LocalGroupAggregatePlan (needs mini_batch);
+    #: input_type, keys and aggregates are those of the latter.
+    merges: bool = False
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        calls = "; ".join(map(_call_text, self.aggregates))
+        details = {"aggregates": calls, "retracts": str(self.retracts).lower()}
+        return [StateSection("groups", "packed accumulators by key", details=details)]
+
+
+@dataclass(frozen=True)
+class LocalGroupAggregatePlan:
+    """Partial aggregates per batch, ahead of the exchange; for mini-batches.
+
+    Gives the key columns and those that ``partial_fields`` (``aggregate_calls.py``) says;
+    ``can_be_partial`` says whether all aggregates can be computed that way.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    retracts: bool
+    keyed: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class DeduplicatePlan:
+    """The first or the last row per key, by arrival or by a time attribute.  Columns stay.
+
+    By arrival and ``keep_last`` it also takes changelogs, as Flink's does; else inserts only.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    #: The column of the time attribute; None: by arrival (processing time).
+    rowtime: int | None
+    keep_last: bool
+    update_before: bool
+    #: Whether the input has only +I.
+    insert_only: bool = True
+    #: Whether the first row of a key has to be +I; +U otherwise, which saves keeping rows.
+    generate_insert: bool = True
+    mini_batch: bool = False
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {"columns": _columns_text(self.input_type)}
+        return [StateSection("rows", "packed row by key", details=details)]
+
+
+@dataclass(frozen=True)
+class TopNPlan:
+    """ROW_NUMBER() OVER (PARTITION BY keys ORDER BY order) BETWEEN start AND end.
+
+    Gives the input's columns, then the number (BIGINT) if ``output_rank``.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    order: tuple[SortColumn, ...]
+    #: First and last number, counted from 1.
+    start: int
+    end: int
+    output_rank: bool
+    strategy: RankStrategy
+    update_before: bool
+    #: The key of the input's rows, for UPDATE_FAST.
+    row_key: tuple[int, ...] = ()
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "columns": _columns_text(self.input_type),
+            "order": ", ".join(map(str, self.order)),
+            "strategy": self.strategy.value,
+        }
+        return [StateSection("ranking", "packed rows by key, then order", details=details)]
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """A regular join of two changelogs.  Gives the left columns, then the right ones.
+
+    SEMI and ANTI give the left columns.  Input 0 is left, input 1 right.
+    """
+
+    left_type: RowType
+    right_type: RowType
+    kind: JoinKind
+    left: JoinSide
+    right: JoinSide
+    #: For each pair of key columns whether NULL equals nothing, not even NULL (``=``); False is
+    #: IS NOT DISTINCT FROM.
+    filter_nulls: tuple[bool, ...]
+    #: Over the columns of both sides; None: equal keys suffice.
+    condition: Expression | None = None
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    left_ttl: int = 0
+    right_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        sides = ((self.left, self.left_type), (self.right, self.right_type))
+        left, right = (
+            f"{_columns_text(row_type)} by {side.unique_key or 'row'}" for side, row_type in sides
+        )
+        details = {"left": left, "right": right}
+        return [StateSection("joined rows", "packed rows by join key", details=details)]
+
+
+@dataclass(frozen=True)
+class ChangelogNormalizePlan:
+    """Makes a full changelog of upserts (+I/+U and -D by key).  Columns stay."""
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    update_before: bool
+    mini_batch: bool = False
+    #: BOOLEAN, pushed into it; rows for which it is not true do not exist.
+    condition: Expression | None = None
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {"columns": _columns_text(self.input_type)}
+        return [StateSection("rows", "packed row by key", details=details)]
+
+
+@dataclass(frozen=True)
+class SinkMaterializerPlan:
+    """Brings a changelog whose key is not that of the sink in an order that the sink can take.
+
+    Keeps all rows per key of the sink in order of arrival; the last of them is what the sink has.
+    """
+
+    input_type: RowType
+    #: The sink's primary key.
+    keys: tuple[int, ...]
+    #: The upsert key of the input, None if there is none: then whole rows are compared.
+    upsert_key: tuple[int, ...] | None
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {"columns": _columns_text(self.input_type), "upsert key": str(self.upsert_key)}
+        return [StateSection("rows", "packed rows by key", details=details)]
+
+
+@dataclass(frozen=True)
+class OverPlan:
+    """Aggregates over the rows in front of each row.  Gives the input's columns, then these.
+
+    Rows are in the order of a time attribute; the frame ends at the current row.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    #: The column of the time attribute; None: processing time.
+    rowtime: int | None
+    #: ROWS; False: RANGE, in which rows of one time are together.
+    is_rows: bool
+    #: How many rows, or milliseconds, the frame begins before the current row; None: UNBOUNDED.
+    preceding: int | None = None
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        frame = f"{'ROWS' if self.is_rows else 'RANGE'} {self.preceding}"
+        calls = "; ".join(map(_call_text, self.aggregates))
+        details = {
+            "columns": _columns_text(self.input_type),
+            "aggregates": calls,
+            "frame": frame,
+        }
+        return [StateSection("frames", "packed accumulators and rows by key", details=details)]
+
+
+def _call_text(call: AggregateCall) -> str:
+    distinct = "DISTINCT " if call.distinct else ""
+    arguments = ", ".join(map(str, call.arguments))
+    condition = "" if call.filter is None else f" FILTER {call.filter}"
+    return f"{call.function}({distinct}{arguments}){condition} {call.type}"
+
+
+def _columns_text(row_type: RowType) -> str:
+    return ", ".join(str(field.type) for field in row_type)

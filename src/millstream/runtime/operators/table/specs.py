@@ -1,0 +1,91 @@
+"""The words in which plans say what operators of tables are to do.
+
+What it is: plain, picklable data: an aggregate call, an order, a side of a join.  Columns are
+positions in the operator's input, which has all that is computed already: a Calc ahead of it
+evaluates arguments and filters.
+
+What it is not: operators; ``runtime/operators/table/factories.py`` has those that take these words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["AggregateCall", "JoinKind", "JoinSide", "RankStrategy", "SortColumn"]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate of a query.
+
+    ``function`` is one of ``SUPPORTED_AGGREGATES`` (``runtime/columnar/changelog_aggregates.py``),
+    in capitals.  COUNT without arguments counts rows.  LISTAGG has its separator, a constant
+    column, as second argument; without it, it is a comma.
+    """
+
+    function: str
+    arguments: tuple[int, ...]
+    #: Of the result.
+    type: LogicalType
+    #: A BOOLEAN column: only rows count for which it is true.
+    filter: int | None = None
+    distinct: bool = False
+    #: ARRAY_AGG: whether nulls are left out.  (Others have the rule of their function.)
+    ignore_nulls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SortColumn:
+    """A column that rows are ordered by.  In Flink nulls are the lowest values."""
+
+    index: int
+    descending: bool = False
+    #: None: as the lowest values: first if ascending, last if descending.
+    nulls_first: bool | None = None
+
+    @property
+    def has_nulls_first(self) -> bool:
+        """Whether nulls stand in front."""
+        return not self.descending if self.nulls_first is None else self.nulls_first
+
+
+class RankStrategy(Enum):
+    """How a Top-N keeps up with its input."""
+
+    #: The input is inserts only: rows behind the N-th are forgotten.
+    APPEND = "append"
+    #: The input has updates and deletions: all rows are kept.
+    RETRACT = "retract"
+    #: The input updates rows by a key, and their order only ever moves them forward.
+    UPDATE_FAST = "update fast"
+
+
+class JoinKind(Enum):
+    """What a join gives of rows without a match."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    SEMI = "semi"
+    ANTI = "anti"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One input of a join."""
+
+    #: The columns that are to be equal to those of the other side.
+    keys: tuple[int, ...]
+    #: The smallest known key of its rows, None if there is none; it decides what is kept.
+    unique_key: tuple[int, ...] | None = None
+
+    @property
+    def is_one_per_key(self) -> bool:
+        """Whether no two of its rows have the same join key."""
+        return self.unique_key is not None and set(self.unique_key) <= set(self.keys)

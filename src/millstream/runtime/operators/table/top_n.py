@@ -1,0 +1,362 @@
+"""Top-N: the rows of each key with the numbers from START to END in an order.
+
+What it is: Flink's rank functions for ROW_NUMBER.  All of them keep the rows of a key in order;
+they differ in which rows they keep, and in what they may be given:
+
+===========  ==========================================  =====================================
+strategy     input                                       keeps
+===========  ==========================================  =====================================
+APPEND       inserts                                     the first END rows
+UPDATE_FAST  inserts and updates by a key, that never    the first END rows, found by that key
+             let a row fall back
+RETRACT      any changelog                               all rows
+===========  ==========================================  =====================================
+
+Rows of equal order stand as they came.  With numbers in the output, or an offset, each number is a
+row that is updated; without, rows come and go.
+
+What it is not: RANK or DENSE_RANK, which Flink has not either.
+
+State: per key a map from sort key and number (8 bytes, of arrival) to the row, or to its key and
+itself; where state expires, the time at which it was written under an empty name.
+
+Read next: ``runtime/columnar/sort_keys.py``, ``state/packed_state.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.errors import TypeMismatchError
+from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.operators.table.base import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    KeyedTableOperator,
+    kinds_or_inserts,
+)
+from millstream.runtime.operators.table.row_changes import RowChanges
+from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+from millstream.runtime.operators.table.specs import RankStrategy
+from millstream.state.packed_state import PackedMaps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import OperatorContext, Output
+    from millstream.runtime.operators.table.plans import TopNPlan
+    from millstream.state.packed_state import PackedMap
+
+__all__ = ["TopNOperator"]
+
+_NUMBER: Final = struct.Struct(">Q")
+_TIME: Final = struct.Struct("<q")
+#: Behind the names of all rows of one sort key.
+_BEHIND: Final = b"\xff" * 9
+
+
+class _Ranking:
+    """The rows of one key, in order.
+
+    Invariant: ``names[i]`` is the name of ``rows[i]``; names are sorted.
+    """
+
+    __slots__ = ("kept", "names", "next_number", "rows")
+
+    def __init__(self, kept: PackedMap, *, is_keyed: bool) -> None:
+        self.kept = kept
+        entries = sorted(entry for entry in kept.items() if entry[0])
+        self.names = [name for name, _ in entries]
+        self.rows = [unpacked_list(value)[1] if is_keyed else value for _, value in entries]
+        numbers = (_NUMBER.unpack(name[-8:])[0] for name in self.names)
+        self.next_number = max(numbers, default=-1) + 1
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
+        """Put a row behind those of the same order; returns its position."""
+        at = bisect_right(self.names, sort_key + _BEHIND)
+        name = sort_key + _NUMBER.pack(self.next_number)
+        self.next_number += 1
+        self.names.insert(at, name)
+        self.rows.insert(at, row)
+        self.kept.put(name, row if row_key is None else packed_list([row_key, row]))
+        return at
+
+    def remove(self, at: int) -> bytes:
+        """Remove the row at a position, and return it."""
+        self.kept.remove(self.names.pop(at))
+        return self.rows.pop(at)
+
+    def find(self, sort_key: bytes, row: bytes) -> int:
+        """Return the position of the first row of that order that equals ``row``; -1: none."""
+        start = bisect_left(self.names, sort_key)
+        stop = bisect_right(self.names, sort_key + _BEHIND)
+        try:
+            return self.rows.index(row, start, stop)
+        except ValueError:
+            return -1
+
+    def takes(self, sort_key: bytes, most: int) -> bool:
+        """Whether a new row of that order would be among the first ``most``."""
+        return len(self.names) < most or sort_key < self.names[most - 1][:-8]
+
+
+class TopNOperator(KeyedTableOperator):
+    """Keeps the first rows of every key."""
+
+    def __init__(self, plan: TopNPlan) -> None:
+        """Take what to number, and how."""
+        super().__init__(plan.state_sections()[0])
+        self._plan = plan
+        self._codec = RowCodec(plan.input_type.to_arrow_schema())
+        self._with_numbers = plan.output_rank or plan.start > 1
+        self._is_keyed = plan.strategy is RankStrategy.UPDATE_FAST
+        self._is_top_1 = plan.end == 1 and plan.strategy is not RankStrategy.RETRACT
+        schema = plan.input_type.to_arrow_schema()
+        self._key_codec = RowCodec(pa.schema([schema.field(index) for index in plan.row_key]))
+        self._steps = {
+            RankStrategy.APPEND: self._append,
+            RankStrategy.UPDATE_FAST: self._update,
+            RankStrategy.RETRACT: self._insert_or_take_back,
+        }
+        self._changes = RowChanges()
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._kept = PackedMaps(self.keyed_state, "\0rows")
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        self.records_in += len(batch)
+        if not len(batch):
+            return
+        plan = self._plan
+        kinds = kinds_or_inserts(batch)
+        if plan.strategy is not RankStrategy.RETRACT and (kinds & 1).any():
+            message = (
+                f"operator {self.context.name!r} got a row that takes another back; its plan is"
+                f" {plan.strategy.value}"
+            )
+            raise TypeMismatchError(message)
+        groups = self.group(batch, plan.keys)
+        columns = batch.arrow.columns
+        rows = self._codec.pack(columns)
+        orders = sort_keys(columns, plan.order)
+        keys: Sequence[bytes | None] = [None] * len(rows)
+        if self._is_keyed:
+            keys = self._key_codec.pack([columns[index] for index in plan.row_key])
+        self._kept.fetch_all(groups.keys)
+        rankings = [self._ranking(self._kept.map_of(key)) for key in groups.keys]
+        finders = [self._row_keys(each) for each in rankings] if self._is_keyed else None
+        step = self._top_1 if self._is_top_1 else self._steps[plan.strategy]
+        takes_back = (kinds & 1).tolist()
+        for position, group in enumerate(groups.group_of_row.tolist()):
+            finder = None if finders is None else finders[group]
+            what = (orders[position], rows[position], keys[position])
+            step(rankings[group], what, takes_back[position], finder)
+        self._write(rankings)
+        self._kept.changed(groups.keys)
+        changes, self._changes = self._changes, RowChanges()
+        changes.emit(self, self._codec)
+
+    # State.
+
+    def _ranking(self, kept: PackedMap) -> _Ranking:
+        ttl = self._plan.state_ttl
+        if ttl and len(kept):
+            written = _TIME.unpack(kept.get(b"") or _TIME.pack(0))[0]
+            if written + ttl <= self.processing_time:
+                kept.clear()
+        if kept.view is None:
+            kept.view = _Ranking(kept, is_keyed=self._is_keyed)
+        ranking: _Ranking = kept.view
+        return ranking
+
+    def _row_keys(self, ranking: _Ranking) -> dict[bytes, bytes]:
+        """Names by the keys of rows."""
+        kept = ranking.kept
+        return {unpacked_list(kept.get(name) or b"")[0]: name for name in ranking.names}
+
+    def _write(self, rankings: list[_Ranking]) -> None:
+        if not self._plan.state_ttl:
+            return
+        time = _TIME.pack(self.processing_time)
+        for ranking in rankings:
+            if ranking.kept.dirty:
+                if len(ranking):
+                    ranking.kept.put(b"", time)
+                else:
+                    ranking.kept.remove(b"")
+
+    # One row after another.
+
+    def _add(self, kind: int, row: bytes, number: int) -> None:
+        """Add a change of the row of a number, if it is wanted."""
+        plan = self._plan
+        if not plan.start <= number <= plan.end:
+            return
+        if kind == UPDATE_BEFORE and not plan.update_before:
+            return
+        self._changes.add(kind, row)
+        if plan.output_rank:
+            self._changes.numbers.append(number)
+
+    def _top_1(
+        self,
+        ranking: _Ranking,
+        what: tuple[bytes, bytes, bytes | None],
+        takes_back: int,
+        finder: dict[bytes, bytes] | None,
+    ) -> None:
+        """Only the first row is wanted: it is replaced by one that is before it."""
+        del takes_back, finder
+        sort_key, row, key = what
+        if not ranking.takes(sort_key, 1):
+            return
+        if len(ranking):
+            self._add(UPDATE_BEFORE, ranking.remove(0), 1)
+            self._add(UPDATE_AFTER, row, 1)
+        else:
+            self._add(INSERT, row, 1)
+        ranking.insert(sort_key, row, key)
+
+    def _append(
+        self,
+        ranking: _Ranking,
+        what: tuple[bytes, bytes, bytes | None],
+        takes_back: int,
+        finder: dict[bytes, bytes] | None,
+    ) -> None:
+        del takes_back
+        sort_key, row, key = what
+        end = self._plan.end
+        if not ranking.takes(sort_key, end):
+            return
+        at = ranking.insert(sort_key, row, key)
+        if finder is not None and key is not None:
+            finder[key] = ranking.names[at]
+        if self._with_numbers:
+            self._shift_down(ranking, at)
+        if len(ranking) > end:
+            name = ranking.names[-1]
+            if finder is not None:
+                finder.pop(unpacked_list(ranking.kept.get(name) or b"")[0])
+            last = ranking.remove(end)
+            if not self._with_numbers:
+                self._add(DELETE, last, 1)
+        if not self._with_numbers:
+            self._add(INSERT, row, 1)
+
+    def _shift_down(self, ranking: _Ranking, at: int) -> None:
+        """Number rows anew from where a row came in."""
+        rows, end = ranking.rows, self._plan.end
+        for number in range(at + 1, min(len(rows) - 1, end) + 1):
+            self._add(UPDATE_BEFORE, rows[number], number)
+            self._add(UPDATE_AFTER, rows[number - 1], number)
+        if len(rows) <= end:
+            self._add(INSERT, rows[-1], len(rows))
+
+    def _update(
+        self,
+        ranking: _Ranking,
+        what: tuple[bytes, bytes, bytes | None],
+        takes_back: int,
+        finder: dict[bytes, bytes] | None,
+    ) -> None:
+        sort_key, row, key = what
+        if finder is None or key is None:
+            message = "updates need the key of rows"
+            raise RuntimeError(message)
+        name = finder.get(key)
+        if name is None:
+            self._append(ranking, what, takes_back, finder)
+            return
+        old_at = bisect_left(ranking.names, name)
+        old = ranking.rows[old_at]
+        at = old_at
+        if name[:-8] == sort_key:
+            ranking.rows[old_at] = row
+            ranking.kept.put(name, packed_list([key, row]))
+        else:
+            ranking.remove(old_at)
+            at = ranking.insert(sort_key, row, key)
+            finder[key] = ranking.names[at]
+        if not self._with_numbers:
+            self._add(UPDATE_BEFORE, old, 1)
+            self._add(UPDATE_AFTER, row, 1)
+        elif at <= old_at:
+            self._moved_up(ranking, at, old_at, old)
+        else:
+            self._moved_down(ranking, at, old_at, old)
+
+    def _moved_up(self, ranking: _Ranking, at: int, old_at: int, old: bytes) -> None:
+        """A row is before others now; it is taken from its old number first."""
+        rows = ranking.rows
+        for number in range(at + 1, old_at + 1):
+            self._add(UPDATE_BEFORE, rows[number], number)
+            if number == at + 1:
+                self._add(UPDATE_BEFORE, old, old_at + 1)
+            self._add(UPDATE_AFTER, rows[number - 1], number)
+        if at == old_at:
+            self._add(UPDATE_BEFORE, old, old_at + 1)
+        self._add(UPDATE_AFTER, rows[old_at], old_at + 1)
+
+    def _moved_down(self, ranking: _Ranking, at: int, old_at: int, old: bytes) -> None:
+        """A row fell back, which should not be: state ahead has expired."""
+        rows = ranking.rows
+        self._add(UPDATE_BEFORE, old, old_at + 1)
+        for number in range(old_at + 2, at + 2):
+            self._add(UPDATE_BEFORE, rows[number - 2], number)
+            self._add(UPDATE_AFTER, rows[number - 2], number - 1)
+        self._add(UPDATE_AFTER, rows[at], at + 1)
+
+    def _insert_or_take_back(
+        self,
+        ranking: _Ranking,
+        what: tuple[bytes, bytes, bytes | None],
+        takes_back: int,
+        finder: dict[bytes, bytes] | None,
+    ) -> None:
+        del finder
+        sort_key, row, _ = what
+        if takes_back:
+            at = ranking.find(sort_key, row)
+            if at >= 0:
+                self._take_back(ranking, at)
+            return
+        end = self._plan.end
+        at = ranking.insert(sort_key, row)
+        if self._with_numbers:
+            self._shift_down(ranking, at)
+        elif at < end:
+            if len(ranking) > end:
+                self._add(DELETE, ranking.rows[end], 1)
+            self._add(INSERT, row, 1)
+
+    def _take_back(self, ranking: _Ranking, at: int) -> None:
+        end = self._plan.end
+        previous = ranking.remove(at)
+        rows = ranking.rows
+        if at >= end:
+            return
+        if not self._with_numbers:
+            self._add(DELETE, previous, 1)
+            if len(rows) >= end:
+                self._add(INSERT, rows[end - 1], 1)
+            return
+        for number in range(at + 1, min(len(rows), end) + 1):
+            self._add(UPDATE_BEFORE, previous, number)
+            self._add(UPDATE_AFTER, rows[number - 1], number)
+            previous = rows[number - 1]
+        if len(rows) < end:
+            self._add(DELETE, previous, len(rows) + 1)

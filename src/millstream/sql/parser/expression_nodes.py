@@ -1,0 +1,465 @@
+"""Nodes of expressions.
+
+Operators and special forms have a node each where the text has a shape of its own; what the text
+only spells differently (``EXTRACT(DAY FROM x)``, ``TRIM(BOTH ' ' FROM x)``) is a `FunctionCall`
+whose arguments are positional, with a `Symbol` for each keyword among them.
+
+Read next: ``query_nodes.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from millstream.sql.parser.syntax import Expression, Identifier, Name, Node, Query
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from millstream.types.logical_types import LogicalType
+
+# --- literals
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expression):
+    """A number, a string, bytes, TRUE, FALSE, UNKNOWN or NULL.
+
+    ``1`` is an INT, or a BIGINT where it does not fit; ``1.50`` is a DECIMAL(3, 2), ``1e0`` a
+    DOUBLE, ``'abc'`` a CHAR(3), ``X'00'`` a BINARY(1), all NOT NULL; UNKNOWN is the BOOLEAN None,
+    and NULL is None of the null type.
+    """
+
+    value: int | Decimal | float | str | bytes | bool | None
+    type: LogicalType
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalLiteral(Expression):
+    """``DATE '2024-01-31'``, ``TIME '12:00:00'``, ``TIMESTAMP '2024-01-31 12:00:00.000'``.
+
+    The text is known to be a date, a time or a timestamp; the type's precision is its number of
+    digits behind the point.
+    """
+
+    text: str
+    type: LogicalType
+
+
+class TimeUnit(StrEnum):
+    """Units of intervals."""
+
+    YEAR = "YEAR"
+    QUARTER = "QUARTER"
+    MONTH = "MONTH"
+    WEEK = "WEEK"
+    DAY = "DAY"
+    HOUR = "HOUR"
+    MINUTE = "MINUTE"
+    SECOND = "SECOND"
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalQualifier(Node):
+    """``DAY(3) TO SECOND(6)``: a range of units, or one."""
+
+    start: TimeUnit
+    end: TimeUnit | None = None
+    #: Digits of the first unit; None: not said.
+    precision: int | None = None
+    #: Digits behind the seconds' point; None: not said.
+    fraction: int | None = None
+
+    @property
+    def is_year_month(self) -> bool:
+        """Whether it counts months; otherwise milliseconds."""
+        return self.start in {TimeUnit.YEAR, TimeUnit.QUARTER, TimeUnit.MONTH}
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalLiteral(Expression):
+    """``INTERVAL -'1 02:03' DAY TO MINUTE``."""
+
+    #: What stands between the quotes.
+    text: str
+    qualifier: IntervalQualifier
+    #: Months if ``qualifier.is_year_month``, otherwise milliseconds; signed.
+    value: int
+    #: Whether a minus stands before the quotes.
+    negative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol(Expression):
+    """A keyword among arguments: ``DAY`` of EXTRACT, ``BOTH`` of TRIM; in capitals."""
+
+    value: str
+
+
+# --- operators
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryOperation(Expression):
+    """``NOT``, ``+`` or ``-`` before its operand."""
+
+    operator: str
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryOperation(Expression):
+    """``OR AND = <> < <= > >= || + - * / %`` between two operands; ``!=`` is ``<>``."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class IsPredicate(Expression):
+    """``x IS [NOT] NULL | TRUE | FALSE | UNKNOWN``."""
+
+    operand: Expression
+    test: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsDistinctFrom(Expression):
+    """``x IS [NOT] DISTINCT FROM y``."""
+
+    left: Expression
+    right: Expression
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsJson(Expression):
+    """``x IS [NOT] JSON [VALUE | ARRAY | OBJECT | SCALAR]``."""
+
+    operand: Expression
+    #: VALUE, ARRAY, OBJECT or SCALAR.
+    kind: str = "VALUE"
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Between(Expression):
+    """``x [NOT] BETWEEN [SYMMETRIC] low AND high``."""
+
+    operand: Expression
+    low: Expression
+    high: Expression
+    negated: bool = False
+    symmetric: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Like(Expression):
+    """``x [NOT] LIKE | SIMILAR TO pattern [ESCAPE c]``."""
+
+    operand: Expression
+    pattern: Expression
+    escape: Expression | None = None
+    negated: bool = False
+    #: Whether it is SIMILAR TO.
+    similar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InList(Expression):
+    """``x [NOT] IN (a, b)``."""
+
+    operand: Expression
+    items: tuple[Expression, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InQuery(Expression):
+    """``x [NOT] IN (SELECT ...)``; the operand may be a `RowConstructor`."""
+
+    operand: Expression
+    query: Query
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuantifiedComparison(Expression):
+    """``x = ANY (...)``, ``x < ALL (...)``: over a query's rows or a list."""
+
+    operator: str
+    left: Expression
+    #: ANY (which SOME is too) or ALL.
+    quantifier: str
+    right: Query | tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exists(Expression):
+    """``EXISTS (SELECT ...)``."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarQuery(Expression):
+    """``(SELECT max(x) FROM t)`` as a value."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodPredicate(Expression):
+    """``(start, end) OVERLAPS (start, end)``; the other predicates of periods are refused."""
+
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class WhenClause(Node):
+    """``WHEN condition THEN result``."""
+
+    condition: Expression
+    result: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Expression):
+    """``CASE [operand] WHEN ... THEN ... [ELSE ...] END``."""
+
+    operand: Expression | None
+    whens: tuple[WhenClause, ...]
+    otherwise: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expression):
+    """``CAST(x AS type)``, or TRY_CAST; the type is nullable unless it says NOT NULL."""
+
+    operand: Expression
+    type: LogicalType
+    #: Whether it is TRY_CAST.
+    safe: bool = False
+
+
+# --- composite values
+
+
+@dataclass(frozen=True, slots=True)
+class RowConstructor(Expression):
+    """``ROW(a, b)`` or ``(a, b)``."""
+
+    fields: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayConstructor(Expression):
+    """``ARRAY[a, b]``."""
+
+    elements: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapConstructor(Expression):
+    """``MAP[k1, v1, k2, v2]``."""
+
+    entries: tuple[tuple[Expression, Expression], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementAccess(Expression):
+    """``x[i]``: of an array (from 1), a map (by key) or a row (from 1)."""
+
+    operand: Expression
+    index: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class FieldAccess(Expression):
+    """``f(x).field``, ``x[1].field``; fields of a plain name are parts of its `Identifier`."""
+
+    operand: Expression
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Star(Expression):
+    """``*`` or ``t.*`` in SELECT; ``*`` as the argument of COUNT."""
+
+    qualifier: Identifier | None = None
+
+
+# --- calls
+
+
+@dataclass(frozen=True, slots=True)
+class SortItem(Node):
+    """``x [ASC | DESC] [NULLS FIRST | LAST]``."""
+
+    expression: Expression
+    descending: bool = False
+    #: None: not said; the smallest, as in Flink (first when ascending).
+    nulls_first: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBound(Node):
+    """``UNBOUNDED PRECEDING``, ``CURRENT ROW``, ``3 FOLLOWING``."""
+
+    #: PRECEDING, FOLLOWING or CURRENT ROW.
+    direction: str
+    #: How far; None: unbounded, or the current row.
+    offset: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFrame(Node):
+    """``ROWS | RANGE BETWEEN start AND end``; without BETWEEN the end is the current row."""
+
+    #: ROWS or RANGE.
+    unit: str
+    start: FrameBound
+    end: FrameBound
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpecification(Node):
+    """What stands in the parentheses of OVER, or of a named window."""
+
+    #: A window of the WINDOW clause that this one adds to.
+    base: Name | None = None
+    partition_by: tuple[Expression, ...] = ()
+    order_by: tuple[SortItem, ...] = ()
+    frame: WindowFrame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall(Expression):
+    """``f(a, b)``, with all that may stand in and behind the parentheses."""
+
+    #: Of one part for built-in functions, in the spelling of the text.
+    name: Identifier
+    #: May have `Star`, `Symbol`, `NamedArgument`, `Descriptor` and `TableArgument` among them.
+    arguments: tuple[Expression, ...] = ()
+    distinct: bool = False
+    #: ``ARRAY_AGG(x ORDER BY y)``.
+    order_by: tuple[SortItem, ...] = ()
+    #: ``IGNORE NULLS``: True, ``RESPECT NULLS``: False.
+    ignore_nulls: bool | None = None
+    #: ``WITHIN GROUP (ORDER BY ...)``.
+    within_group: tuple[SortItem, ...] = ()
+    #: ``FILTER (WHERE ...)``.
+    filter: Expression | None = None
+    #: ``OVER (...)``, or the name of a window.
+    over: WindowSpecification | Name | None = None
+    #: Whether it is written without parentheses: CURRENT_DATE.
+    niladic: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArgument(Expression):
+    """``SIZE => INTERVAL '1' HOUR``."""
+
+    name: Name
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultArgument(Expression):
+    """``DEFAULT`` in the place of an argument: the function's own default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor(Expression):
+    """``DESCRIPTOR(rowtime)``."""
+
+    columns: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableArgument(Expression):
+    """``TABLE t [PARTITION BY x] [ORDER BY y]``, or ``TABLE (SELECT ...)``."""
+
+    table: Identifier | Query
+    partition_by: tuple[Expression, ...] = ()
+    order_by: tuple[SortItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatchSemantics(Expression):
+    """``RUNNING last(A.x)`` or ``FINAL last(A.x)``, in MATCH_RECOGNIZE."""
+
+    final: bool
+    operand: Expression
+
+
+# --- JSON
+
+
+@dataclass(frozen=True, slots=True)
+class JsonBehavior(Node):
+    """What stands before ON EMPTY, ON ERROR or ON NULL."""
+
+    #: NULL, ERROR, EMPTY ARRAY, EMPTY OBJECT, TRUE, FALSE, UNKNOWN or DEFAULT.
+    kind: str
+    #: The value behind DEFAULT.
+    default: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonExists(Expression):
+    """``JSON_EXISTS(x, path [TRUE | FALSE | UNKNOWN | ERROR ON ERROR])``."""
+
+    operand: Expression
+    path: Expression
+    on_error: JsonBehavior | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonValue(Expression):
+    """``JSON_VALUE(x, path [RETURNING type] [... ON EMPTY] [... ON ERROR])``."""
+
+    operand: Expression
+    path: Expression
+    returning: LogicalType | None = None
+    on_empty: JsonBehavior | None = None
+    on_error: JsonBehavior | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonQuery(Expression):
+    """``JSON_QUERY(x, path [RETURNING type] [... WRAPPER] [... ON EMPTY] [... ON ERROR])``."""
+
+    operand: Expression
+    path: Expression
+    returning: LogicalType | None = None
+    #: WITHOUT, CONDITIONAL or UNCONDITIONAL (which WITH WRAPPER is); None: not said.
+    wrapper: str | None = None
+    on_empty: JsonBehavior | None = None
+    on_error: JsonBehavior | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject(Expression):
+    """``JSON_OBJECT(KEY k VALUE v, ... [NULL | ABSENT ON NULL])``; JSON_OBJECTAGG has one entry."""
+
+    entries: tuple[tuple[Expression, Expression], ...]
+    #: Whether entries without a value are left out; None: not said.
+    absent_on_null: bool | None = None
+    aggregate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JsonArray(Expression):
+    """``JSON_ARRAY(x, y [NULL | ABSENT ON NULL])``; JSON_ARRAYAGG has one element."""
+
+    elements: tuple[Expression, ...]
+    absent_on_null: bool | None = None
+    aggregate: bool = False
+    #: Of JSON_ARRAYAGG.
+    order_by: tuple[SortItem, ...] = ()

@@ -1,0 +1,56 @@
+"""Calc: expressions over batches of changelogs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from tests.table.model import UA, UB, D, I
+from tests.table.running import TableHarness, type_info
+
+from millstream.contracts.batch import Batch
+from millstream.expressions.nodes import InputReference, Literal
+from millstream.expressions.resolution import resolve_call
+from millstream.runtime.operators.table.factories import CalcFactory
+from millstream.types.logical_types import BigIntType, RowType
+
+ROWS = RowType.of(a=BigIntType(), b=BigIntType())
+A, B = InputReference(0, "a", BigIntType()), InputReference(1, "b", BigIntType())
+IS_LARGE = resolve_call(">", A, Literal(10, BigIntType()))
+
+
+def test_kinds_stay_what_they_are() -> None:
+    plan = CalcFactory(ROWS, (resolve_call("+", A, B), B), IS_LARGE)
+    with TableHarness(plan, ROWS, [BigIntType(), BigIntType()]) as harness:
+        found = harness.feed(
+            [
+                (I, (11, 1)),
+                (UB, (11, 1)),  # goes on alone: what it becomes is too small
+                (UA, (9, 1)),
+                (UB, (9, 1)),
+                (UA, (12, None)),  # comes alone
+                (D, (12, None)),
+                (I, (None, 5)),
+            ]
+        )
+        assert found == [(I, (12, 1)), (UB, (12, 1)), (UA, (None, None)), (D, (None, None))]
+        harness.end_epoch()
+        assert harness.metrics == {"numRecordsIn": 7, "numRecordsOut": 4}
+
+
+def test_nothing_is_emitted_of_nothing() -> None:
+    plan = CalcFactory(ROWS, (A,), IS_LARGE)
+    with TableHarness(plan, ROWS, [BigIntType()]) as harness:
+        assert harness.feed([(I, (1, 1)), (I, (None, 1))]) == []
+        assert harness.batches == []
+
+
+def test_records_keep_their_timestamps() -> None:
+    plan = CalcFactory(ROWS, (B,), IS_LARGE)
+    info = type_info([pa.int64(), pa.int64()])
+    arrow = pa.RecordBatch.from_arrays(
+        [pa.array([1, 20, 30]), pa.array([1, 2, 3])], names=["f0", "f1"]
+    )
+    with TableHarness(plan, ROWS, [BigIntType()]) as harness:
+        harness.process_batch(Batch(info, arrow=arrow, timestamps=np.array([7, 8, 9])))
+        assert [batch.timestamp_list for batch in harness.batches] == [[8, 9]]
+        assert harness.batches[0].row_kinds is None
