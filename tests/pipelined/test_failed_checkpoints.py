@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import time
 from types import SimpleNamespace
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelined.conftest import DEADLINE
+from tests.pipelined.storages import RefusingSome
 from tests.pipelined.test_failures import NUMBERS, check, job, seen
 from tests.support.environments import wait_until
 
-from millstream.checkpoint import LocalStorage, ManifestLog
+from millstream.checkpoint import LocalStorage, ManifestLog, job_directories
 from millstream.checkpoint.model import TaskAck
 from millstream.datastream import RestartStrategies
 from millstream.engines.pipelined import run_loop
@@ -104,21 +104,9 @@ def test_what_is_acknowledged_while_a_source_is_asked_does_not_expire(
 
 def refusing(monkeypatch: pytest.MonkeyPatch, directory: Path, uploads: int) -> Path:
     """Have the storage refuse so many uploads of state, behind the first that have gone well."""
-    upload, refused = LocalStorage.upload, directory / "refused"
-    refused.mkdir()
-
-    def refuse(self: LocalStorage, local: Path, name: str) -> None:
-        if (directory / "out").exists() and any((directory / "out").glob("part-*")):
-            with contextlib.suppress(FileExistsError):
-                for number in range(uploads):
-                    if not (refused / str(number)).exists():
-                        (refused / str(number)).mkdir()
-                        message = "the storage is away"
-                        raise ConnectionError(message)
-        upload(self, local, name)
-
-    monkeypatch.setattr(LocalStorage, "upload", refuse)
-    return refused
+    monkeypatch.setattr(job_directories, "LocalStorage", RefusingSome)
+    (directory / "refuses").write_text(str(uploads))
+    return directory / "refused"
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])

@@ -11,9 +11,10 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipelined.storages import Noting, RefusingSubtask
 from tests.pipelined.test_failures import Paced, at_work, check, finish, job
 
-from millstream.checkpoint import LocalStorage, ManifestLog
+from millstream.checkpoint import LocalStorage, ManifestLog, job_directories
 from millstream.engines.pipelined.local_slots import LocalSlots
 
 if TYPE_CHECKING:
@@ -31,15 +32,9 @@ BACKENDS = ["hashmap", "rocksdb"]
 @pytest.fixture
 def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with the name of each file of state that any process has read from the storage."""
-    noted, download = tmp_path / "downloads", LocalStorage.download
+    monkeypatch.setattr(job_directories, "LocalStorage", Noting)
+    noted = tmp_path / "downloads"
     noted.touch()
-
-    def note(self: LocalStorage, name: str, local: Path) -> None:
-        with noted.open("a") as file:
-            file.write(f"{name}\n")
-        download(self, name, local)
-
-    monkeypatch.setattr(LocalStorage, "download", note)
     return noted
 
 
@@ -102,7 +97,6 @@ def test_an_exception_of_the_users_reads_nothing(
 ) -> None:
     """Also where snapshots were taken since that are in no checkpoint: their number is bounded."""
     failed, tried = tmp_path / "failed", tmp_path / "tried"
-    upload = LocalStorage.upload
 
     class Raising(Paced):
         def open(self, runtime_context: RuntimeContext) -> None:
@@ -116,17 +110,7 @@ def test_an_exception_of_the_users_reads_nothing(
                 raise ValueError(message)
             return super().map(value)
 
-    def refuse(self: LocalStorage, local: Path, name: str) -> None:
-        """Of the first subtask; the snapshots of the second are finished, for nothing."""
-        out = tmp_path / "out"
-        if local.parent.parent.name == "0" and not failed.exists() and any(out.glob("part-*")):
-            tried.mkdir(exist_ok=True)
-            (tried / local.parent.name).touch()
-            message = "the storage is away"
-            raise ConnectionError(message)
-        upload(self, local, name)
-
-    monkeypatch.setattr(LocalStorage, "upload", refuse)
+    monkeypatch.setattr(job_directories, "LocalStorage", RefusingSubtask)
     monkeypatch.setattr("tests.pipelined.test_failures.Paced", Raising)
     settings = {
         "state.backend.type": backend,
