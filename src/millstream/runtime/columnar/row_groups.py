@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.key_codec import cache_key, encode_key
+from millstream.state.key_codec import cache_key, encode_key, uncache_key
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RowGroups",
     "codes_of",
+    "columns_of_keys",
     "group_rows",
     "groups_of_codes",
     "key_groups_of_rows",
@@ -216,6 +217,21 @@ def _names(parts: list[tuple[NDArray[np.int64], pa.Array]]) -> list[CacheKey]:
         packed = [_LENGTH.pack(len(each)) + each for each in encoded]
         columns.append([packed[code] for code in codes.tolist()])
     return [b"t" + b"".join(key) for key in zip(*columns, strict=True)]
+
+
+def columns_of_keys(keys: Sequence[CacheKey], kinds: Sequence[pa.DataType]) -> list[pa.Array]:
+    """Return the key columns of keys as ``group_rows`` names them."""
+    values: list[Any] = [uncache_key(key) for key in keys]
+    parts = [values]
+    if len(kinds) != 1:
+        parts = [[value[at] for value in values] for at in range(len(kinds))]
+    columns = []
+    for part, kind in zip(parts, kinds, strict=True):
+        if pa.types.is_temporal(kind):
+            columns.append(pa.array(part, _INTEGERS[kind.bit_width]).view(kind))
+        else:
+            columns.append(pa.array(part, kind))
+    return columns
 
 
 def key_groups_of_rows(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.state.packed_state import Place
     from millstream.types.logical_types import RowType
 
-__all__ = ["Aggregates", "SortedRows", "can_be_partial", "partial_fields"]
+__all__ = ["Aggregates", "SortedRows", "can_be_partial", "is_partial_call", "partial_fields"]
 
 #: Aggregates for which DISTINCT changes nothing.
 _ALWAYS_DISTINCT: Final = frozenset({"MIN", "MAX"})
@@ -53,6 +53,16 @@ class SortedRows:
     def column(self, index: int) -> pa.Array:
         """Return a column in that order."""
         return self.columns.column(index).take(pa.array(self.order))
+
+
+def is_distinct(call: AggregateCall) -> bool:
+    """Whether values that were there already change nothing."""
+    return call.distinct and call.function not in _ALWAYS_DISTINCT
+
+
+def is_partial_call(call: AggregateCall) -> bool:
+    """Whether its rows may be aggregated apart from others, if its kernel can."""
+    return not is_distinct(call)
 
 
 class Aggregates:
@@ -94,14 +104,10 @@ class Aggregates:
             if kernel.keeps_values:
                 name = f"\0values {number} {call.function} {call.arguments} {call.filter}"
                 self._values[number] = PackedMaps(keyed, name)
-            if self._is_distinct(call):
+            if is_distinct(call):
                 at = (call.arguments, call.filter)
                 if at not in self._seen:
                     self._seen[at] = PackedMaps(keyed, f"\0distinct {at}")
-
-    @staticmethod
-    def _is_distinct(call: AggregateCall) -> bool:
-        return call.distinct and call.function not in _ALWAYS_DISTINCT
 
     @property
     def fresh(self) -> list[pa.Array]:
@@ -132,7 +138,7 @@ class Aggregates:
             for index in call.arguments:
                 if index not in columns:
                     columns[index] = rows.column(index)
-            if self._is_distinct(call):
+            if is_distinct(call):
                 counted, weights = masks[call.arguments, call.filter]
             else:
                 counted, weights = self._filtered(call.filter, rows), rows.weights
@@ -233,10 +239,7 @@ class Aggregates:
 def can_be_partial(calls: Sequence[AggregateCall], input_type: RowType, *, retracts: bool) -> bool:
     """Whether partial aggregates can be made of all calls, ahead of the exchange."""
     made = Aggregates(calls, input_type, retracts=retracts)
-    return all(kernel.is_partial for kernel in made.kernels) and not any(
-        Aggregates._is_distinct(call)  # noqa: SLF001 - of this module
-        for call in calls
-    )
+    return all(kernel.is_partial for kernel in made.kernels) and all(map(is_partial_call, calls))
 
 
 def partial_fields(

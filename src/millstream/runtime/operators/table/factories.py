@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millstream.runtime.columnar.table_windows import WindowKind
 from millstream.runtime.operators.table.calc import CalcOperator
 from millstream.runtime.operators.table.deduplicate import (
     ChangelogNormalizeOperator,
@@ -32,12 +33,17 @@ from millstream.runtime.operators.table.plans import (
     OverPlan,
     SinkMaterializerPlan,
     TopNPlan,
+    WindowAggregatePlan,
+    WindowFunctionPlan,
 )
+from millstream.runtime.operators.table.session_aggregate import SessionAggregateOperator
 from millstream.runtime.operators.table.sink_materializer import (
     DropUpdateBeforeOperator,
     SinkMaterializerOperator,
 )
 from millstream.runtime.operators.table.top_n import TopNOperator
+from millstream.runtime.operators.table.window_aggregate import WindowAggregateOperator
+from millstream.runtime.operators.table.window_function import WindowFunctionOperator
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import Operator
@@ -53,6 +59,8 @@ __all__ = [
     "OverFactory",
     "SinkMaterializerFactory",
     "TopNFactory",
+    "WindowAggregateFactory",
+    "WindowFunctionFactory",
 ]
 
 
@@ -144,3 +152,22 @@ class OverFactory(OverPlan):
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return OverOperator(self)
+
+
+@dataclass(frozen=True)
+class WindowFunctionFactory(WindowFunctionPlan):
+    """TUMBLE, HOP or CUMULATE by itself."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return WindowFunctionOperator(self)
+
+
+@dataclass(frozen=True)
+class WindowAggregateFactory(WindowAggregatePlan):
+    """GROUP BY a window and keys."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        is_session = self.window.kind is WindowKind.SESSION and self.attached is None
+        return SessionAggregateOperator(self) if is_session else WindowAggregateOperator(self)

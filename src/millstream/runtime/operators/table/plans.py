@@ -23,6 +23,7 @@ from millstream.expressions.context import EvaluationContext
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
+    from millstream.runtime.columnar.table_windows import WindowSpec
     from millstream.runtime.operators.table.specs import (
         AggregateCall,
         JoinKind,
@@ -44,6 +45,8 @@ __all__ = [
     "OverPlan",
     "SinkMaterializerPlan",
     "TopNPlan",
+    "WindowAggregatePlan",
+    "WindowFunctionPlan",
 ]
 
 
@@ -269,6 +272,53 @@ class OverPlan:
             "frame": frame,
         }
         return [StateSection("frames", "packed accumulators and rows by key", details=details)]
+
+
+@dataclass(frozen=True)
+class WindowFunctionPlan:
+    """TUMBLE, HOP or CUMULATE by itself.
+
+    Gives the input's columns, then window_start and window_end (TIMESTAMP(3)) and window_time (of
+    the kind of the time attribute, with precision 3).
+    """
+
+    input_type: RowType
+    window: WindowSpec
+    #: The column of the time attribute.
+    time: int
+    #: Whether that is event time; else it is processing time, and its values do not count.
+    is_rowtime: bool = True
+    #: Whose clock windows over TIMESTAMP_LTZ go by.
+    time_zone: str = "UTC"
+    keyed: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class WindowAggregatePlan:
+    """GROUP BY a window and keys.  Gives the keys, the aggregates, then ``properties``."""
+
+    input_type: RowType
+    window: WindowSpec
+    time: int
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    #: Of window_start, window_end, window_time, in any order.
+    properties: tuple[str, ...]
+    is_rowtime: bool = True
+    #: Columns of the input that have start and end of each row's window already.
+    attached: tuple[int, int] | None = None
+    retracts: bool = False
+    time_zone: str = "UTC"
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "aggregates": "; ".join(map(_call_text, self.aggregates)),
+            "windows": str(self.window),
+            "attached": str(self.attached is not None).lower(),
+        }
+        return [StateSection("windows", "packed accumulators by key and window", details=details)]
 
 
 def _call_text(call: AggregateCall) -> str:

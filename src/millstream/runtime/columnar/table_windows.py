@@ -1,0 +1,139 @@
+"""Windows of SQL: which windows each row is in, for whole columns of times.
+
+What it is: TUMBLE, HOP and CUMULATE as Flink's window table functions assign them, and the slices
+that windows are made of.  All times are milliseconds of the clock that windows go by: that of the
+column, or of a time zone (``LocalClock``).
+
+What it is not: the windows of DataStream programs (``functions/windows.py``).
+
+Read next: ``runtime/operators/table/window_aggregate.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import ProgramError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["LocalClock", "WindowKind", "WindowSpec", "Windows"]
+
+
+class WindowKind(Enum):
+    """How windows lie."""
+
+    TUMBLE = "TUMBLE"
+    HOP = "HOP"
+    CUMULATE = "CUMULATE"
+    SESSION = "SESSION"
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """Windows of a query, all lengths in milliseconds.
+
+    Raises:
+        ProgramError: the size is not a multiple of the step.
+    """
+
+    kind: WindowKind
+    #: Of a SESSION the gap, of CUMULATE the largest size.
+    size: int
+    #: The slide of HOP, the step of CUMULATE.
+    step: int | None = None
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.step is None:
+            return
+        if self.step <= 0 or self.size % self.step:
+            message = (
+                f"{self.kind.value}: the size of {self.size} ms must be a multiple of"
+                f" {self.step} ms"
+            )
+            raise ProgramError(message)
+
+    @property
+    def slice(self) -> int:
+        """The length of the slices that windows are made of."""
+        return self.size if self.step is None else self.step
+
+    @property
+    def slices(self) -> int:
+        """How many slices the largest window has."""
+        return self.size // self.slice
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Pairs of rows and their windows, in the order of rows."""
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, times: NDArray[np.int64], spec: WindowSpec) -> Windows:
+        """The windows of rows at these times; not for sessions."""
+        rows = np.arange(len(times))
+        if spec.kind is WindowKind.TUMBLE:
+            starts = _floor(times, spec.size, spec.offset)
+            return cls(rows, starts, starts + spec.size)
+        slices = _floor(times, spec.slice, spec.offset)
+        if spec.kind is WindowKind.HOP:
+            repeated = np.repeat(rows, spec.slices)
+            back = np.tile(np.arange(spec.slices) * spec.slice, len(times))
+            starts = slices[repeated] - back
+            return cls(repeated, starts, starts + spec.size)
+        first_starts = _floor(times, spec.size, spec.offset)
+        counts = (first_starts + spec.size - slices) // spec.slice
+        repeated = np.repeat(rows, counts)
+        within = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)
+        ends = slices[repeated] + (within + 1) * spec.slice
+        return cls(repeated, first_starts[repeated], ends)
+
+    @classmethod
+    def slices_of(cls, times: NDArray[np.int64], spec: WindowSpec) -> Windows:
+        """The slice of each row."""
+        starts = _floor(times, spec.slice, spec.offset)
+        return cls(np.arange(len(times)), starts, starts + spec.slice)
+
+
+def _floor(times: NDArray[np.int64], length: int, offset: int) -> NDArray[np.int64]:
+    """The beginning of the interval of that length that each time is in."""
+    floored: NDArray[np.int64] = times - np.mod(times - offset, length)
+    return floored
+
+
+class LocalClock:
+    """The clock of a time zone: what windows over TIMESTAMP_LTZ go by."""
+
+    def __init__(self, zone: str) -> None:
+        """Take the name of the zone, or an offset."""
+        self.zone = zone
+        self._is_utc = zone in ("UTC", "Etc/UTC", "Z", "GMT")
+
+    def local(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the clock shows, as milliseconds since 1970 shown by it."""
+        if self._is_utc:
+            return times
+        column = pa.array(times, pa.int64()).view(pa.timestamp("ms", self.zone))
+        shown: NDArray[np.int64] = pc.local_timestamp(column).view(pa.int64()).to_numpy()
+        return shown
+
+    def absolute(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return when the clock shows these times; the later of two, as Flink."""
+        if self._is_utc:
+            return times
+        column = pa.array(times, pa.int64()).view(pa.timestamp("ms"))
+        found = pc.assume_timezone(column, self.zone, ambiguous="latest", nonexistent="latest")
+        absolute: NDArray[np.int64] = found.view(pa.int64()).to_numpy()
+        return absolute

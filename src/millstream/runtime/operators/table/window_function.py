@@ -1,0 +1,96 @@
+"""Window table functions: each row with the windows that it is in.
+
+What it is: TUMBLE, HOP and CUMULATE by themselves.  Behind the columns of a row stand window_start,
+window_end and window_time; a row in several windows is given as often.
+
+What it is not: the aggregation of windows, which has no need of rows with windows
+(``window_aggregate.py``).
+
+Read next: ``runtime/columnar/table_windows.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.runtime.columnar.table_windows import LocalClock, Windows
+from millstream.runtime.columnar.time_columns import milliseconds_of, timestamps_of
+from millstream.runtime.operators.table.base import TableOperator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot
+    from millstream.runtime.operators.table.plans import WindowFunctionPlan
+
+__all__ = ["WindowFunctionOperator", "has_zone", "window_columns"]
+
+
+def has_zone(kind: pa.DataType) -> bool:
+    """Whether windows over such a column go by the clock of a time zone."""
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def window_columns(
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    clock: LocalClock | None,
+    time_type: pa.DataType,
+) -> dict[str, pa.Array]:
+    """Return window_start, window_end and window_time, the last moment of the window."""
+    plain = pa.timestamp("ms")
+    last = ends - 1
+    return {
+        "window_start": timestamps_of(starts, plain),
+        "window_end": timestamps_of(ends, plain),
+        "window_time": timestamps_of(last if clock is None else clock.absolute(last), time_type),
+    }
+
+
+class WindowFunctionOperator(TableOperator):
+    """Assigns windows."""
+
+    def __init__(self, plan: WindowFunctionPlan) -> None:
+        """Take the windows, and the time that they go by."""
+        super().__init__()
+        self._plan = plan
+        kind = plan.input_type.to_arrow_schema().field(plan.time).type
+        self._time_type = pa.timestamp("ms", kind.tz)
+        self._clock = LocalClock(plan.time_zone) if has_zone(kind) else None
+        self._without_time = 0
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        self.records_in += len(batch)
+        arrow, kinds = batch.arrow, batch.row_kinds
+        column = arrow.column(self._plan.time)
+        if not self._plan.is_rowtime:
+            times = np.full(len(batch), self.processing_time, dtype=np.int64)
+        else:
+            if column.null_count:  # Flink drops and counts them
+                self._without_time += column.null_count
+                valid = column.is_valid()
+                arrow, column = arrow.filter(valid), column.filter(valid)
+                chosen = valid.to_numpy(zero_copy_only=False)
+                kinds = None if kinds is None else kinds[chosen]
+            times = milliseconds_of(column, self.context.name)
+        if not len(times):
+            return
+        found = Windows.of(
+            times if self._clock is None else self._clock.local(times), self._plan.window
+        )
+        rows = pa.array(found.rows)
+        columns = [each.take(rows) for each in arrow.columns]
+        made = window_columns(found.starts, found.ends, self._clock, self._time_type)
+        self.emit_columns([*columns, *made.values()], None if kinds is None else kinds[found.rows])
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        snapshot = super().snapshot(checkpoint)
+        dropped = {"numNullRowTimeRecordsDropped": self._without_time}
+        snapshot.metrics = {**snapshot.metrics, **dropped}
+        self._without_time = 0
+        return snapshot

@@ -1,0 +1,329 @@
+"""Window table functions and aggregations of windows, beside windows taken one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.table.model import Aggregate, Change, D, I, Row
+from tests.table.running import TableHarness
+from tests.table.strategies import examples
+
+from millstream.errors import ProgramError
+from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
+from millstream.runtime.operators.table.factories import (
+    WindowAggregateFactory,
+    WindowFunctionFactory,
+)
+from millstream.runtime.operators.table.specs import AggregateCall
+from millstream.types.logical_types import (
+    BigIntType,
+    LocalZonedTimestampType,
+    RowType,
+    TimestampKind,
+    TimestampType,
+    VarCharType,
+)
+
+TIME = TimestampType(3, kind=TimestampKind.ROWTIME)
+PLAIN = TimestampType(3)
+ROWS = RowType.of(k=VarCharType(5), t=TIME, n=BigIntType())
+TYPES = [each.type for each in ROWS]
+START = datetime(1970, 1, 1)  # noqa: DTZ001 - a TIMESTAMP has no zone
+SHARED = {
+    "SUM": AggregateCall("SUM", (2,), BigIntType()),
+    "MAX": AggregateCall("MAX", (2,), BigIntType()),
+    "COUNT": AggregateCall("COUNT", (), BigIntType()),
+}
+DISTINCT = AggregateCall("COUNT", (2,), BigIntType(), distinct=True)
+SPECS = [
+    WindowSpec(WindowKind.TUMBLE, 5),
+    WindowSpec(WindowKind.TUMBLE, 4, offset=1),
+    WindowSpec(WindowKind.HOP, 6, 2),
+    WindowSpec(WindowKind.HOP, 6, 3, offset=-1),
+    WindowSpec(WindowKind.CUMULATE, 6, 2),
+]
+
+
+def at(milliseconds: int) -> datetime:
+    return START + timedelta(milliseconds=milliseconds)
+
+
+rows = st.tuples(
+    st.sampled_from(["a", "b", None]),
+    st.one_of(st.none(), st.integers(0, 20).map(at)),
+    st.one_of(st.none(), st.integers(-3, 3)),
+)
+steps = st.lists(
+    st.one_of(st.lists(rows, min_size=1, max_size=6), st.integers(0, 24), st.just("snapshot")),
+    max_size=12,
+)
+
+
+def windows_of(spec: WindowSpec, time: int) -> list[tuple[int, int]]:
+    """All windows that a time is in, tried out one by one."""
+    step, found = spec.step or spec.size, []
+    for number in range(-40, 60):
+        start = number * step + spec.offset
+        if spec.kind is WindowKind.CUMULATE:
+            if (start - spec.offset) % spec.size == 0:
+                ends = range(start + step, start + spec.size + 1, step)
+                found += [(start, end) for end in ends if start <= time < end]
+        elif start <= time < start + spec.size:
+            found.append((start, start + spec.size))
+    return found
+
+
+def milliseconds(time: datetime) -> int:
+    return round((time - START) / timedelta(milliseconds=1))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_each_row_has_its_windows(spec: WindowSpec) -> None:
+    plan = WindowFunctionFactory(ROWS, spec, 1)
+    with TableHarness(plan, ROWS, [*TYPES, PLAIN, PLAIN, TIME]) as harness:
+        changes: list[Change] = [(kind, ("a", at(t), t)) for t in range(20) for kind in (I, D)]
+        found = harness.feed([*changes, (I, ("a", None, 1))])
+        harness.end_epoch()
+        assert harness.metrics["numNullRowTimeRecordsDropped"] == 1
+    expected = {
+        (kind, (*row, at(start), at(end), at(end - 1)))
+        for kind, row in changes
+        for start, end in windows_of(spec, row[2])
+    }
+    assert set(found) == expected
+    assert len(found) == len(expected)
+
+
+@dataclass
+class Model:
+    """Windows taken one by one."""
+
+    spec: WindowSpec
+    aggregates: list[Aggregate]
+    watermark: int = -(10**6)
+    late: int = 0
+    windows: dict[tuple[int, Any, int], list[Any]] = field(default_factory=dict)
+
+    def process(self, row: Row) -> None:
+        if row[1] is None:
+            return
+        inside = [
+            window
+            for window in windows_of(self.spec, milliseconds(row[1]))
+            if window[1] - 1 > self.watermark
+        ]
+        self.late += not inside
+        for start, end in inside:
+            self.windows.setdefault((end, row[0], start), []).append(row[2])
+
+    def advance(self, watermark: int) -> list[Row]:
+        self.watermark = max(watermark, self.watermark)
+        over = [each for each in self.windows if each[0] - 1 <= self.watermark]
+        return [
+            (
+                key,
+                *(aggregate.result(values) for aggregate in self.aggregates),
+                at(start),
+                at(end),
+                at(end - 1),
+            )
+            for end, key, start in over
+            for values in [self.windows.pop((end, key, start))]
+        ]
+
+
+@pytest.mark.parametrize("long_lived", [False, True])
+@examples(25)
+@given(plan=steps, spec=st.sampled_from(SPECS), distinct=st.booleans())
+def test_windows_are_given_when_they_are_over(
+    long_lived: bool, plan: list[Any], spec: WindowSpec, distinct: bool
+) -> None:
+    calls = list(SHARED.values()) + ([DISTINCT] if distinct else [])
+    models = [Aggregate("SUM", 0), Aggregate("MAX", 0), Aggregate("COUNT")]
+    models += [Aggregate("COUNT", 0, distinct=True)] if distinct else []
+    model = Model(spec, models)
+    names = ("window_start", "window_end", "window_time")
+    factory = WindowAggregateFactory(ROWS, spec, 1, (0,), tuple(calls), names)
+    types = [VarCharType(5), *(call.type for call in calls), PLAIN, PLAIN, TIME]
+    with TableHarness(factory, ROWS, types, long_lived=long_lived) as harness:
+        for step in [*plan, 100]:
+            if step == "snapshot":
+                harness.end_epoch()
+            elif isinstance(step, int):
+                before = len(harness.changes)
+                harness.watermark(step)
+                found = harness.changes[before:]
+                assert {kind for kind, _ in found} <= {I}
+                assert sorted((row for _, row in found), key=repr) == sorted(
+                    model.advance(step), key=repr
+                )
+                ends = [row[-2] for _, row in found]
+                assert ends == sorted(ends)
+            else:
+                harness.feed([(I, row) for row in step])
+                for row in step:
+                    model.process(row)
+        harness.end_epoch()
+        assert harness.metrics["numLateRecordsDropped"] == model.late
+        assert list(harness.state_entries()) == []
+
+
+def test_windows_of_processing_time_end_with_the_clock() -> None:
+    spec = WindowSpec(WindowKind.TUMBLE, 10)
+    factory = WindowAggregateFactory(
+        ROWS, spec, 1, (), (SHARED["SUM"],), ("window_end",), is_rowtime=False
+    )
+    with TableHarness(factory, ROWS, [BigIntType(), PLAIN]) as harness:
+        harness.feed([(I, ("a", None, 1)), (I, ("b", None, 2))])
+        assert harness.operator.due() == 9
+        harness.processing_time(8)
+        harness.feed([(I, ("a", None, 3))])
+        assert harness.changes == []
+        harness.processing_time(9)
+        assert harness.changes == [(I, (6, at(10)))]
+        harness.processing_time(12)
+        harness.feed([(I, ("a", None, 4))])
+        harness.finish()
+        assert harness.changes[1:] == [(I, (4, at(20)))]
+
+
+def test_rows_may_have_their_windows_already() -> None:
+    types = RowType.of(k=VarCharType(5), t=TIME, n=BigIntType(), s=PLAIN, e=PLAIN)
+    factory = WindowAggregateFactory(
+        types,
+        WindowSpec(WindowKind.TUMBLE, 10),
+        1,
+        (0,),
+        (SHARED["SUM"],),
+        ("window_start", "window_end"),
+        attached=(3, 4),
+    )
+    with TableHarness(factory, types, [VarCharType(5), BigIntType(), PLAIN, PLAIN]) as harness:
+        harness.feed([(I, ("a", at(1), n, at(0), at(7 * n))) for n in (1, 2, 2)])
+        harness.watermark(6)
+        harness.watermark(13)
+        assert harness.changes == [
+            (I, ("a", 1, at(0), at(7))),
+            (I, ("a", 4, at(0), at(14))),
+        ]
+
+
+def test_rows_that_are_taken_back_leave_no_window() -> None:
+    spec = WindowSpec(WindowKind.HOP, 10, 5)
+    factory = WindowAggregateFactory(
+        ROWS, spec, 1, (0,), (SHARED["SUM"],), ("window_end",), retracts=True
+    )
+    with TableHarness(factory, ROWS, [VarCharType(5), BigIntType(), PLAIN]) as harness:
+        row, other = ("a", at(1), 1), ("b", at(2), 5)
+        harness.feed([(I, row), (I, other), (I, other)])
+        harness.end_epoch()
+        harness.feed([(D, row), (D, other)])
+        harness.watermark(100)
+        assert harness.changes == [(I, ("b", 5, at(5))), (I, ("b", 5, at(10)))]
+
+
+def test_windows_go_by_the_clock_of_a_zone() -> None:
+    """A day of 23 hours in Berlin: 2024-03-31."""
+    types = RowType.of(t=LocalZonedTimestampType(3, kind=TimestampKind.ROWTIME), n=BigIntType())
+    day = 86_400_000
+    factory = WindowAggregateFactory(
+        types,
+        WindowSpec(WindowKind.TUMBLE, day),
+        0,
+        (),
+        (AggregateCall("SUM", (1,), BigIntType()),),
+        ("window_start", "window_end", "window_time"),
+        time_zone="Europe/Berlin",
+    )
+    zoned = LocalZonedTimestampType(3)
+    with TableHarness(factory, types, [BigIntType(), PLAIN, PLAIN, zoned]) as harness:
+        harness.feed([(I, (datetime(2024, 3, 30, 23, 30, tzinfo=UTC), 1))])
+        harness.feed([(I, (datetime(2024, 3, 31, 21, 59, tzinfo=UTC), 2))])
+        harness.feed([(I, (datetime(2024, 3, 31, 22, 0, tzinfo=UTC), 4))])
+        end = round(datetime(2024, 3, 31, 22, 0, tzinfo=UTC).timestamp() * 1000)
+        harness.watermark(end - 2)
+        assert harness.changes == []
+        harness.watermark(end - 1)
+        (change,) = harness.changes
+        midnight = datetime(2024, 3, 31)  # noqa: DTZ001
+        assert change[1][:3] == (3, midnight, midnight + timedelta(days=1))
+        assert change[1][3].timestamp() * 1000 == end - 1
+
+
+def test_sizes_are_multiples_of_steps() -> None:
+    with pytest.raises(ProgramError, match="must be a multiple of 3 ms"):
+        WindowSpec(WindowKind.HOP, 10, 3)
+
+
+@dataclass
+class SessionModel:
+    """Sessions of rows that come one by one."""
+
+    gap: int
+    watermark: int = -(10**6)
+    late: int = 0
+    sessions: list[tuple[int, int, Any, list[Any]]] = field(default_factory=list)
+
+    def process(self, row: Row) -> None:
+        key, time, value = row
+        if time is None:
+            return
+        start, end, values = milliseconds(time), milliseconds(time) + self.gap, [value]
+        met = [s for s in self.sessions if s[2] == key and s[0] <= end and s[1] >= start]
+        start, end = min([start, *(s[0] for s in met)]), max([end, *(s[1] for s in met)])
+        if end - 1 <= self.watermark:
+            self.late += 1
+            return
+        for each in met:
+            self.sessions.remove(each)
+            values = [*each[3], *values]
+        self.sessions.append((start, end, key, values))
+
+    def advance(self, watermark: int) -> list[Row]:
+        self.watermark = max(self.watermark, watermark)
+        over = [each for each in self.sessions if each[1] - 1 <= self.watermark]
+        self.sessions = [each for each in self.sessions if each not in over]
+        functions = [Aggregate("SUM", 0), Aggregate("MAX", 0), Aggregate("COUNT")]
+        return [
+            (key, *(each.result(values) for each in functions), at(start), at(end), at(end - 1))
+            for start, end, key, values in over
+        ]
+
+
+@pytest.mark.parametrize("long_lived", [False, True])
+@examples(25)
+@given(plan=steps, gap=st.integers(1, 4))
+def test_sessions_are_given_when_they_are_over(long_lived: bool, plan: list[Any], gap: int) -> None:
+    model = SessionModel(gap)
+    names = ("window_start", "window_end", "window_time")
+    spec = WindowSpec(WindowKind.SESSION, gap)
+    factory = WindowAggregateFactory(ROWS, spec, 1, (0,), tuple(SHARED.values()), names)
+    types = [VarCharType(5), *(call.type for call in SHARED.values()), PLAIN, PLAIN, TIME]
+    with TableHarness(factory, ROWS, types, long_lived=long_lived) as harness:
+        for step in [*plan, 100]:
+            if step == "snapshot":
+                harness.end_epoch()
+            elif isinstance(step, int):
+                before = len(harness.changes)
+                harness.watermark(step)
+                found = sorted((row for _, row in harness.changes[before:]), key=repr)
+                assert found == sorted(model.advance(step), key=repr)
+            else:
+                harness.feed([(I, row) for row in step])
+                for row in step:
+                    model.process(row)
+        harness.end_epoch()
+        assert harness.metrics["numLateRecordsDropped"] == model.late
+        assert list(harness.state_entries()) == []
+
+
+def test_sessions_refuse_what_cannot_be_put_together() -> None:
+    spec = WindowSpec(WindowKind.SESSION, 5)
+    factory = WindowAggregateFactory(ROWS, spec, 1, (0,), (DISTINCT,), ())
+    with pytest.raises(ProgramError, match="DISTINCT, lists, and MIN and MAX"):
+        factory.create()
