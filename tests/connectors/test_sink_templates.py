@@ -21,6 +21,7 @@ from millstream.contracts.sink import (
     DeliveryGuarantee,
     Sink,
     WriterContext,
+    fence_of,
 )
 from millstream.errors import ConfigurationError, SinkError
 
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
 BATCH = Batch(Types.LONG(), values=[1, 2], timestamps=[10, 20])
 
 
-def prepare(sink: Sink, path: Path, epoch: int = 0, batch: Batch = BATCH) -> list[Any]:
+def prepare(
+    sink: Sink, path: Path, epoch: int = 0, batch: Batch = BATCH, generation: int = 1
+) -> list[Any]:
+    attempt, storage = f"attempt {epoch}", LocalStorage(path)
     writer = sink.create_writer(
-        WriterContext("job", "uid", 0, 1, epoch, f"attempt {epoch}", 1, LocalStorage(path))
+        WriterContext("job", "uid", 0, 1, epoch, attempt, generation, storage)
     )
     writer.write_watermark(5)
     writer.write(batch)
@@ -122,7 +126,7 @@ def test_subclasses_need_not_call_the_constructor_of_the_template(tmp_path: Path
     assert Recorder.calls[2:] == ["pre_commit", "commit"]
     Recorder.calls = []
     prepare(ForgetfulTable(), tmp_path)
-    assert Recorder.calls == [({1: 1, 0: 2}, 0)]
+    assert Recorder.calls == [({1: 1, 0: 2}, fence_of(1, 0))]
 
 
 def test_a_transaction_that_timed_out_is_not_voted_for(tmp_path: Path, clock: list[int]) -> None:
@@ -275,8 +279,24 @@ class Table(UpsertSink):
 def test_upserts_the_newest_value_of_each_key(tmp_path: Path, *, fenced: bool) -> None:
     sink = Table(fenced=fenced, batch_size=2)
     items = prepare(sink, tmp_path, 3, Batch(Types.LONG(), values=[1, 3, 4, 5]))
-    expected = [({1: 3, 0: 4}, 3), ({1: 5}, 3)]
+    number = fence_of(1, 3)
+    expected = [({1: 3, 0: 4}, number), ({1: 5}, number)]
     assert Recorder.calls == ([] if fenced else expected)
     if fenced:
         commit(sink, tmp_path, items, retried=False, epoch=3)
     assert Recorder.calls == expected
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_what_a_newer_run_upserts_is_newer_in_whichever_epoch(
+    tmp_path: Path, *, fenced: bool
+) -> None:
+    sink = Table(fenced=fenced)
+    for generation, epoch in ((1, 9), (2, 3), (2, 4)):
+        items = prepare(sink, tmp_path, epoch, Batch(Types.LONG(), values=[1]), generation)
+        if fenced:
+            commit(sink, tmp_path, items, retried=False, epoch=epoch)
+            commit(sink, tmp_path, items, retried=True, epoch=epoch)
+    numbers = [number for _, number in Recorder.calls]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) == 3, "the same if it is committed again"

@@ -341,6 +341,26 @@ def test_an_overtaken_run_cannot_replace_rows(database: str) -> None:
     with pytest.raises(SinkError, match=r"1 rows of table 'results'.* were written by a later"):
         prepare(sink, [Row(key="a", n=1, id=99), Row(key="new", n=1, id=99)], at(epoch=4))
     assert sorted(target.read("SELECT key, n, id, epoch FROM results")) == [
-        ("a", 1, 10, 5),
-        ("å'\"\n\\.", 2, None, 5),
+        ("a", 1, 10, at(epoch=5).fence),
+        ("å'\"\n\\.", 2, None, at(epoch=5).fence),
     ]
+
+
+def test_a_newer_run_replaces_rows_of_epochs_that_never_came_to_be(database: str) -> None:
+    """Where tasks go on, epochs that are not published yet are shown, and run again otherwise."""
+    target = UpsertTarget(database)
+    target.create()
+    sink = target.sink()
+    prepare(sink, [Row(key="a", n=1, id=7)], at(epoch=7))
+    prepare(sink, [Row(key="a", n=1, id=8)], at(epoch=6, generation=WHERE.generation + 1))
+    with pytest.raises(SinkError, match="were written by a later"):
+        prepare(sink, [Row(key="a", n=1, id=9)], at(epoch=8))
+    newest = at(epoch=6, generation=WHERE.generation + 1).fence
+    assert target.read("SELECT key, n, id, epoch FROM results") == [("a", 1, 8, newest)]
+
+
+def test_an_epoch_column_has_room_for_run_and_epoch(database: str) -> None:
+    UpsertTarget(database).create()
+    execute(database, "ALTER TABLE results ALTER COLUMN epoch TYPE integer")
+    with pytest.raises(SinkError, match=r"'epoch' of .* is integer, .* make it a BIGINT"):
+        UpsertTarget(database).sink().validate()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,11 @@ __all__ = [
     "SinkKind",
     "SinkWriter",
     "WriterContext",
+    "fence_of",
 ]
+
+#: Bits of a fence that are the epoch's.
+_EPOCH_BITS: Final = 32
 
 #: What a writer hands to the committer: any picklable value (dicts of plain values age best).
 Committable = object
@@ -88,9 +92,28 @@ class WriterContext:
         return f"sink {self.label or self.sink_uid}"
 
     @property
+    def fence(self) -> int:
+        """What tells newer output from older where it is seen before its epoch is published."""
+        return fence_of(self.generation, self.epoch)
+
+    @property
     def location(self) -> str:
         """Sink, epoch and subtask, for messages."""
         return f"{self.sink}, epoch {self.epoch}, subtask {self.subtask}"
+
+
+def fence_of(generation: int, epoch: int) -> int:
+    """A number that is greater in each newer run, and within a run in each later epoch.
+
+    The epoch alone is not: where tasks go on a run writes epochs that are not published, and the
+    next one begins again behind the last that is, with others in each: a row of an epoch that never
+    came to be would be safe from what the newer run writes earlier.
+
+    Args:
+        generation: of the run, below 2 ** 31.
+        epoch: below 2 ** 32; the number is this one if the generation is 0.
+    """
+    return generation << _EPOCH_BITS | epoch
 
 
 @dataclass(frozen=True, slots=True)

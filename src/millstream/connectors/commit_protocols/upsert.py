@@ -13,8 +13,9 @@ Two ways:
 ``fenced=True``  The rows are staged in the checkpoint directory and written when the epoch is
     committed, so readers see values of committed epochs only: they never go back.
 
-In both, ``upsert`` gets the epoch.  A target that stores it beside the row and refuses to replace
-a row of a later epoch is safe from an old driver or task that was thought dead.
+In both, ``upsert`` gets a number that grows with each run and epoch (``fence_of``).  A target that
+stores it beside the row and refuses to replace a row with a greater one is safe from an old driver
+or task that was thought dead.
 
 What it is not: for streams in which a key comes from several subtasks: key the stream by it.
 
@@ -30,9 +31,10 @@ from typing import TYPE_CHECKING, Any
 from millstream.connectors.commit_protocols.staged_values import (
     StagedCommitter,
     StagingWriter,
+    generation_of,
     read_staged,
 )
-from millstream.contracts.sink import Sink, SinkKind, SinkWriter
+from millstream.contracts.sink import Sink, SinkKind, SinkWriter, fence_of
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
@@ -81,14 +83,15 @@ class UpsertSink(Sink):
 
         Args:
             rows: key -> newest value.
-            epoch: to be stored beside each row, so that rows of later epochs are not replaced.
+            epoch: run and epoch in one number, to be stored beside each row, so that rows with a
+                greater one are not replaced.
         """
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer that upserts, or stages if the sink is fenced."""
         if self.fenced:
             return StagingWriter(context, type(self).__name__)
-        return _UpsertWriter(self, context.epoch)
+        return _UpsertWriter(self, context.fence)
 
     def create_committer(self) -> Committer | None:
         """The committer of a fenced sink."""
@@ -128,6 +131,7 @@ class _UpsertCommitter(StagedCommitter):
         self._upsert = sink
 
     def write(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
-        rows = _UpsertWriter(self._upsert, epoch)
+        # That of the run that has staged them: the same if they are committed again.
+        rows = _UpsertWriter(self._upsert, fence_of(max(map(generation_of, parts)), epoch))
         rows.add(read_staged(context, parts, epoch))
         rows.flush()

@@ -10,8 +10,9 @@ as long as the recovery takes, rows of an epoch that is then repeated: newer tha
 never wrong once the epoch is done.  Whoever must not see that takes
 ``PostgresSink.commit_table(..., key=[...])``.
 
-``epoch_column`` fences: the table keeps the epoch that wrote each row, and a run that has been
-overtaken cannot replace what a later epoch wrote; it gets a SinkError.
+``epoch_column`` fences: the table keeps run and epoch that wrote each row, in one number
+(``fence_of``), and a run that has been overtaken cannot replace what a newer one, or a later epoch,
+wrote; it gets a SinkError.
 
 Read next: ``connectors/postgres/table_sink.py``.
 """
@@ -44,7 +45,7 @@ class PostgresUpsertSink(TableSink):
     Args:
         table: where to.
         key: columns with a unique constraint.
-        epoch_column: a BIGINT column for the epoch of each row; None: no fencing.
+        epoch_column: a BIGINT column for run and epoch of each row; None: no fencing.
     """
 
     kind = SinkKind.IDEMPOTENT
@@ -59,8 +60,18 @@ class PostgresUpsertSink(TableSink):
     def check(self, session: Session) -> None:
         super().check(session)
         known = self.table.column_types(session)
-        if self.epoch_column is not None and self.epoch_column not in known:
+        if self.epoch_column is None:
+            return
+        found = known.get(self.epoch_column)
+        if found is None:
             message = f"{self.table.target} has no epoch column {self.epoch_column!r}"
+            raise SinkError(message)
+        if found not in {"bigint", "numeric"}:
+            message = (
+                f"the epoch column {self.epoch_column!r} of {self.table.target} is {found},"
+                " which is too small for run and epoch: make it a BIGINT (ALTER TABLE ... ALTER"
+                f" COLUMN {identifier(self.epoch_column)} TYPE bigint)"
+            )
             raise SinkError(message)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
@@ -76,7 +87,7 @@ def merge_statement(
     *,
     order: str,
     where: str = "true",
-    epoch: tuple[str, int] | None = None,
+    fence: tuple[str, int] | None = None,
 ) -> str:
     """The statement that merges rows into a table; the last row of a key counts.
 
@@ -89,14 +100,14 @@ def merge_statement(
         key: names of the key's columns.
         order: the column of ``rows`` that counts them.
         where: which rows.
-        epoch: the fencing column and the epoch, if there is one.
+        fence: the fencing column and its value, if there is one.
     """
     names, keys = [identifier(name) for name in columns], ", ".join(map(identifier, key))
     values = list(names)
     condition = ""
-    if epoch is not None:
-        column = identifier(epoch[0])
-        names, values = [*names, column], [*values, str(epoch[1])]
+    if fence is not None:
+        column = identifier(fence[0])
+        names, values = [*names, column], [*values, str(fence[1])]
         condition = f" WHERE target.{column} IS NULL OR target.{column} <= EXCLUDED.{column}"
     changes = [f"{name} = EXCLUDED.{name}" for name in names if name not in map(identifier, key)]
     action = f"UPDATE SET {', '.join(changes)}{condition}" if changes else "NOTHING"
@@ -136,15 +147,15 @@ class _UpsertWriter(TableWriter):
         self.prepare_commit()
 
     def finish(self, session: Session) -> Sequence[Committable]:
-        sink, epoch = self._upsert, self.context.epoch
-        fence = None if sink.epoch_column is None else (sink.epoch_column, epoch)
+        sink = self._upsert
+        fence = None if sink.epoch_column is None else (sink.epoch_column, self.context.fence)
         statement = merge_statement(
             sink.table.quoted,
             _ROWS,
             list(self.columns),
             sink.key,
             order="millstream_seq",
-            epoch=fence,
+            fence=fence,
         )
         merged = session.execute(statement).rowcount
         if fence is not None:
