@@ -72,6 +72,8 @@ def _parts(recoveries: Sequence[Recovery]) -> list[str]:
     for each in recoveries:
         for name, seconds in each.parts.items():
             parts[name].append(seconds)
+    if not any(parts[_SPARK]):
+        parts.pop(_SPARK, None)  # on slots
     return [
         "| part | median | worst |",
         "|---|---:|---:|",

@@ -71,7 +71,7 @@ OF_EPOCHS = ("source.read.after",)
 WITHOUT_SLOTS = ("log.open.", "recover.", "splits.log.", "kafka.abort.", "sink.abort.")
 #: Passed once in a run; all others are as often as this at least, those of tasks more often.
 ONCE = ("epoch.start.", "splits.log.", "sink.abort.")
-OFTEN = 3
+OFTEN = 2
 OF_TASKS_OFTEN = 7
 #: Those that happen to slots; local copies are only damaged where epochs are run.
 ON_SLOTS = tuple(fault for fault in Fault if fault is not Fault.LOCAL_COPY_DAMAGED)
