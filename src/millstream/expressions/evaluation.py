@@ -179,7 +179,7 @@ class FunctionNode(Node):
         if self._kernel is not None:
             try:
                 result = self._kernel(info, *columns)
-            except pa.ArrowException as error:
+            except (pa.ArrowException, ValueError, ArithmeticError) as error:
                 if self._definition.reference is None:
                     raise self._failure(columns, error) from error
                 # The reference says for which values, or knows how to do it.

@@ -65,9 +65,10 @@ def _numeric_operator(derive: Callable[[LogicalType, LogicalType], LogicalType])
         result = derive(types[0], types[1])
         if isinstance(result, DecimalType):
             return decimal_of(types[0]), decimal_of(types[1])
-        if result.is_a(TypeFamily.INTEGER_NUMERIC):
+        if result.is_a(TypeFamily.INTEGER_NUMERIC) and derive is modulo_types:
             # The remainder has the divisor's type, but is computed in the wider one.
-            result = add_types(types[0], types[1])
+            wider = add_types(types[0], types[1])
+            return wider.with_nullability(types[0].nullable), types[1]
         return tuple(result.with_nullability(type_.nullable) for type_ in types)
 
     def result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
@@ -166,6 +167,7 @@ def _modulo(info: CallInfo, left: Any, right: Any) -> Any:
         return NotImplemented
     if not is_integer(info.result_type):
         return mathematics.on_arrays(np.fmod, left, right)
+    right = pc.cast(right, left.type)
     rest = pc.subtract(left, pc.multiply(_quotient(left, right), right))
     return pc.cast(rest, info.result_type.to_arrow(), safe=False)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.functions import (
+    aggregate,
     arithmetic,
     collection,
     comparison,
@@ -51,6 +52,7 @@ _MODULES: Final = (
     value_construction,
     grouping,
     hashing,
+    aggregate,
 )
 
 

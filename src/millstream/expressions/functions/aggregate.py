@@ -1,0 +1,277 @@
+"""Aggregates, and functions that number rows: their names, types and documentation.
+
+What it is: the group ``aggregate`` of Flink's reference.  A definition has no reference: how an
+aggregate accumulates, and takes back, is known to the operators of tables.  Result types are those
+over the rows of one group; what has no GROUP BY, or a FILTER, may also be NULL because there is no
+row, which the binder adds.
+
+What it is not: functions of one row.
+
+Read next: ``types/type_derivation.py``, ``expressions/functions/registry.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.expressions.functions.definition import (
+    FunctionDefinition,
+    FunctionGroup,
+    FunctionKind,
+    NullBehaviour,
+)
+from millstream.expressions.functions.signatures import (
+    ANY,
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    STRING,
+    Nullability,
+    Signature,
+    any_type,
+    boolean,
+    character,
+    comparable,
+    exactly,
+    integer,
+    numeric,
+    same_as,
+    signature,
+    symbol,
+)
+from millstream.types.logical_types import ArrayType, LogicalType, MultisetType
+from millstream.types.type_derivation import average_type, sum_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["functions"]
+
+functions: Final = FunctionGroup("aggregate")
+
+
+def _list(
+    name: str,
+    documentation: str,
+    *signatures: Signature,
+    kind: FunctionKind = FunctionKind.AGGREGATE,
+    **options: Any,
+) -> None:
+    functions.add(
+        FunctionDefinition(
+            name,
+            functions.name,
+            kind=kind,
+            signatures=signatures,
+            nulls=NullBehaviour.CALLED,
+            documentation=documentation,
+            **options,
+        )
+    )
+
+
+# -- types ------------------------------------------------------------------------------------
+
+
+def _sum(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    return sum_type(types[0])
+
+
+def _average(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    return average_type(types[0])
+
+
+def _multiset(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    return MultisetType(types[0])
+
+
+def _array(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    del constants
+    return ArrayType(types[0])
+
+
+_NEVER: Final = Nullability.NEVER
+_SPREAD: Final = signature(numeric(), result=_average)
+_SPREAD_OF_SAMPLE: Final = signature(numeric(), result=_average, nullability=Nullability.ALWAYS)
+
+
+# -- over values ------------------------------------------------------------------------------
+
+_list(
+    "COUNT",
+    "The number of rows whose values are all not NULL; with * the number of rows; with DISTINCT "
+    "that of different values.",
+    signature(result=BIGINT, nullability=_NEVER),
+    signature(ANY, result=BIGINT, repeats=True, nullability=_NEVER),
+    syntax="COUNT([ALL | DISTINCT] value1 [, value2]*), COUNT(*)",
+)
+_list(
+    "AVG",
+    "The average of the values that are not NULL, in the type of the argument: of integers it is "
+    "cut towards zero; of DECIMAL(p, s) it is a DECIMAL(38, max(6, s)).",
+    signature(numeric(), result=_average),
+    syntax="AVG([ALL | DISTINCT] numeric)",
+)
+_list(
+    "SUM",
+    "The sum of the values that are not NULL, in the type of the argument; of DECIMAL(p, s) it is "
+    "a DECIMAL(38, s).",
+    signature(numeric(), result=_sum),
+    syntax="SUM([ALL | DISTINCT] numeric)",
+)
+_list("$SUM0", "As SUM, but 0 where there is no value.", signature(numeric(), result=_sum))
+_list("MAX", "The greatest value.", signature(comparable(), result=same_as(0)))
+_list("MIN", "The least value.", signature(comparable(), result=same_as(0)))
+_list("STDDEV_POP", "The standard deviation of the population of all values.", _SPREAD)
+_list(
+    "STDDEV_SAMP",
+    "The standard deviation of the values as a sample; NULL for a single one.",
+    _SPREAD_OF_SAMPLE,
+    aliases=("STDDEV",),
+)
+_list("VAR_POP", "The variance of the population of all values.", _SPREAD)
+_list(
+    "VAR_SAMP",
+    "The variance of the values as a sample; NULL for a single one.",
+    _SPREAD_OF_SAMPLE,
+    aliases=("VARIANCE",),
+)
+_list("FIRST_VALUE", "The first value that is not NULL.", signature(ANY, result=same_as(0)))
+_list("LAST_VALUE", "The last value that is not NULL.", signature(ANY, result=same_as(0)))
+_list(
+    "LISTAGG",
+    "The values that are not NULL, one after the other, with the separator between them (a comma "
+    "unless given).",
+    signature(character(), exactly("separator", STRING), optional=1, result=STRING),
+    syntax="LISTAGG([DISTINCT] string [, separator])",
+)
+_list(
+    "COLLECT",
+    "The values that are not NULL, as a multiset.",
+    signature(ANY, result=_multiset, nullability=_NEVER),
+)
+_list(
+    "ARRAY_AGG",
+    "The values as an array, with those that are NULL unless IGNORE NULLS is said.",
+    signature(ANY, result=_array),
+    syntax="ARRAY_AGG([ALL | DISTINCT] value [RESPECT NULLS | IGNORE NULLS])",
+)
+_list(
+    "SINGLE_VALUE",
+    "The only value; fails if there are several.  Of sub-queries that stand for a value.",
+    signature(ANY, result=same_as(0)),
+)
+_list(
+    "APPROX_COUNT_DISTINCT",
+    "The number of different values, roughly.",
+    signature(ANY, result=BIGINT, nullability=_NEVER),
+)
+_list("BOOL_AND", "TRUE if no value is FALSE.", signature(boolean(), result=BOOLEAN))
+_list("BOOL_OR", "TRUE if a value is TRUE.", signature(boolean(), result=BOOLEAN))
+_list(
+    "PERCENTILE",
+    "The value below which that share of the values lies, with linear interpolation; for an array "
+    "of shares an array.  With a frequency, values count that often.",
+    signature(
+        numeric("expression"),
+        exactly("percentage", DOUBLE),
+        integer("frequency"),
+        optional=1,
+        result=DOUBLE,
+    ),
+    signature(
+        numeric("expression"),
+        exactly("percentages", ArrayType(DOUBLE)),
+        integer("frequency"),
+        optional=1,
+        result=ArrayType(DOUBLE),
+    ),
+)
+_list(
+    "JSON_OBJECTAGG",
+    "A JSON object of all keys and values.",
+    signature(
+        symbol("on_null"),
+        character("key"),
+        any_type("value"),
+        result=STRING,
+        nullability=_NEVER,
+    ),
+    syntax="JSON_OBJECTAGG([KEY] key VALUE value [{NULL | ABSENT} ON NULL])",
+)
+_list(
+    "JSON_ARRAYAGG",
+    "A JSON array of all values.",
+    signature(symbol("on_null"), any_type("value"), result=STRING, nullability=_NEVER),
+    syntax="JSON_ARRAYAGG(value [{NULL | ABSENT} ON NULL])",
+)
+
+
+# -- over the rows of a window ----------------------------------------------------------------
+
+_RANKING: Final = signature(result=BIGINT, nullability=_NEVER)
+_SHARE: Final = signature(result=DOUBLE, nullability=_NEVER)
+
+
+def _list_over(name: str, documentation: str, *signatures: Signature, **options: Any) -> None:
+    _list(name, documentation, *signatures, kind=FunctionKind.OVER, **options)
+
+
+_list_over("ROW_NUMBER", "The number of the row in its partition, from 1.", _RANKING)
+_list_over(
+    "RANK",
+    "The number of the row in its partition, from 1; equal rows have that of the first of them, "
+    "and numbers are left out behind them.",
+    _RANKING,
+)
+_list_over("DENSE_RANK", "As RANK, but no number is left out.", _RANKING)
+_list_over(
+    "CUME_DIST",
+    "The share of the rows of the partition that come up to this one or are equal to it.",
+    _SHARE,
+)
+_list_over(
+    "PERCENT_RANK",
+    "(RANK - 1) by (number of rows of the partition - 1); 0 for a single row.",
+    _SHARE,
+)
+_list_over(
+    "NTILE",
+    "The number of the bucket of the row, if the partition is divided into n buckets that are as "
+    "equal as can be.",
+    signature(exactly("n", BIGINT), result=BIGINT, nullability=_NEVER),
+)
+
+_OTHER_ROW: Final = (
+    signature(
+        any_type("value"),
+        exactly("offset", INT),
+        optional=1,
+        result=same_as(0),
+        nullability=Nullability.ALWAYS,
+    ),
+    signature(
+        any_type("value"),
+        exactly("offset", INT),
+        any_type("default"),
+        common=(0, 2),
+        result=same_as(0),
+        nullability=Nullability.ALWAYS,
+    ),
+)
+_list_over(
+    "LEAD",
+    "The value in the row that comes so many rows (1 unless given) behind this one; the default "
+    "(NULL unless given) if there is none.",
+    *_OTHER_ROW,
+)
+_list_over(
+    "LAG",
+    "The value in the row that comes so many rows (1 unless given) before this one; the default "
+    "(NULL unless given) if there is none.",
+    *_OTHER_ROW,
+)
