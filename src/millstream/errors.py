@@ -8,6 +8,8 @@
     │   ├── MissingMethodError          a stream has no such method; names where it is
     │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
     │   ├── TypeMismatchError           a value does not fit the declared type
+    │   ├── ValidationError             a statement makes no sense: a name, a type, an option
+    │   ├── CatalogError                a table or the like is not there, or is there already
     │   ├── SqlParserError              a text is no statement; names line and column
     │   └── UnsupportedSqlError         Flink has it and Millstream has not; names what
     ├── UserFunctionError               user code raised; names operator, file and line, record
@@ -45,6 +47,7 @@ from typing import TypeVar
 
 __all__ = [
     "AuthenticationError",
+    "CatalogError",
     "CheckpointError",
     "CheckpointExpiredError",
     "ConfigurationError",
@@ -75,6 +78,7 @@ __all__ = [
     "UnpicklableFunctionError",
     "UnsupportedSqlError",
     "UserFunctionError",
+    "ValidationError",
     "WorkerLostError",
     "located",
     "with_article",
@@ -120,6 +124,14 @@ class UnpicklableFunctionError(ProgramError):
 
 class TypeMismatchError(ProgramError):
     """A value does not fit the type declared for its stream."""
+
+
+class ValidationError(ProgramError):
+    """A statement or a table makes no sense: an unknown name, types that do not fit."""
+
+
+class CatalogError(ProgramError):
+    """A catalog, database, table, view or function is not there, or is there already."""
 
 
 class SqlParserError(ProgramError):

@@ -49,8 +49,6 @@ NOT_OFFERED: Final = {
     _CONNECTORS + "rabbitmq": _ANY_SOURCE,
     "millstream.common.input_dependency_constraint": _SCHEDULER,
     "millstream.common.io": "it wraps input formats of Java; from_source() takes sources in Python",
-    "millstream.table": "write the program with millstream.datastream; built-in aggregates of "
-    "windows (docs/aggregates.md) do what GROUP BY over windows does",
     "millstream.java_gateway": "there is no JVM of Flink here",
     "millstream.ml": "call the model in a map() or map_batches()",
     "millstream.fn_execution": "it is the inside of PyFlink's workers",

@@ -567,6 +567,29 @@ SPARK_CLASS_ARCHIVE: Final = ConfigOption(
     "directory, with which later ones start in half the time; made in the background",
 )
 
+STATE_TTL: Final = ConfigOption(
+    "table.exec.state.ttl", parse_duration, 0, "after how long unused state of SQL goes; 0: never"
+)
+MINI_BATCH: Final = ConfigOption(
+    "table.exec.mini-batch.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "one change of SQL per key and batch",
+)
+LOCAL_TIME_ZONE: Final = ConfigOption(
+    "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
+)
+NOT_NULL_ENFORCER: Final = ConfigOption(
+    "table.exec.sink.not-null-enforcer",
+    parse_string,
+    "ERROR",
+    "what happens to NULL that is written into a column NOT NULL",
+    choices=("ERROR", "DROP"),
+)
+SOURCE_IDLE_TIMEOUT: Final = ConfigOption(
+    "table.exec.source.idle-timeout", parse_duration, 0, "idle time of WATERMARK FOR; 0: never"
+)
+
 #: By key and by alias.
 ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
     key: option

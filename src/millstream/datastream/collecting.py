@@ -5,32 +5,25 @@ over what the sink has committed so far.  Each record comes once, also after res
 
 What it is not: for large results: they go through files in a temporary directory.
 
-Read next: ``connectors/basic/collect.py``.
+Read next: ``execution/collecting.py``, ``connectors/basic/collect.py``.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from millstream.connectors.basic.collect import CollectSink, collected_files, read_collected_file
+from millstream.connectors.basic.collect import CollectSink
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.running_jobs import note_reader
 from millstream.directories.run_directory import run_directory
+from millstream.execution.collecting import collected_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from millstream.datastream.data_stream import DataStream
-    from millstream.execution.job_client import JobClient
 
 __all__ = ["add_collect_sink", "collect_stream"]
-
-_FIRST_WAIT: Final = 0.02
-_LONGEST_WAIT: Final = 1.0
 
 
 def add_collect_sink(stream: DataStream, directory: str) -> None:
@@ -55,22 +48,4 @@ def collect_stream(stream: DataStream, job_name: str | None) -> CloseableIterato
             client.job.cancel()
         shutil.rmtree(directory, ignore_errors=True)
 
-    return CloseableIterator(_records(client, directory), close, stream.get_type())
-
-
-def _records(client: JobClient, directory: str) -> Iterator[object]:
-    """What the sink commits, as it commits it; raises what ended the job if it failed."""
-    seen: set[Path] = set()
-    wait = _FIRST_WAIT
-    while True:
-        # Asked before looking: what is committed before the end is then read for sure.
-        over = client.job.get_job_status().is_terminal_state()
-        new = [path for path in collected_files(directory) if path not in seen]
-        for path in new:
-            seen.add(path)
-            yield from read_collected_file(path)
-        if over:
-            client.job.get_job_execution_result()
-            return
-        wait = _FIRST_WAIT if new else min(wait * 1.5, _LONGEST_WAIT)
-        time.sleep(wait)
+    return CloseableIterator(collected_records(client, directory), close, stream.get_type())

@@ -38,6 +38,8 @@ from millstream.types.type_information import check_type_argument
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.execution.job_client import JobExecutionResult
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.graph.model import JobGraph
@@ -278,6 +280,21 @@ class StreamExecutionEnvironment(JobSettings):
         dataframes = self._spark_dataframes
         # As in Flink, the next execute() runs what is added from here on.
         self._transformations, self._spark_dataframes = [], []
+        return self._submit(job_graph, dataframes)
+
+    def execute_transformations(
+        self, transformations: Sequence[PhysicalTransformation], job_name: str
+    ) -> JobClient:
+        """Start a job of some ends and what they read; the program's own stay to be executed.
+
+        Args:
+            transformations: sinks, as statements of SQL make them.
+            job_name: the name of the job, where ``pipeline.name`` gives none.
+        """
+        graph = self.graph_of(transformations, job_name)
+        return self._submit(graph, self._spark_dataframes)
+
+    def _submit(self, job_graph: JobGraph, dataframes: list[Any]) -> JobClient:
         submit = current_context().submitter or registry.submit
         client = JobClient(submit(job_graph, spark_dataframes=dataframes))
         self._jobs.add(job_graph.job_name, client)
@@ -294,10 +311,16 @@ class StreamExecutionEnvironment(JobSettings):
         Raises:
             ProgramError: the program cannot be run as written.
         """
+        return self.graph_of(self._transformations, job_name)
+
+    def graph_of(
+        self, transformations: Sequence[PhysicalTransformation], job_name: str | None = None
+    ) -> JobGraph:
+        """The job of some ends and what they read."""
         note_use()
         name = job_name or self._configuration.get(options.JOB_NAME) or _DEFAULT_NAME
         return translate(
-            self._transformations,
+            transformations,
             job_name=name,
             configuration=self._configuration.clone(),
             parallelism=self.get_parallelism(),

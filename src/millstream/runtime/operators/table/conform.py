@@ -1,0 +1,125 @@
+"""Conform: the columns of a stream brought into the types of a table, or of a sink.
+
+What it is: what stands between a connector and the operators of tables: a source's columns are
+found by name and cast, a sink's are cast to what it takes, after a check of NOT NULL.
+What it is not: CAST of SQL, which is an expression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+
+from millstream.contracts.batch import Batch
+from millstream.contracts.operator import Operator, OperatorSnapshot
+from millstream.errors import TypeMismatchError
+
+if TYPE_CHECKING:
+    from millstream.contracts.operator import Checkpoint
+
+__all__ = ["ConformFactory"]
+
+
+@dataclass(frozen=True)
+class ConformFactory:
+    """Makes conform operators.
+
+    Args:
+        columns: for each column of the output, the name of the input's; None: by position.
+        not_null: positions of output columns that must not hold NULL.
+        drop: whether a row that breaks that is dropped instead of failing.
+        table: how errors name the table.
+    """
+
+    columns: tuple[str, ...] | None = None
+    not_null: tuple[int, ...] = ()
+    drop: bool = False
+    table: str = ""
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return ConformOperator(self)
+
+
+class ConformOperator(Operator):
+    """Casts columns; kinds and timestamps stay."""
+
+    def __init__(self, plan: ConformFactory) -> None:
+        self._plan = plan
+        self._records = 0
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        if not len(batch):
+            return
+        self._records += len(batch)
+        arrow = batch.arrow
+        if self._plan.not_null:
+            batch = self._checked(batch)
+            arrow = batch.arrow
+        wanted = self.context.output_type.arrow_schema
+        assert wanted is not None  # noqa: S101 - tables have columns
+        columns = [self._cast(arrow, position, field) for position, field in enumerate(wanted)]
+        made = pa.RecordBatch.from_arrays(columns, schema=wanted)
+        self.output.emit(
+            Batch(
+                self.context.output_type,
+                arrow=made,
+                timestamps=batch.raw_timestamps,
+                row_kinds=batch.row_kinds,
+            )
+        )
+
+    def _cast(self, arrow: pa.RecordBatch, position: int, field: pa.Field) -> pa.Array:
+        names = self._plan.columns
+        column = arrow.column(position if names is None else names[position])
+        if column.type == field.type:
+            return column
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        try:
+            return _converted(column, field.type)
+        except pa.ArrowException as error:
+            message = (
+                f"column '{field.name}' of {self._plan.table or self.context.name} is "
+                f"{column.type} and does not fit {field.type}: {error}"
+            )
+            raise TypeMismatchError(message) from error
+
+    def _checked(self, batch: Batch) -> Batch:
+        arrow = batch.arrow
+        for position in self._plan.not_null:
+            column = arrow.column(position)
+            if not column.null_count:
+                continue
+            if self._plan.drop:
+                mask = column.is_valid()
+                return self._checked(batch.filter(mask.to_pylist()))
+            name = arrow.schema.names[position]
+            row = arrow.filter(column.is_null()).slice(0, 1).to_pylist()[0]
+            message = (
+                f"Column '{name}' of {self._plan.table} is NOT NULL, however, a null value is "
+                f"being written into it by the row {row}. You can set "
+                "'table.exec.sink.not-null-enforcer'='DROP' to suppress this exception and drop "
+                "such records silently."
+            )
+            raise TypeMismatchError(message)
+        return batch
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        del checkpoint
+        records, self._records = self._records, 0
+        return OperatorSnapshot(metrics={"numRecordsIn": records, "numRecordsOut": records})
+
+
+def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A cast that cuts digits of seconds, as a reader of TIMESTAMP(3) does, and nothing else."""
+    is_time = pa.types.is_temporal(column.type) and pa.types.is_temporal(wanted)
+    stamps = pa.types.is_timestamp(column.type) and pa.types.is_timestamp(wanted)
+    if stamps and (column.type.tz is None) != (wanted.tz is None):
+        # A reader's time without a zone is one of UTC.
+        column = column.cast(pa.timestamp(column.type.unit, tz=wanted.tz))
+    return column.cast(wanted, safe=not is_time)

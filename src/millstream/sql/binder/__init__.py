@@ -1,0 +1,1 @@
+"""The binder: from names and syntax to columns, types and the logical plan."""

@@ -1,0 +1,219 @@
+"""Calls: from the words of the parser to functions of the registry.
+
+What it is: the one place where the binder makes calls: of built-in functions, casts, fields of
+rows, functions of users, JSON functions with their clauses.
+What it is not: the functions (``expressions/functions/``), nor aggregates
+(``sql/binder/aggregates.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from millstream.errors import ProgramError
+from millstream.expressions.functions.registry import built_in_functions, find_function
+from millstream.expressions.nodes import Literal
+from millstream.expressions.resolution import cast as implicit_cast
+from millstream.expressions.resolution import resolve_call
+from millstream.sql.binder.aggregates import AGGREGATES
+from millstream.types.logical_types import IntType, SymbolType, VarCharType
+from millstream.types.type_casts import (
+    needs_no_cast,
+    supports_explicit_cast,
+    supports_implicit_cast,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.catalog.objects import CatalogFunction
+    from millstream.sql.parser.syntax import Node
+    from millstream.types.logical_types import LogicalType, RowType
+
+__all__ = [
+    "NILADIC",
+    "cast",
+    "coerced",
+    "field",
+    "is_aggregate",
+    "is_known",
+    "names",
+    "resolve",
+    "user_call",
+]
+
+#: Functions that are called by their name alone.
+NILADIC: Final = frozenset(
+    {
+        "CURRENT_DATE",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "LOCALTIME",
+        "LOCALTIMESTAMP",
+        "CURRENT_ROW_TIMESTAMP",
+        "PI",
+        "E",
+    }
+)
+#: What the parser calls otherwise than the registry.
+_NAMES: Final = {"MINUS": "-"}
+
+
+class Binds(Protocol):
+    """What clauses of calls need of the binder of expressions."""
+
+    context: BindingContext
+
+    def bind(self, node: Any) -> Expression:
+        """The bound expression of a node."""
+
+    def bind_all(self, found: Sequence[Any]) -> list[Expression]:
+        """Several."""
+
+    def call(self, node: Any, function: str, *arguments: Expression) -> Expression:
+        """A call of a built-in function."""
+
+
+def resolve(function: str, arguments: Sequence[Expression]) -> Expression:
+    """A call of a built-in function; ProgramError lists the signatures that exist."""
+    return resolve_call(_NAMES.get(function, function), *arguments)
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a built-in scalar function of that name, or an aggregate."""
+    return find_function(name) is not None or name in AGGREGATES
+
+
+def is_aggregate(name: str) -> bool:
+    """Whether it is a built-in aggregate."""
+    return name in AGGREGATES
+
+
+def names() -> list[str]:
+    """All built-in functions, for suggestions."""
+    return [*built_in_functions(), *AGGREGATES]
+
+
+def cast(operand: Expression, target: LogicalType, *, safe: bool = False) -> Expression:
+    """CAST, or TRY_CAST.
+
+    Raises:
+        ProgramError: there is no such cast.
+    """
+    name = "TRY_CAST" if safe else "CAST"
+    if not supports_explicit_cast(operand.type, target):
+        shown = operand.type.as_summary_string(), target.as_summary_string()
+        message = f"{name} from {shown[0]} to {shown[1]} is not possible."
+        raise ProgramError(message)
+    from millstream.expressions.nodes import Call
+
+    nullable = True if safe else operand.type.nullable
+    wanted = target.with_nullability(nullable)
+    if isinstance(operand, Literal) and operand.value is None:
+        return Literal(None, wanted)
+    if operand.type == wanted:
+        return operand
+    return Call(name, (operand,), wanted)
+
+
+def coerced(operand: Expression, target: LogicalType) -> Expression | None:
+    """The operand as a value of another type, by an implicit cast; None if there is none.
+
+    Whether the target takes NULL is not looked at: sinks check that row by row.
+    """
+    wanted = target.with_nullability(operand.type.nullable)
+    if operand.type == wanted or needs_no_cast(operand.type, wanted):
+        return operand if operand.type == wanted else implicit_cast(operand, wanted)
+    if not supports_implicit_cast(operand.type, wanted):
+        return None
+    return implicit_cast(operand, wanted)
+
+
+def field(operand: Expression, position: int) -> Expression:
+    """A field of a row."""
+    from millstream.expressions.nodes import Call
+
+    row: RowType = operand.type  # type: ignore[assignment]
+    found = row.fields[position]
+    kind = found.type.with_nullability(found.type.nullable or operand.type.nullable)
+    number = Literal(position, IntType(nullable=False))
+    return Call("GET", (operand, number), kind)
+
+
+def user_call(
+    context: BindingContext, node: Node, function: CatalogFunction, arguments: Sequence[Expression]
+) -> Expression:
+    """A call of a function of the user.
+
+    Raises:
+        ValidationError: it is no scalar function.
+    """
+    from millstream.expressions.functions.definition import FunctionDefinition
+    from millstream.expressions.resolution import resolve_definition
+
+    definition = function.implementation
+    if not isinstance(definition, FunctionDefinition):
+        message = "Functions of users are not in this release."
+        raise context.error(node, message)
+    try:
+        return resolve_definition(definition, arguments, user=True)
+    except ProgramError as error:
+        raise context.error(node, str(error)) from error
+
+
+# -- JSON ----------------------------------------------------------------------------------------
+
+
+def _word(text: str) -> Literal:
+    return Literal(text, SymbolType(nullable=False))
+
+
+def _behaviour(binder: Binds, found: Any, default: str) -> tuple[Expression, Expression]:
+    if found is None:
+        return _word(default), Literal(None, VarCharType())
+    value = Literal(None, VarCharType()) if found.default is None else binder.bind(found.default)
+    return _word(found.kind), value
+
+
+def json_exists(binder: Binds, node: Any) -> Expression:
+    """``JSON_EXISTS``, with what it gives for an error."""
+    kind, _ = _behaviour(binder, node.on_error, "FALSE")
+    return binder.call(node, "JSON_EXISTS", binder.bind(node.operand), binder.bind(node.path), kind)
+
+
+def json_value(binder: Binds, node: Any) -> Expression:
+    """``JSON_VALUE``, cast to the type of RETURNING."""
+    empty = _behaviour(binder, node.on_empty, "NULL")
+    error = _behaviour(binder, node.on_error, "NULL")
+    operand, path = binder.bind(node.operand), binder.bind(node.path)
+    found = binder.call(node, "JSON_VALUE", operand, path, *empty, *error)
+    return found if node.returning is None else cast(found, node.returning)
+
+
+def json_query(binder: Binds, node: Any) -> Expression:
+    """``JSON_QUERY``, cast to the type of RETURNING."""
+    empty, _ = _behaviour(binder, node.on_empty, "NULL")
+    error, _ = _behaviour(binder, node.on_error, "NULL")
+    wrapper = _word(node.wrapper or "WITHOUT")
+    operand, path = binder.bind(node.operand), binder.bind(node.path)
+    found = binder.call(node, "JSON_QUERY", operand, path, wrapper, empty, error)
+    return found if node.returning is None else cast(found, node.returning)
+
+
+def json_object(binder: Binds, node: Any) -> Expression:
+    """``JSON_OBJECT``."""
+    if node.aggregate:
+        raise binder.context.error(node, "JSON_OBJECTAGG is not in this release.")
+    word = _word("ABSENT" if node.absent_on_null else "NULL")
+    flat = [part for entry in node.entries for part in entry]
+    return binder.call(node, "JSON_OBJECT", word, *binder.bind_all(flat))
+
+
+def json_array(binder: Binds, node: Any) -> Expression:
+    """``JSON_ARRAY``."""
+    if node.aggregate:
+        raise binder.context.error(node, "JSON_ARRAYAGG is not in this release.")
+    word = _word("NULL" if node.absent_on_null is False else "ABSENT")
+    return binder.call(node, "JSON_ARRAY", word, *binder.bind_all(node.elements))

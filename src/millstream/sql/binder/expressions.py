@@ -1,0 +1,353 @@
+"""The binder of expressions: nodes of the text become bound expressions.
+
+What it is: names become columns of a scope, calls are resolved against the signatures of functions,
+and each error has its place in the text.
+What it is not: aggregates and OVER, which need a plan below (``sql/binder/aggregates.py``), nor
+sub-queries, which become joins (``sql/binder/subqueries.py``); both come in by hooks.
+
+Read next: ``sql/binder/queries.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import MillstreamError, ValidationError
+from millstream.expressions.nodes import Literal
+from millstream.sql.binder import calls
+from millstream.sql.binder.literals import interval_literal, temporal_literal
+from millstream.sql.binder.scope import NameProblem
+from millstream.sql.parser import nodes
+from millstream.types.logical_types import BooleanType, RowType, SymbolType
+from millstream.types.type_roots import TypeRoot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.scope import Scope
+    from millstream.sql.parser.syntax import Node
+
+__all__ = ["ExpressionBinder", "is_time_attribute"]
+
+
+def is_time_attribute(kind: object) -> bool:
+    """Whether a type is that of an event time or processing time attribute."""
+    return bool(getattr(kind, "is_time_attribute", False))
+
+
+class ExpressionBinder:
+    """Binds expressions over one scope."""
+
+    def __init__(self, context: BindingContext, scope: Scope) -> None:
+        self.context = context
+        self.scope = scope
+
+    def bind(self, node: Node) -> Expression:
+        """The bound expression of a node.
+
+        Raises:
+            ValidationError: a name is unknown, types do not fit, or it cannot stand here.
+        """
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            what = type(node).__name__
+            raise self.context.error(node, f"{what} cannot stand here as a value.")
+        try:
+            return handler(self, node)
+        except NameProblem as problem:
+            raise self.context.error(node, str(problem)) from None
+
+    def bind_all(self, found: Sequence[Node]) -> list[Expression]:
+        """Several."""
+        return [self.bind(node) for node in found]
+
+    def condition(self, node: Node) -> Expression:
+        """A BOOLEAN expression, as of WHERE.
+
+        Raises:
+            ValidationError: it is of another type.
+        """
+        found = self.bind(node)
+        if found.type.root is TypeRoot.NULL:
+            return Literal(None, BooleanType())
+        if found.type.root is not TypeRoot.BOOLEAN:
+            shown = found.type.as_summary_string()
+            message = f"A condition must be BOOLEAN; this is {shown}."
+            raise self.context.error(node, message)
+        return found
+
+    def call(self, node: Node | None, function: str, *arguments: Expression) -> Expression:
+        """A call of a built-in function.
+
+        Raises:
+            ValidationError: the arguments do not fit; lists the signatures that exist.
+        """
+        try:
+            return calls.resolve(function, arguments)
+        except ValidationError as error:
+            raise self.context.error(node, str(error)) from error
+        except MillstreamError as error:
+            raise self.context.error(node, str(error)) from error
+
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def aggregate(self, node: nodes.FunctionCall) -> Expression:
+        """An aggregate call where none can stand."""
+        message = f"Aggregate {node.name.last.upper()} cannot stand here."
+        raise self.context.error(node, message)
+
+    def special(self, node: nodes.FunctionCall) -> Expression | None:
+        """A call that has a meaning only here; None: it is an ordinary one."""
+        del node
+        return None
+
+    def over(self, node: nodes.FunctionCall) -> Expression:
+        """An OVER call where none can stand."""
+        message = "A function with OVER can stand only in SELECT, ORDER BY and QUALIFY."
+        raise self.context.error(node, message)
+
+    def subquery(self, node: Node) -> Expression:
+        """A sub-query where none can stand."""
+        message = "A sub-query cannot stand here; put it into FROM and join it."
+        raise self.context.error(node, message)
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def _identifier(self, node: Any) -> Expression:
+        if len(node.names) == 1 and node.names[0].upper() in calls.NILADIC:
+            try:
+                found = self.scope.find(node.names)
+            except NameProblem:
+                return self.call(node, node.names[0].upper())
+        else:
+            found = self.scope.find(node.names)
+        expression: Any = found.expression
+        for part in found.rest:
+            expression = self._field(node, expression, part)
+        return expression  # type: ignore[no-any-return]
+
+    def _field(self, node: Node, operand: Expression, name: str) -> Expression:
+        if not isinstance(operand.type, RowType):
+            shown = operand.type.as_summary_string()
+            raise self.context.error(node, f"'{operand}' is {shown} and has no field '{name}'.")
+        position = operand.type.index_of(name)
+        if position < 0:
+            from millstream.sql.suggestions import did_you_mean, listed
+
+            names = operand.type.names
+            hint = did_you_mean(name, names)
+            message = f"Field '{name}' not found in '{operand}'.{hint} It has: {listed(names)}."
+            raise self.context.error(node, message)
+        return calls.field(operand, position)
+
+    def _literal(self, node: Any) -> Expression:
+        return Literal(node.value, node.type)
+
+    def _temporal(self, node: Any) -> Expression:
+        try:
+            return temporal_literal(node)
+        except ValueError as error:
+            raise self.context.error(node, str(error)) from error
+
+    def _interval(self, node: Any) -> Expression:
+        return interval_literal(node)
+
+    def _symbol(self, node: Any) -> Expression:
+        return Literal(node.value, SymbolType(nullable=False))
+
+    def _unary(self, node: Any) -> Expression:
+        operand = self.bind(node.operand)
+        if node.operator == "+":
+            return operand
+        return self.call(node, "MINUS" if node.operator == "-" else "NOT", operand)
+
+    def _binary(self, node: Any) -> Expression:
+        return self.call(node, node.operator, self.bind(node.left), self.bind(node.right))
+
+    def _negated(self, node: Any, found: Expression) -> Expression:
+        return self.call(node, "NOT", found) if node.negated else found
+
+    def _is(self, node: Any) -> Expression:
+        word = "IS NOT" if node.negated else "IS"
+        return self.call(node, f"{word} {node.test}", self.bind(node.operand))
+
+    def _is_distinct(self, node: Any) -> Expression:
+        name = "IS NOT DISTINCT FROM" if node.negated else "IS DISTINCT FROM"
+        return self.call(node, name, self.bind(node.left), self.bind(node.right))
+
+    def _is_json(self, node: Any) -> Expression:
+        word = "IS NOT JSON" if node.negated else "IS JSON"
+        name = word if node.kind == "VALUE" else f"{word} {node.kind}"
+        return self.call(node, name, self.bind(node.operand))
+
+    def _between(self, node: Any) -> Expression:
+        operand, low, high = self.bind_all([node.operand, node.low, node.high])
+        inside = self._ordered(node, operand, low, high)
+        if node.symmetric:
+            inside = self.call(node, "OR", inside, self._ordered(node, operand, high, low))
+        return self._negated(node, inside)
+
+    def _ordered(
+        self, node: Any, value: Expression, low: Expression, high: Expression
+    ) -> Expression:
+        above = self.call(node, ">=", value, low)
+        return self.call(node, "AND", above, self.call(node, "<=", value, high))
+
+    def _like(self, node: Any) -> Expression:
+        parts = [node.operand, node.pattern, *([node.escape] if node.escape else [])]
+        name = "SIMILAR TO" if node.similar else "LIKE"
+        return self._negated(node, self.call(node, name, *self.bind_all(parts)))
+
+    def _in_list(self, node: Any) -> Expression:
+        found = self.call(node, "IN", *self.bind_all([node.operand, *node.items]))
+        return self._negated(node, found)
+
+    def _case(self, node: Any) -> Expression:
+        arguments: list[Expression] = []
+        operand = None if node.operand is None else self.bind(node.operand)
+        for when in node.whens:
+            if operand is None:
+                arguments.append(self.condition(when.condition))
+            else:
+                value = self.bind(when.condition)
+                arguments.append(self.call(when, "=", operand, value))
+            arguments.append(self.bind(when.result))
+        if node.otherwise is None:
+            from millstream.types.logical_types import NullType
+
+            arguments.append(Literal(None, NullType()))
+        else:
+            arguments.append(self.bind(node.otherwise))
+        return self.call(node, "CASE", *arguments)
+
+    def _cast(self, node: Any) -> Expression:
+        operand = self.bind(node.operand)
+        try:
+            return calls.cast(operand, node.type, safe=node.safe)
+        except MillstreamError as error:
+            raise self.context.error(node, str(error)) from error
+
+    def _row(self, node: Any) -> Expression:
+        return self.call(node, "ROW", *self.bind_all(node.fields))
+
+    def _array(self, node: Any) -> Expression:
+        return self.call(node, "ARRAY", *self.bind_all(node.elements))
+
+    def _map(self, node: Any) -> Expression:
+        flat = [part for entry in node.entries for part in entry]
+        return self.call(node, "MAP", *self.bind_all(flat))
+
+    def _element(self, node: Any) -> Expression:
+        operand = self.bind(node.operand)
+        index = self.bind(node.index)
+        if isinstance(operand.type, RowType) and isinstance(index, Literal):
+            position = index.value
+            if isinstance(position, int) and 1 <= position <= len(operand.type):
+                return calls.field(operand, position - 1)
+        return self.call(node, "AT", operand, index)
+
+    def _field_access(self, node: Any) -> Expression:
+        return self._field(node, self.bind(node.operand), node.name.value)
+
+    def _function(self, node: Any) -> Expression:
+        name = node.name.last.upper()
+        special = self.special(node)
+        if special is not None:
+            return special
+        if node.over is not None:
+            return self.over(node)
+        user = None
+        if not (len(node.name.parts) == 1 and calls.is_known(name)):
+            user = self.context.catalogs.find_function(node.name.names)
+        if user is None and calls.is_aggregate(name):
+            return self.aggregate(node)
+        if node.distinct or node.filter is not None:
+            word = "DISTINCT" if node.distinct else "FILTER"
+            raise self.context.error(node, f"{word} is for aggregates; {name} is none.")
+        if any(isinstance(each, nodes.Star) for each in node.arguments):
+            raise self.context.error(node, f"Only COUNT takes *; {name} does not.")
+        if user is not None:
+            arguments = self.bind_all(node.arguments)
+            return calls.user_call(self.context, node, user, arguments)
+        if not calls.is_known(name):
+            known = [*calls.names(), *self.context.catalogs.function_names()]
+            from millstream.sql.suggestions import did_you_mean
+
+            shown = ".".join(node.name.names)
+            hint = did_you_mean(node.name.last, known)
+            message = f"Function '{shown}' not found.{hint}"
+            raise self.context.error(node, message)
+        return self.call(node, name, *self.bind_all(node.arguments))
+
+    def _json_exists(self, node: Any) -> Expression:
+        return calls.json_exists(self, node)
+
+    def _json_value(self, node: Any) -> Expression:
+        return calls.json_value(self, node)
+
+    def _json_query(self, node: Any) -> Expression:
+        return calls.json_query(self, node)
+
+    def _json_object(self, node: Any) -> Expression:
+        return calls.json_object(self, node)
+
+    def _json_array(self, node: Any) -> Expression:
+        return calls.json_array(self, node)
+
+    def _period(self, node: Any) -> Expression:
+        left, right = node.left, node.right
+        parts = self.bind_all([*left.fields, *right.fields])
+        return self.call(node, "OVERLAPS", *parts)
+
+    def _quantified(self, node: Any) -> Expression:
+        if not isinstance(node.right, tuple):
+            return self.subquery(node)
+        left = self.bind(node.left)
+        word = "OR" if node.quantifier == "ANY" else "AND"
+        found: Expression | None = None
+        for item in node.right:
+            one = self.call(node, node.operator, left, self.bind(item))
+            found = one if found is None else self.call(node, word, found, one)
+        if found is None:
+            raise self.context.error(node, "The list is empty.")
+        return found
+
+    def _subquery(self, node: Any) -> Expression:
+        return self.subquery(node)
+
+
+_HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
+    nodes.Identifier: ExpressionBinder._identifier,  # noqa: SLF001 - the table of this class
+    nodes.Literal: ExpressionBinder._literal,  # noqa: SLF001
+    nodes.TemporalLiteral: ExpressionBinder._temporal,  # noqa: SLF001
+    nodes.IntervalLiteral: ExpressionBinder._interval,  # noqa: SLF001
+    nodes.Symbol: ExpressionBinder._symbol,  # noqa: SLF001
+    nodes.UnaryOperation: ExpressionBinder._unary,  # noqa: SLF001
+    nodes.BinaryOperation: ExpressionBinder._binary,  # noqa: SLF001
+    nodes.IsPredicate: ExpressionBinder._is,  # noqa: SLF001
+    nodes.IsDistinctFrom: ExpressionBinder._is_distinct,  # noqa: SLF001
+    nodes.IsJson: ExpressionBinder._is_json,  # noqa: SLF001
+    nodes.Between: ExpressionBinder._between,  # noqa: SLF001
+    nodes.Like: ExpressionBinder._like,  # noqa: SLF001
+    nodes.InList: ExpressionBinder._in_list,  # noqa: SLF001
+    nodes.Case: ExpressionBinder._case,  # noqa: SLF001
+    nodes.Cast: ExpressionBinder._cast,  # noqa: SLF001
+    nodes.RowConstructor: ExpressionBinder._row,  # noqa: SLF001
+    nodes.ArrayConstructor: ExpressionBinder._array,  # noqa: SLF001
+    nodes.MapConstructor: ExpressionBinder._map,  # noqa: SLF001
+    nodes.ElementAccess: ExpressionBinder._element,  # noqa: SLF001
+    nodes.FieldAccess: ExpressionBinder._field_access,  # noqa: SLF001
+    nodes.FunctionCall: ExpressionBinder._function,  # noqa: SLF001
+    nodes.JsonExists: ExpressionBinder._json_exists,  # noqa: SLF001
+    nodes.JsonValue: ExpressionBinder._json_value,  # noqa: SLF001
+    nodes.JsonQuery: ExpressionBinder._json_query,  # noqa: SLF001
+    nodes.JsonObject: ExpressionBinder._json_object,  # noqa: SLF001
+    nodes.JsonArray: ExpressionBinder._json_array,  # noqa: SLF001
+    nodes.PeriodPredicate: ExpressionBinder._period,  # noqa: SLF001
+    nodes.QuantifiedComparison: ExpressionBinder._quantified,  # noqa: SLF001
+    nodes.Exists: ExpressionBinder._subquery,  # noqa: SLF001
+    nodes.InQuery: ExpressionBinder._subquery,  # noqa: SLF001
+    nodes.ScalarQuery: ExpressionBinder._subquery,  # noqa: SLF001
+}

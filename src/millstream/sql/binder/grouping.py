@@ -1,0 +1,290 @@
+"""GROUP BY: expressions over groups, and the aggregates that they need.
+
+What it is: the binder of the items of a SELECT with groups.  A part that is a key becomes the key's
+column, an aggregate a column behind the keys; any other column is refused, with its place.
+What it is not: the computation (``runtime/operators/table/``).
+
+Read next: ``sql/binder/aggregates.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import ProgramError
+from millstream.expressions.nodes import Call, InputReference, transform, walk
+from millstream.sql.binder import calls
+from millstream.sql.binder.aggregates import Inputs, Placeholder, aggregate_type, plain_type
+from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.walking import walk_nodes
+from millstream.sql.parser import nodes
+from millstream.sql.planner.logical import AggregateCall, AggregateNode, ProjectNode, row_of
+from millstream.types.logical_types import BigIntType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.overs import OverCalls
+    from millstream.sql.parser.syntax import Node
+    from millstream.sql.planner.logical import LogicalNode
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["GroupBinder", "has_aggregate"]
+
+_GROUPING = frozenset({"GROUPING", "GROUPING_ID", "GROUP_ID"})
+
+
+def has_aggregate(context: BindingContext, node: Node) -> bool:
+    """Whether an aggregate that is no OVER call stands in an expression."""
+    inner: list[Node] = [node]
+    while inner:
+        each = inner.pop()
+        if isinstance(each, nodes.FunctionCall):
+            name = each.name.last.upper()
+            built_in = len(each.name.parts) == 1 and calls.is_aggregate(name)
+            if each.over is None and (built_in or name in _GROUPING):
+                return True
+        if isinstance(each, nodes.JsonObject | nodes.JsonArray) and each.aggregate:
+            return True
+        if not isinstance(each, nodes.Query):
+            from millstream.sql.binder.walking import children
+
+            inner += children(each)
+    del context
+    return False
+
+
+class GroupBinder(ExpressionBinder):
+    """Binds expressions over groups."""
+
+    def __init__(self, base: ExpressionBinder, group_by: Sequence[Any], overs: OverCalls) -> None:
+        """Bind the keys.
+
+        Args:
+            base: binds expressions over the rows below.
+            group_by: the elements of the clause.
+            overs: takes OVER calls, which are computed on the groups.
+        """
+        super().__init__(base.context, base.scope)
+        self._base = base
+        self._overs = overs
+        self._inputs = Inputs()
+        self._keys: list[Expression] = []
+        self._calls: list[AggregateCall] = []
+        self._groupings: list[tuple[int, ...]] = []
+        sets = [self._sets_of(element) for element in group_by]
+        self._sets = self._combined(sets) if self._has_sets(group_by) else None
+        self._positions = [
+            self._inputs.add(key, _key_name(key, number)) for number, key in enumerate(self._keys)
+        ]
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _has_sets(group_by: Sequence[Any]) -> bool:
+        return any(isinstance(each, nodes.GroupingSets) for each in group_by)
+
+    def _sets_of(self, element: Any) -> list[tuple[int, ...]]:
+        """The sets of keys that an element of GROUP BY stands for."""
+        if isinstance(element, nodes.GroupingSet):
+            return [tuple(self._key(each) for each in element.keys)]
+        if not isinstance(element, nodes.GroupingSets):
+            if isinstance(element, nodes.RowConstructor):
+                return [tuple(self._key(each) for each in element.fields)]
+            return [(self._key(element),)]
+        parts = [self._sets_of(each) for each in element.elements]
+        if element.kind is nodes.GroupingKind.SETS:
+            return [each for part in parts for each in part]
+        flat = [part[0] for part in parts]
+        if element.kind is nodes.GroupingKind.ROLLUP:
+            return [sum(flat[:length], ()) for length in range(len(flat), -1, -1)]
+        return [
+            sum((part for part, taken in zip(flat, mask, strict=True) if taken), ())
+            for mask in itertools.product((True, False), repeat=len(flat))
+        ]
+
+    def _combined(self, sets: Sequence[list[tuple[int, ...]]]) -> tuple[tuple[int, ...], ...]:
+        return tuple(
+            tuple(dict.fromkeys(sum(combination, ()))) for combination in itertools.product(*sets)
+        )
+
+    def _key(self, node: Node) -> int:
+        if has_aggregate(self.context, node):
+            raise self.context.error(node, "A key of GROUP BY cannot have an aggregate.")
+        key = self._base.bind(node)
+        if key not in self._keys:
+            self._keys.append(key)
+        return self._keys.index(key)
+
+    def _key_type(self, index: int) -> LogicalType:
+        kind = plain_type(self._keys[index].type)
+        if self._sets is not None and any(index not in each for each in self._sets):
+            return kind.with_nullability(True)  # noqa: FBT003
+        return kind
+
+    # -- expressions -----------------------------------------------------------------------------
+
+    def bind(self, node: Node) -> Expression:
+        if isinstance(node, nodes.Literal) or self._is_over(node) or self._has_aggregate(node):
+            return super().bind(node)
+        if any(isinstance(each, nodes.FunctionCall) and each.over for each in walk_nodes(node)):
+            return super().bind(node)
+        bound = self._over_keys(self._base.bind(node))
+        if not any(isinstance(each, InputReference) for each in walk(bound)):
+            return bound
+        if isinstance(node, nodes.Identifier):
+            raise self._not_grouped(node, ".".join(node.names))
+        return super().bind(node)
+
+    def column(self, node: Node, reference: InputReference) -> Expression:
+        """A column of ``*``, which must be a key."""
+        found = self._over_keys(reference)
+        if isinstance(found, InputReference):
+            raise self._not_grouped(node, reference.name)
+        return found
+
+    def _not_grouped(self, node: Node, name: str) -> Exception:
+        keys = ", ".join(str(key) for key in self._keys)
+        there = f"the keys are {keys}" if keys else "there are no keys"
+        message = (
+            f"Column '{name}' is not in GROUP BY ({there}); put it there, or into an aggregate."
+        )
+        return self.context.error(node, message)
+
+    def _is_over(self, node: Node) -> bool:
+        return isinstance(node, nodes.FunctionCall) and node.over is not None
+
+    def _has_aggregate(self, node: Node) -> bool:
+        return has_aggregate(self.context, node)
+
+    def _over_keys(self, expression: Expression) -> Expression:
+        if expression in self._keys:
+            index = self._keys.index(expression)
+            return Placeholder("key", index, self._key_type(index))  # type: ignore[return-value]
+        if isinstance(expression, Call):
+            arguments = tuple(self._over_keys(each) for each in expression.arguments)
+            return replace(expression, arguments=arguments)
+        return expression
+
+    def over(self, node: nodes.FunctionCall) -> Expression:
+        return self._overs.add(self, node)
+
+    def subquery(self, node: Node) -> Expression:
+        return self._base.subquery(node)
+
+    def special(self, node: nodes.FunctionCall) -> Expression | None:
+        name = node.name.last.upper()
+        if name in _GROUPING and len(node.name.parts) == 1 and node.over is None:
+            return self._grouping(node, name)
+        return None
+
+    def _grouping(self, node: Any, name: str) -> Expression:
+        if name == "GROUP_ID":
+            raise self.context.error(node, "GROUP_ID is not in this release.")
+        keys = []
+        for argument in node.arguments:
+            bound = self._base.bind(argument)
+            if bound not in self._keys:
+                raise self.context.error(argument, f"{name} takes keys of GROUP BY.")
+            keys.append(self._keys.index(bound))
+        wanted = tuple(keys)
+        if wanted not in self._groupings:
+            self._groupings.append(wanted)
+        index = self._groupings.index(wanted)
+        return Placeholder("grouping", index, BigIntType(nullable=False))  # type: ignore[return-value]
+
+    def aggregate(self, node: nodes.FunctionCall) -> Expression:
+        if node.order_by or node.within_group:
+            message = f"ORDER BY in {node.name.last.upper()} is not in this release."
+            raise self.context.error(node, message)
+        call = aggregate_call(
+            self._base, self._inputs, node, grouped=bool(self._keys) and self._sets is None
+        )
+        if call not in self._calls:
+            self._calls.append(call)
+        index = self._calls.index(call)
+        return Placeholder("call", index, call.type)  # type: ignore[return-value]
+
+    # -- plan ------------------------------------------------------------------------------------
+
+    def plan(self, below: LogicalNode) -> LogicalNode:
+        """The aggregation over a plan."""
+        inputs = self._inputs
+        if not inputs.expressions:  # COUNT(*) of all: a stream has at least one column
+            first = below.row.fields[0]
+            inputs.add(InputReference(0, first.name, first.type))
+        row = row_of(inputs.names, [each.type for each in inputs.expressions])
+        projected = ProjectNode(row=row, input=below, expressions=tuple(inputs.expressions))
+        names = [row.fields[position].name for position in self._positions]
+        names += [f"EXPR${number}" for number in range(len(self._calls))]
+        names += [f"GROUPING${number}" for number in range(len(self._groupings))]
+        types = [self._key_type(index) for index in range(len(self._keys))]
+        types += [call.type for call in self._calls]
+        types += [BigIntType(nullable=False)] * len(self._groupings)
+        self._output = row_of(names, types)
+        return AggregateNode(
+            row=self._output,
+            input=projected,
+            keys=tuple(self._positions),
+            calls=tuple(self._calls),
+            sets=self._sets,
+            groupings=tuple(self._groupings),
+        )
+
+    def resolved(self, expression: Expression) -> Expression:
+        """An expression over the groups, with positions instead of placeholders."""
+        before = {
+            "key": 0,
+            "call": len(self._keys),
+            "grouping": len(self._keys) + len(self._calls),
+        }
+
+        def change(each: Any) -> Any:
+            if isinstance(each, Placeholder) and each.kind in before:
+                index = before[each.kind] + each.index
+                return InputReference(index, self._output.fields[index].name, each.type)
+            return each
+
+        return transform(expression, change)
+
+
+def _key_name(key: Expression, number: int) -> str:
+    return key.name if isinstance(key, InputReference) else f"$f{number}"
+
+
+def aggregate_call(
+    base: ExpressionBinder, inputs: Inputs, node: nodes.FunctionCall, *, grouped: bool
+) -> AggregateCall:
+    """A call of an aggregate whose arguments are columns of ``inputs``.
+
+    Raises:
+        ValidationError: it does not take these arguments.
+    """
+    name = node.name.last.upper()
+    arguments = [each for each in node.arguments if not isinstance(each, nodes.Star)]
+    if name != "COUNT" and (not arguments or len(arguments) < len(node.arguments)):
+        raise base.context.error(node, f"{name} needs an argument.")
+    if name == "COUNT" and not node.arguments:
+        raise base.context.error(node, "COUNT needs an argument: a column or *.")
+    bound = [base.bind(each) for each in arguments]
+    condition = None if node.filter is None else base.condition(node.filter)
+    try:
+        function, kind = aggregate_type(
+            name, [each.type for each in bound], grouped=grouped, filtered=condition is not None
+        )
+    except ProgramError as error:
+        raise base.context.error(node, str(error)) from error
+    distinct = node.distinct and function not in {"MIN", "MAX"}
+    if function == "APPROX_COUNT_DISTINCT":
+        function, distinct = "COUNT", True
+    return AggregateCall(
+        function,
+        tuple(inputs.add(each) for each in bound),
+        kind,
+        None if condition is None else inputs.add(condition),
+        distinct,
+    )

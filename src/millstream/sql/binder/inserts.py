@@ -1,0 +1,100 @@
+"""INSERT: the columns of a query brought into those of a table.
+
+What it is: columns by position or as listed, implicit casts, NULL for what is left out.
+What it is not: the check of NOT NULL, which is made row by row before the sink.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.expressions.nodes import Literal
+from millstream.sql.binder import calls
+from millstream.sql.binder.binding import query_binder
+from millstream.sql.planner.logical import ProjectNode, references, row_of
+from millstream.sql.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.catalog.objects import CatalogTable
+    from millstream.sql.planner.logical import LogicalNode
+
+__all__ = ["bound_insert", "fitted"]
+
+
+def bound_insert(
+    context: BindingContext, node: Any, identifier: ObjectIdentifier, table: CatalogTable
+) -> LogicalNode:
+    """The plan of an INSERT, with exactly the columns that the table takes."""
+    plan = query_binder(context).bind(node.query)
+    names = [column.last for column in node.columns]
+    persisted = [column.name for column in table.schema.persisted]
+    for column in node.columns:
+        if column.last not in persisted:
+            hint = did_you_mean(column.last, persisted)
+            message = f"Column '{column}' of table '{identifier.object_name}' not found.{hint}"
+            raise context.error(column, message)
+    return fitted(context, plan, identifier, table, names, node)
+
+
+def fitted(
+    context: BindingContext,
+    plan: LogicalNode,
+    identifier: ObjectIdentifier,
+    table: CatalogTable,
+    names: Sequence[str] = (),
+    node: Any = None,
+) -> LogicalNode:
+    """A plan as the rows of a table.
+
+    Args:
+        context: of the statement.
+        plan: the query.
+        identifier: the table's name.
+        table: the table.
+        names: the columns that the query gives, in its order; empty: all, in the table's.
+        node: the statement, for errors.
+
+    Raises:
+        ValidationError: columns are missing, or their types do not fit; shows both schemas.
+    """
+    persisted = table.schema.persisted
+    order = list(names) or [column.name for column in persisted]
+    if len(order) != len(plan.row):
+        raise context.error(node, _mismatch(plan, table, identifier, "Different number of columns"))
+    given = dict(zip(order, references(plan.row), strict=True))
+    expressions: list[Expression] = []
+    for column in persisted:
+        if column.name not in given:
+            if not column.type.nullable:
+                message = f"Column '{column.name}' has no default value and does not allow NULLs."
+                raise context.error(node, message)
+            expressions.append(Literal(None, column.type))
+            continue
+        cast = calls.coerced(given[column.name], column.type)
+        if cast is None:
+            cause = (
+                f"Incompatible types for sink column '{column.name}' at position {len(expressions)}"
+            )
+            raise context.error(node, _mismatch(plan, table, identifier, cause))
+        expressions.append(cast)
+    row = row_of([column.name for column in persisted], [each.type for each in expressions])
+    if tuple(expressions) == tuple(references(plan.row)) and row == plan.row:
+        return plan
+    return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
+
+
+def _mismatch(
+    plan: LogicalNode, table: CatalogTable, identifier: ObjectIdentifier, cause: str
+) -> str:
+    query = [f"{each.name}: {each.type.as_summary_string()}" for each in plan.row.fields]
+    sink = [f"{each.name}: {each.type.as_summary_string()}" for each in table.schema.persisted]
+    return (
+        f"Column types of query result and sink for '{identifier.as_summary_string()}' do not "
+        f"match.\nCause: {cause}.\n\nQuery schema: [{', '.join(query)}]\n"
+        f"Sink schema:  [{', '.join(sink)}]"
+    )

@@ -1,0 +1,207 @@
+"""OVER: functions over the rows around each row.
+
+What it is: collects the OVER calls of a SELECT, and puts nodes that compute them above its plan,
+one for each different window.
+What it is not: Top-N and deduplication, which are found later in the plan
+(``sql/planner/ranks.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import ProgramError
+from millstream.expressions.nodes import InputReference, Literal
+from millstream.sql.binder.aggregates import AGGREGATES, RANKS, Placeholder, aggregate_type
+from millstream.sql.parser import nodes
+from millstream.sql.planner.logical import (
+    AggregateCall,
+    OverCall,
+    OverNode,
+    ProjectNode,
+    SortKey,
+    references,
+    row_of,
+)
+from millstream.types.logical_types import BigIntType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.expressions import ExpressionBinder
+    from millstream.sql.planner.logical import LogicalNode
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["OverCalls"]
+
+
+@dataclass(frozen=True)
+class _Window:
+    partition: tuple[Expression, ...]
+    order: tuple[tuple[Expression, bool, bool], ...]
+    is_rows: bool
+    preceding: int | None
+
+
+@dataclass(frozen=True)
+class _Call:
+    function: str
+    arguments: tuple[Expression, ...]
+    filter: Expression | None
+    distinct: bool
+    type: LogicalType
+    window: _Window
+
+
+class OverCalls:
+    """The OVER calls of one SELECT."""
+
+    def __init__(self, context: BindingContext, named: Sequence[Any]) -> None:
+        """Take the windows of the WINDOW clause."""
+        self._context = context
+        self._named = {each.name.value: each.specification for each in named}
+        self._calls: list[_Call] = []
+
+    def add(self, binder: ExpressionBinder, node: nodes.FunctionCall) -> Expression:
+        """A placeholder for the column of a call."""
+        name = node.name.last.upper()
+        if name not in AGGREGATES and name not in RANKS:
+            message = f"{name} cannot be used with OVER; aggregates, ROW_NUMBER, RANK can."
+            raise self._context.error(node, message)
+        window = self._window(binder, node, name)
+        arguments = tuple(
+            binder.bind(each) for each in node.arguments if not isinstance(each, nodes.Star)
+        )
+        condition = None if node.filter is None else binder.condition(node.filter)
+        function, kind = name, BigIntType(nullable=False)
+        if name not in RANKS:
+            try:
+                function, kind = aggregate_type(  # type: ignore[assignment]
+                    name,
+                    [each.type for each in arguments],
+                    grouped=True,
+                    filtered=condition is not None,
+                )
+            except ProgramError as error:
+                raise self._context.error(node, str(error)) from error
+        call = _Call(function, arguments, condition, node.distinct, kind, window)
+        if call not in self._calls:
+            self._calls.append(call)
+        return Placeholder("over", self._calls.index(call), kind)  # type: ignore[return-value]
+
+    def _window(self, binder: ExpressionBinder, node: Any, name: str) -> _Window:
+        specification = self._specification(node, node.over)
+        partition = tuple(binder.bind(each) for each in specification.partition_by)
+        order = []
+        for item in specification.order_by:
+            first = item.nulls_first
+            first = (not item.descending) if first is None else first
+            order.append((binder.bind(item.expression), item.descending, first))
+        if not order and name not in RANKS:
+            message = f"{name} with OVER needs ORDER BY in its window."
+            raise self._context.error(node, message)
+        if specification.frame is None:
+            return _Window(partition, tuple(order), False, None)  # noqa: FBT003 - RANGE
+        frame = specification.frame
+        if frame.end.direction != "CURRENT ROW":
+            message = "OVER windows must end with CURRENT ROW."
+            raise self._context.error(frame, message)
+        preceding = self._preceding(binder, frame)
+        return _Window(partition, tuple(order), frame.unit == "ROWS", preceding)
+
+    def _preceding(self, binder: ExpressionBinder, frame: Any) -> int | None:
+        start = frame.start
+        if start.direction == "FOLLOWING":
+            raise self._context.error(frame, "OVER windows cannot begin behind the row.")
+        if start.direction == "CURRENT ROW":
+            return 0
+        if start.offset is None:
+            return None
+        offset = binder.bind(start.offset)
+        if not isinstance(offset, Literal) or not isinstance(offset.value, int):
+            raise self._context.error(start.offset, "The length of a window must be a constant.")
+        return offset.value
+
+    def _specification(self, node: Any, over: Any) -> Any:
+        if isinstance(over, nodes.Name):
+            if over.value not in self._named:
+                from millstream.sql.suggestions import did_you_mean
+
+                hint = did_you_mean(over.value, self._named)
+                message = f"Window '{over.value}' not found in the WINDOW clause.{hint}"
+                raise self._context.error(node, message)
+            return self._named[over.value]
+        if over.base is None:
+            return over
+        base = self._specification(node, over.base)
+        return replace(
+            base,
+            partition_by=base.partition_by or over.partition_by,
+            order_by=base.order_by or over.order_by,
+            frame=over.frame or base.frame,
+        )
+
+    def resolve(self, resolved: Callable[[Expression], Expression]) -> None:
+        """Put positions in the place of placeholders of keys and aggregates."""
+        self._calls = [
+            replace(
+                call,
+                arguments=tuple(map(resolved, call.arguments)),
+                filter=None if call.filter is None else resolved(call.filter),
+                window=replace(
+                    call.window,
+                    partition=tuple(map(resolved, call.window.partition)),
+                    order=tuple((resolved(e), *rest) for e, *rest in call.window.order),  # type: ignore[misc]
+                ),
+            )
+            for call in self._calls
+        ]
+
+    def plan(self, below: LogicalNode) -> tuple[LogicalNode, dict[int, InputReference]]:
+        """The plan with the calls' columns behind its own, and where each call is."""
+        places: dict[int, InputReference] = {}
+        windows = dict.fromkeys(call.window for call in self._calls)
+        plan = below
+        for window in windows:
+            chosen = [(i, call) for i, call in enumerate(self._calls) if call.window == window]
+            plan = self._one(plan, window, chosen, places)
+        return plan, places
+
+    def _one(
+        self,
+        below: LogicalNode,
+        window: _Window,
+        chosen: list[tuple[int, _Call]],
+        places: dict[int, InputReference],
+    ) -> LogicalNode:
+        columns: list[Expression] = list(references(below.row))
+        names = list(below.row.names)
+
+        def column(expression: Expression) -> int:
+            if expression in columns:
+                return columns.index(expression)
+            columns.append(expression)
+            names.append(f"$o{len(columns)}")
+            return len(columns) - 1
+
+        partition = tuple(column(each) for each in window.partition)
+        order = tuple(SortKey(column(e), d, n) for e, d, n in window.order)
+        calls = []
+        for _, call in chosen:
+            condition = None if call.filter is None else column(call.filter)
+            arguments = tuple(column(each) for each in call.arguments)
+            made = AggregateCall(call.function, arguments, call.type, condition, call.distinct)
+            calls.append(OverCall(made, window.is_rows, window.preceding))
+        if len(columns) > len(below.row):
+            row = row_of(names, [each.type for each in columns])
+            below = ProjectNode(row=row, input=below, expressions=tuple(columns))
+        width = len(below.row)
+        names = [*below.row.names, *(f"w${number}" for number in range(len(calls)))]
+        row = row_of(names, [*below.row.children, *(each.call.type for each in calls)])
+        for number, (index, call) in enumerate(chosen):
+            name = row.fields[width + number].name
+            places[index] = InputReference(width + number, name, call.type)
+        return OverNode(row=row, input=below, partition=partition, order=order, calls=tuple(calls))

@@ -1,0 +1,271 @@
+"""The binder of FROM: tables, views, sub-queries, joins, window TVFs, UNNEST.
+
+What it is: from a relation to a plan and the scope of names over its row.
+What it is not: the scan of a table (``sql/binder/tables.py``).
+
+Read next: ``sql/binder/tables.py``, ``sql/binder/windows.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.expressions.nodes import InputReference
+from millstream.sql.binder.aggregates import plain_type
+from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
+from millstream.sql.binder.tables import scan
+from millstream.sql.binder.windows import WINDOWS, window
+from millstream.sql.parser import nodes
+from millstream.sql.planner.logical import (
+    CorrelateNode,
+    JoinNode,
+    JoinType,
+    TemporalJoinNode,
+    row_of,
+)
+from millstream.types.logical_types import (
+    ArrayType,
+    IntType,
+    MapType,
+    MultisetType,
+    RowType,
+    TimestampKind,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.queries import QueryBinder
+    from millstream.sql.parser.syntax import Node
+    from millstream.sql.planner.logical import LogicalNode
+
+__all__ = ["RelationBinder"]
+
+_KINDS: Final = {
+    nodes.JoinKind.INNER: JoinType.INNER,
+    nodes.JoinKind.LEFT: JoinType.LEFT,
+    nodes.JoinKind.RIGHT: JoinType.RIGHT,
+    nodes.JoinKind.FULL: JoinType.FULL,
+    nodes.JoinKind.CROSS: JoinType.INNER,
+    nodes.JoinKind.COMMA: JoinType.INNER,
+}
+
+
+class RelationBinder:
+    """Binds what stands in FROM."""
+
+    def __init__(self, queries: QueryBinder) -> None:
+        self.queries = queries
+        self.context = queries.context
+
+    def bind(self, node: Any) -> tuple[LogicalNode, Scope]:
+        """The plan of a relation, and the names over it."""
+        handler = _RELATIONS.get(type(node))
+        if handler is None:
+            what = type(node).__name__
+            raise self.context.error(node, f"{what} is not in this release.")
+        return handler(self, node)
+
+    # -- kinds -----------------------------------------------------------------------------------
+
+    def _table(self, node: Any) -> tuple[LogicalNode, Scope]:
+        names = node.name.names
+        if len(names) == 1 and names[0] in self.queries.tables:
+            plan = self.queries.tables[names[0]]
+            return plan, Scope.of(plan.row, names)
+        if len(names) == 1 and names[0] in self.context.inline:
+            plan = self.context.inline[names[0]]
+            return plan, Scope.of(plan.row, names)
+        found = self.context.catalogs.find_table(names)
+        if found is None:
+            known = [*self.context.catalogs.table_names(), *self.queries.tables]
+            from millstream.sql.suggestions import did_you_mean
+
+            hint = self.context.catalogs.suggest_table(names)
+            hint = hint or (did_you_mean(names[0], known) if len(names) == 1 else "")
+            message = f"Table '{'.'.join(names)}' not found.{hint}"
+            raise self.context.error(node.name, message)
+        options = [each for each in node.hints if each.name == "OPTIONS"]
+        overrides = dict(pair for each in options for pair in each.options)
+        plan = scan(self.queries, found, overrides, node)
+        return plan, Scope.of(plan.row, found.identifier.parts)
+
+    def _derived(self, node: Any) -> tuple[LogicalNode, Scope]:
+        plan = self.queries.nested(None).bind(node.query)
+        return plan, Scope.of(plan.row)
+
+    def _aliased(self, node: Any) -> tuple[LogicalNode, Scope]:
+        plan, scope = self.bind(node.relation)
+        return self.aliased(plan, scope, node)
+
+    def aliased(self, plan: LogicalNode, scope: Scope, node: Any) -> tuple[LogicalNode, Scope]:
+        """The same under an alias, maybe with other names of the columns."""
+        columns = scope.columns()
+        if node.columns:
+            if len(node.columns) != len(columns):
+                message = f"{len(node.columns)} names for {len(columns)} columns."
+                raise self.context.error(node, message)
+            columns = [
+                (name.value, index) for name, (_, index) in zip(node.columns, columns, strict=True)
+            ]
+        return plan, Scope(plan.row, [ScopeTable((node.alias.value,), tuple(columns))])
+
+    def _function(self, node: Any) -> tuple[LogicalNode, Scope]:
+        name = node.call.name.last.upper()
+        if name in WINDOWS:
+            plan = window(self.queries, node.call)
+            return plan, Scope.of(plan.row)
+        message = f"Table function '{node.call.name}' is not in this release; window TVFs are."
+        raise self.context.error(node, message)
+
+    def _unnest(self, node: Any) -> tuple[LogicalNode, Scope]:
+        from millstream.sql.binder.queries import one_row
+
+        before = one_row()
+        empty = Scope(before.row, [])
+        plan, scope = self._correlated(before, empty, node, JoinType.INNER)
+        return plan, scope
+
+    # -- joins -----------------------------------------------------------------------------------
+
+    def _join(self, node: Any) -> tuple[LogicalNode, Scope]:
+        left, left_scope = self.bind(node.left)
+        inner = node.right.relation if isinstance(node.right, nodes.AliasedRelation) else node.right
+        kind = _KINDS[node.kind]
+        if isinstance(inner, nodes.Unnest):
+            return self._correlated(left, left_scope, node.right, kind)
+        if isinstance(inner, nodes.TableReference) and inner.as_of is not None:
+            return self._temporal(node, left, left_scope, inner.as_of)
+        if isinstance(inner, nodes.TableFunction) and inner.lateral:
+            message = f"Table function '{inner.call.name}' is not in this release; UNNEST is."
+            raise self.context.error(inner, message)
+        right, right_scope = self.bind(node.right)
+        row = _joined_row(left, right, kind)
+        scope = left_scope.joined(right_scope, row)
+        condition = self._condition(node, left_scope, right_scope, scope, kind)
+        join = JoinNode(row=row, left=left, right=right, kind=kind, condition=condition)
+        return join, scope
+
+    def _condition(
+        self, node: Any, left: Scope, right: Scope, scope: Scope, kind: JoinType
+    ) -> Expression | None:
+        names = [name.value for name in node.using]
+        if node.natural:
+            known = {name for name, _ in right.columns()}
+            names = [name for name, _ in left.columns() if name in known]
+        binder = ExpressionBinder(self.context, scope)
+        if not names:
+            return None if node.condition is None else binder.condition(node.condition)
+        shift = len(left.row)
+        found: Expression | None = None
+        for name in names:
+            try:
+                one: Any = left.find([name]).expression
+                other: Any = right.find([name]).expression
+            except NameProblem as problem:
+                raise self.context.error(node, str(problem)) from None
+            moved = InputReference(other.index + shift, other.name, other.type)
+            same = binder.call(node, "=", one, moved)
+            found = same if found is None else binder.call(node, "AND", found, same)
+            scope.merged[name] = moved.index if kind is JoinType.RIGHT else one.index
+        return found
+
+    def _temporal(
+        self, node: Any, left: LogicalNode, left_scope: Scope, as_of: Node
+    ) -> tuple[LogicalNode, Scope]:
+        kind = _KINDS[node.kind]
+        if kind not in {JoinType.INNER, JoinType.LEFT}:
+            message = "A temporal join is an inner or a left join."
+            raise self.context.error(node, message)
+        right, right_scope = self.bind(node.right)
+        time = ExpressionBinder(self.context, left_scope).bind(as_of)
+        attribute = getattr(time.type, "kind", TimestampKind.REGULAR)
+        if not isinstance(time, InputReference) or attribute is TimestampKind.REGULAR:
+            shown = time.type.as_summary_string()
+            message = (
+                f"FOR SYSTEM_TIME AS OF takes a time attribute of the left table, not {shown}."
+            )
+            raise self.context.error(as_of, message)
+        row = _joined_row(left, right, kind)
+        scope = left_scope.joined(right_scope, row)
+        condition = self._condition(node, left_scope, right_scope, scope, kind)
+        position = time.index if attribute is TimestampKind.ROWTIME else None
+        join = TemporalJoinNode(
+            row=row, left=left, right=right, kind=kind, condition=condition, time=position
+        )
+        return join, scope
+
+    def _correlated(
+        self, left: LogicalNode, left_scope: Scope, node: Any, kind: JoinType
+    ) -> tuple[LogicalNode, Scope]:
+        """UNNEST of columns of the left."""
+        aliased = node if isinstance(node, nodes.AliasedRelation) else None
+        unnest = node.relation if aliased is not None else node
+        if kind not in {JoinType.INNER, JoinType.LEFT}:
+            raise self.context.error(node, "UNNEST is joined by CROSS, INNER or LEFT JOIN.")
+        if len(unnest.arguments) != 1:
+            raise self.context.error(unnest, "UNNEST takes one array, map or multiset.")
+        argument = ExpressionBinder(self.context, left_scope).bind(unnest.arguments[0])
+        names, types = self._unnested(unnest, argument)
+        if unnest.with_ordinality:
+            names.append("ORDINALITY")
+            types.append(IntType(nullable=False))
+        if kind is JoinType.LEFT:
+            types = [each.with_nullability(True) for each in types]  # noqa: FBT003
+        row = row_of([*left.row.names, *names], [*left.row.children, *types])
+        plan = CorrelateNode(
+            row=row,
+            input=left,
+            function="UNNEST",
+            arguments=(argument,),
+            kind=kind,
+            with_ordinality=unnest.with_ordinality,
+        )
+        made = Scope.of(row_of(names, types))
+        if aliased is not None:
+            _, made = self.aliased(_Shown(made.row), made, aliased)  # type: ignore[arg-type]
+        return plan, left_scope.joined(made, row)
+
+    def _unnested(self, node: Node, argument: Expression) -> tuple[list[str], list[Any]]:
+        kind = argument.type
+        if isinstance(kind, MapType):
+            return ["KEY", "VALUE"], [kind.key, kind.value]
+        if isinstance(kind, ArrayType | MultisetType):
+            if isinstance(kind.element, RowType):
+                return list(kind.element.names), list(kind.element.children)
+            return ["EXPR$0"], [kind.element]
+        shown = kind.as_summary_string()
+        raise self.context.error(node, f"UNNEST takes an array, map or multiset, not {shown}.")
+
+
+class _Shown:
+    """A row where a plan is asked for nothing but its row."""
+
+    def __init__(self, row: RowType) -> None:
+        self.row = row
+
+
+def _joined_row(left: LogicalNode, right: LogicalNode, kind: JoinType) -> RowType:
+    """The columns of both; those of a side that may be missing are nullable.
+
+    Time attributes end in regular joins, where the order of rows is that of their arrival; whether
+    the join is an interval join is only seen later, so that they are kept here.
+    """
+    one, other = list(left.row.children), list(right.row.children)
+    if kind.keeps_right:
+        one = [plain_type(each).with_nullability(True) for each in one]  # noqa: FBT003
+    if kind.keeps_left:
+        other = [plain_type(each).with_nullability(True) for each in other]  # noqa: FBT003
+    return row_of([*left.row.names, *right.row.names], [*one, *other])
+
+
+_RELATIONS: Final[dict[type, Callable[[RelationBinder, Any], tuple[LogicalNode, Scope]]]] = {
+    nodes.TableReference: RelationBinder._table,  # noqa: SLF001 - the table of this class
+    nodes.DerivedTable: RelationBinder._derived,  # noqa: SLF001
+    nodes.AliasedRelation: RelationBinder._aliased,  # noqa: SLF001
+    nodes.TableFunction: RelationBinder._function,  # noqa: SLF001
+    nodes.Unnest: RelationBinder._unnest,  # noqa: SLF001
+    nodes.Join: RelationBinder._join,  # noqa: SLF001
+}

@@ -1,0 +1,197 @@
+"""Scopes: which columns can be named at a place of a query.
+
+What it is: the columns of FROM under the names of their tables, and the scope around a sub-query.
+What it is not: the binding of expressions (``sql/binder/expressions.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millstream.expressions.nodes import InputReference
+from millstream.sql.suggestions import did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.types.logical_types import LogicalType, RowType
+
+__all__ = ["FoundColumn", "NameProblem", "OuterReference", "Scope", "ScopeTable"]
+
+
+class NameProblem(Exception):  # noqa: N818 - becomes a ValidationError with a place
+    """A name is unknown or has two meanings."""
+
+
+@dataclass(frozen=True, slots=True)
+class OuterReference:
+    """A column of the query around a sub-query.  Gone when the sub-query has become a join."""
+
+    index: int
+    name: str
+    type: LogicalType
+
+    def __str__(self) -> str:
+        """As in plans."""
+        return f"$cor0.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeTable:
+    """A relation of FROM: its alias, or the parts of its name, and where its columns begin."""
+
+    #: ``("catalog", "database", "table")``, or ``("alias",)``; empty: it has no name.
+    name: tuple[str, ...]
+    #: Names of its columns as the query sees them, with their positions in the row.
+    columns: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """A column that a name stands for, and the parts of the name that are fields of it."""
+
+    expression: Expression | OuterReference
+    rest: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Scope:
+    """The relations of one FROM, joined to one row."""
+
+    row: RowType
+    tables: list[ScopeTable] = field(default_factory=list)
+    #: Of the query around this one.
+    outer: Scope | None = None
+    #: Columns that USING has merged: they have one meaning though two tables have them.
+    merged: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(row: RowType, name: Sequence[str] = (), outer: Scope | None = None) -> Scope:
+        """The scope of one relation."""
+        columns = tuple((each.name, i) for i, each in enumerate(row.fields))
+        return Scope(row, [ScopeTable(tuple(name), columns)], outer)
+
+    def reference(self, index: int) -> InputReference:
+        """The column at a position."""
+        found = self.row.fields[index]
+        return InputReference(index, found.name, found.type)
+
+    def columns(self, table: Sequence[str] | None = None) -> list[tuple[str, int]]:
+        """The columns of ``*``, or of ``table.*``.
+
+        Raises:
+            NameProblem: there is no such table.
+        """
+        if table is None:
+            hidden = self._hidden_by_using()
+            return [
+                (name, index)
+                for each in self.tables
+                for name, index in each.columns
+                if index not in hidden
+            ]
+        for each in self.tables:
+            if _ends_with(each.name, table):
+                return list(each.columns)
+        known = [each.name[-1] for each in self.tables if each.name]
+        hint = did_you_mean(table[-1], known)
+        message = f"Table '{'.'.join(table)}' is not in FROM.{hint} There are: {listed(known)}."
+        raise NameProblem(message)
+
+    def _hidden_by_using(self) -> set[int]:
+        return {
+            index
+            for each in self.tables
+            for name, index in each.columns
+            if name in self.merged and index != self.merged[name]
+        }
+
+    def find(self, parts: Sequence[str]) -> FoundColumn:
+        """The column that a name stands for; the longest name of a table wins over fields.
+
+        Raises:
+            NameProblem: there is none, or there are several.
+        """
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope._find_here(tuple(parts))  # noqa: SLF001 - of this class
+            if found is not None:
+                if scope is self:
+                    return found
+                column = found.expression
+                assert isinstance(column, InputReference)  # noqa: S101 - by _find_here
+                outer = OuterReference(column.index, column.name, column.type)
+                return FoundColumn(outer, found.rest)
+            scope = scope.outer
+        raise NameProblem(self._unknown(tuple(parts)))
+
+    def _find_here(self, parts: tuple[str, ...]) -> FoundColumn | None:
+        if parts[0] in self.merged:
+            return FoundColumn(self.reference(self.merged[parts[0]]), parts[1:])
+        plain = [index for each in self.tables for name, index in each.columns if name == parts[0]]
+        for length in range(len(parts) - 1, 0, -1):
+            qualified = [
+                index
+                for each in self.tables
+                if _ends_with(each.name, parts[:length])
+                for name, index in each.columns
+                if name == parts[length]
+            ]
+            if qualified:
+                self._check_one(qualified, parts[: length + 1])
+                return FoundColumn(self.reference(qualified[0]), parts[length + 1 :])
+        if not plain:
+            return None
+        self._check_one(plain, parts[:1])
+        return FoundColumn(self.reference(plain[0]), parts[1:])
+
+    def _check_one(self, found: list[int], parts: tuple[str, ...]) -> None:
+        if len(set(found)) > 1:
+            owners = [
+                ".".join((*each.name[-1:], parts[-1]))
+                for each in self.tables
+                for name, index in each.columns
+                if index in found and name == parts[-1]
+            ]
+            message = f"Column '{'.'.join(parts)}' is ambiguous: it is {' or '.join(owners)}."
+            raise NameProblem(message)
+
+    def _unknown(self, parts: tuple[str, ...]) -> str:
+        if len(parts) > 1:
+            for each in self.tables:
+                if _ends_with(each.name, parts[:-1]):
+                    known = [name for name, _ in each.columns]
+                    hint = did_you_mean(parts[-1], known)
+                    return (
+                        f"Column '{parts[-1]}' not found in table '{'.'.join(parts[:-1])}'.{hint} "
+                        f"Its columns are: {listed(known)}."
+                    )
+        known = []
+        scope: Scope | None = self
+        while scope is not None:
+            known += [name for each in scope.tables for name, _ in each.columns]
+            scope = scope.outer
+        whole = ".".join(parts)
+        if not known:
+            return f"Column '{whole}' not found: there is no table in FROM."
+        tables = [each.name[-1] for each in self.tables if each.name]
+        hint = did_you_mean(parts[-1], known)
+        if len(parts) > 1 and not hint:
+            hint = did_you_mean(parts[0], tables)
+        return f"Column '{whole}' not found in any table.{hint} There are: {listed(known)}."
+
+    def joined(self, other: Scope, row: RowType) -> Scope:
+        """The scope of a join: the tables of both, those of ``other`` behind."""
+        shift = len(self.row.fields)
+        moved = [
+            ScopeTable(each.name, tuple((name, index + shift) for name, index in each.columns))
+            for each in other.tables
+        ]
+        merged = {**{name: i + shift for name, i in other.merged.items()}, **self.merged}
+        return Scope(row, [*self.tables, *moved], self.outer, merged)
+
+
+def _ends_with(name: tuple[str, ...], parts: Sequence[str]) -> bool:
+    return bool(name) and name[-len(parts) :] == tuple(parts)

@@ -1,0 +1,224 @@
+"""The binder of one SELECT.
+
+What it is: FROM, WHERE, GROUP BY with aggregates, HAVING, OVER, QUALIFY, the items and DISTINCT, in
+the order in which they are computed.  Items are bound before it is known how many aggregates and
+OVER columns there will be: these are placeholders until the plan below is made.
+What it is not: FROM itself (``sql/binder/relations.py``).
+
+Read next: ``sql/binder/grouping.py``, ``sql/binder/subqueries.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.expressions.nodes import InputReference, transform
+from millstream.sql.binder import subqueries
+from millstream.sql.binder.aggregates import Placeholder
+from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.grouping import GroupBinder, has_aggregate
+from millstream.sql.binder.overs import OverCalls
+from millstream.sql.binder.queries import one_row, sort_key
+from millstream.sql.binder.scope import NameProblem, Scope
+from millstream.sql.binder.walking import conjuncts
+from millstream.sql.parser import nodes
+from millstream.sql.planner.logical import DistinctNode, FilterNode, ProjectNode, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.queries import QueryBinder
+    from millstream.sql.parser.syntax import Node
+    from millstream.sql.planner.logical import LogicalNode, SortKey
+
+__all__ = ["SelectBinder"]
+
+
+class _RowBinder(ExpressionBinder):
+    """Binds items of a SELECT without groups: OVER and scalar sub-queries can stand there."""
+
+    def __init__(self, select: SelectBinder, scope: Scope, *, overs: bool) -> None:
+        super().__init__(select.queries.context, scope)
+        self._select = select
+        self._overs = overs
+
+    def over(self, node: nodes.FunctionCall) -> Expression:
+        if not self._overs:
+            return super().over(node)
+        return self._select.overs.add(self, node)
+
+    def aggregate(self, node: nodes.FunctionCall) -> Expression:
+        message = f"Aggregate {node.name.last.upper()} cannot stand here; HAVING can have it."
+        raise self.context.error(node, message)
+
+    def subquery(self, node: Node) -> Expression:
+        return self._select.scalar(node)
+
+
+class SelectBinder:
+    """Binds one SELECT."""
+
+    def __init__(self, queries: QueryBinder, node: nodes.Select) -> None:
+        self.queries = queries
+        self.context = queries.context
+        self.node = node
+        self.plan: LogicalNode = one_row()
+        self.scope = Scope(row_of([], []), outer=queries.outer)
+        self.overs = OverCalls(self.context, node.windows)
+
+    def bind_ordered(self, order: Sequence[Any]) -> tuple[LogicalNode, list[SortKey]]:
+        """The plan, with columns to sort by behind those of the query where it needs them."""
+        self._from()
+        self._where()
+        binder, groups = self._item_binder()
+        named = self._items(binder)
+        having = None if self.node.having is None else binder.condition(self.node.having)
+        qualify = None if self.node.qualify is None else binder.condition(self.node.qualify)
+        keys = self._order(order, named, binder)
+        if groups is not None:
+            self.plan = groups.plan(self.plan)
+            if having is not None:
+                condition = groups.resolved(having)
+                self.plan = FilterNode(row=self.plan.row, input=self.plan, condition=condition)
+        elif having is not None:
+            message = "HAVING needs GROUP BY or an aggregate; WHERE filters rows."
+            raise self.context.error(self.node.having, message)
+        expressions = [each for _, each in named]
+        if groups is not None:
+            expressions = [groups.resolved(each) for each in expressions]
+            qualify = None if qualify is None else groups.resolved(qualify)
+            self.overs.resolve(groups.resolved)
+        self.plan, places = self.overs.plan(self.plan)
+        expressions = [_placed(each, places) for each in expressions]
+        if qualify is not None:
+            condition = _placed(qualify, places)
+            self.plan = FilterNode(row=self.plan.row, input=self.plan, condition=condition)
+        row = row_of([name for name, _ in named], [each.type for each in expressions])
+        result: LogicalNode = ProjectNode(row=row, input=self.plan, expressions=tuple(expressions))
+        if self.node.distinct:
+            result = DistinctNode(row=row, input=result)
+        return result, keys
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _from(self) -> None:
+        if self.node.source is None:
+            return
+        self.plan, self.scope = self.queries.relation(self.node.source)
+        self.scope.outer = self.queries.outer
+
+    def _where(self) -> None:
+        if self.node.where is None:
+            return
+        plain: list[Node] = []
+        predicates: list[Node] = []
+        for each in conjuncts(self.node.where):
+            (predicates if subqueries.is_predicate(each) else plain).append(each)
+        binder = _RowBinder(self, self.scope, overs=False)
+        condition: Expression | None = None
+        for each in plain:
+            one = binder.condition(each)
+            condition = one if condition is None else binder.call(each, "AND", condition, one)
+        if condition is not None:
+            self.plan = FilterNode(row=self.plan.row, input=self.plan, condition=condition)
+        for each in predicates:
+            self.plan = subqueries.filtered(self.queries, self.plan, self.scope, each)
+
+    def scalar(self, node: Node) -> Expression:
+        """A sub-query as a value: its column behind those of the plan."""
+        if not isinstance(node, nodes.ScalarQuery):
+            message = "IN and EXISTS with a sub-query can stand only in WHERE, connected by AND."
+            raise self.context.error(node, message)
+        self.plan, found = subqueries.with_scalar(self.queries, self.plan, self.scope, node)
+        return found
+
+    def _item_binder(self) -> tuple[ExpressionBinder, GroupBinder | None]:
+        stars = (nodes.Star,)
+        values = [each.expression for each in self.node.items]
+        having = self.node.having
+        grouped = self.node.group_by is not None or any(
+            has_aggregate(self.context, each) for each in values if not isinstance(each, stars)
+        )
+        if not grouped and having is not None:
+            grouped = has_aggregate(self.context, having)
+        if not grouped:
+            return _RowBinder(self, self.scope, overs=True), None
+        base = _RowBinder(self, self.scope, overs=False)
+        groups = GroupBinder(base, self.node.group_by or (), self.overs)
+        return groups, groups
+
+    def _items(self, binder: ExpressionBinder) -> list[tuple[str, Expression]]:
+        found: list[tuple[str, Expression]] = []
+        for number, item in enumerate(self.node.items):
+            if isinstance(item.expression, nodes.Star):
+                found += self._star(item.expression, binder)
+                continue
+            expression = binder.bind(item.expression)
+            found.append((_name_of(item, number), expression))
+        return found
+
+    def _star(self, star: Any, binder: ExpressionBinder) -> list[tuple[str, Expression]]:
+        operand = star.qualifier
+        if self.node.source is None:
+            raise self.context.error(star, "SELECT * needs FROM.")
+        try:
+            columns = self.scope.columns(None if operand is None else operand.names)
+        except NameProblem as problem:
+            raise self.context.error(star, str(problem)) from None
+        if isinstance(binder, GroupBinder):
+            return [(name, binder.column(star, self.scope.reference(i))) for name, i in columns]
+        return [(name, self.scope.reference(index)) for name, index in columns]
+
+    def _order(
+        self,
+        items: Sequence[Any],
+        named: list[tuple[str, Expression]],
+        binder: ExpressionBinder,
+    ) -> list[SortKey]:
+        keys = []
+        aliases = [name for name, _ in named]
+        for item in items:
+            node = item.expression
+            if isinstance(node, nodes.Literal) and isinstance(node.value, int):
+                column = node.value - 1
+                if not 0 <= column < len(aliases):
+                    message = f"ORDER BY {node.value}: there are {len(aliases)} columns."
+                    raise self.context.error(node, message)
+            elif (
+                isinstance(node, nodes.Identifier)
+                and node.names[0] in aliases[:]
+                and len(node.names) == 1
+            ):
+                column = aliases.index(node.names[0])
+            else:
+                expression = binder.bind(node)
+                known = [each for _, each in named]
+                column = known.index(expression) if expression in known else len(named)
+                if column == len(named):
+                    if self.node.distinct:
+                        message = "ORDER BY of SELECT DISTINCT takes columns of the result."
+                        raise self.context.error(node, message)
+                    named.append((f"$sort{column}", expression))
+            keys.append(sort_key(column, item))
+        return keys
+
+
+def _name_of(item: Any, number: int) -> str:
+    if item.alias is not None:
+        return str(item.alias.value)
+    node = item.expression
+    if isinstance(node, nodes.Identifier):
+        return node.last
+    if isinstance(node, nodes.FieldAccess):
+        return node.name.value
+    return f"EXPR${number}"
+
+
+def _placed(expression: Expression, places: dict[int, InputReference]) -> Expression:
+    def change(each: Any) -> Any:
+        if isinstance(each, Placeholder) and each.kind == "over":
+            return places[each.index]
+        return each
+
+    return transform(expression, change)

@@ -1,0 +1,149 @@
+"""Scans: what a table of a catalog is in a plan.
+
+What it is: the source of a table with its options checked, computed columns, and the watermark that
+makes a column event time; a view's query in its place.
+What it is not: connectors (``sql/catalog/connectors.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import MillstreamError, ValidationError
+from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.scope import Scope
+from millstream.sql.catalog import connectors
+from millstream.sql.catalog.objects import CatalogTable, CatalogView
+from millstream.sql.parser.parser import parse_expression, parse_query
+from millstream.sql.planner.logical import ProjectNode, ScanNode, WatermarkNode, references, row_of
+from millstream.types.logical_types import (
+    LocalZonedTimestampType,
+    RowField,
+    RowType,
+    TimestampKind,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.queries import QueryBinder
+    from millstream.sql.catalog.manager import FoundTable
+    from millstream.sql.catalog.schema import ResolvedSchema
+    from millstream.sql.parser.syntax import Node
+    from millstream.sql.planner.logical import LogicalNode
+
+__all__ = ["scan", "watermarked"]
+
+_MOST_DIGITS = 3
+
+
+def scan(
+    queries: QueryBinder,
+    found: FoundTable,
+    overrides: Mapping[str, str],
+    node: Node | None = None,
+) -> LogicalNode:
+    """The plan of a table or view.
+
+    Args:
+        queries: binds the query of a view.
+        found: the table.
+        overrides: of the hint OPTIONS.
+        node: where it stands.
+
+    Raises:
+        ValidationError: its connector refuses its options, or cannot read.
+    """
+    plan: LogicalNode | None = getattr(found.table, "plan", None)
+    if plan is not None:
+        return plan
+    if isinstance(found.table, CatalogView):
+        return _view(queries, found.table)
+    context = queries.context
+    table = found.table
+    assert isinstance(table, CatalogTable)  # noqa: S101 - the third kind
+    if overrides:
+        table = table.copy({**table.options, **overrides})
+    schema = table.schema
+    try:
+        source = connectors.table_source(found.identifier, table, context.configuration)
+    except MillstreamError as error:
+        raise context.error(node, str(error)) from error
+    read = [column for column in schema.columns if not column.is_computed]
+    row = row_of([column.name for column in read], [column.type for column in read])
+    plan = ScanNode(
+        row=row,
+        identifier=found.identifier,
+        table=table,
+        source=source,
+        is_temporary=found.is_temporary,
+    )
+    return watermarked(context, _computed(context, plan, schema), schema)
+
+
+def _view(queries: QueryBinder, view: CatalogView) -> LogicalNode:
+    text = view.expanded_query
+    plan = queries.other(text).bind(parse_query(text))
+    row = row_of(view.schema.names, plan.row.children)
+    return ProjectNode(row=row, input=plan, expressions=tuple(references(plan.row)))
+
+
+def _computed(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
+    if not any(column.is_computed for column in schema.columns):
+        return plan
+    scope = Scope.of(plan.row)
+    expressions: list[Expression] = []
+    for column in schema.columns:
+        if column.is_computed:
+            text = column.expression or ""
+            binder = ExpressionBinder(context.with_text(text), scope)
+            try:
+                expressions.append(binder.bind(parse_expression(text)))
+            except ValidationError as error:
+                message = f"Computed column '{column.name}': {error}"
+                raise ValidationError(message) from error
+        else:
+            found: Any = scope.find([column.name]).expression
+            expressions.append(found)
+    row = row_of(schema.names, [each.type for each in expressions])
+    return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
+
+
+def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
+    """The plan with event time as the schema declares it.
+
+    Raises:
+        ValidationError: the column is no timestamp, or the expression gives none.
+    """
+    declared = schema.watermark
+    if declared is None:
+        return plan
+    position = plan.row.index_of(declared.rowtime)
+    if position < 0:
+        message = f"WATERMARK FOR '{declared.rowtime}': there is no such column."
+        raise ValidationError(message)
+    kind = plan.row.fields[position].type
+    if not isinstance(kind, TimestampType | LocalZonedTimestampType) or (
+        kind.precision > _MOST_DIGITS
+    ):
+        message = (
+            f"Invalid data type of time field for watermark definition. The field must be of type "
+            f"TIMESTAMP(p) or TIMESTAMP_LTZ(p), the supported precision 'p' is from 0 to 3, but "
+            f"the time field '{declared.rowtime}' is {kind.as_summary_string()}."
+        )
+        raise ValidationError(message)
+    binder = ExpressionBinder(context.with_text(declared.expression), Scope.of(plan.row))
+    expression = binder.bind(parse_expression(declared.expression))
+    if not isinstance(expression.type, TimestampType | LocalZonedTimestampType):
+        shown = expression.type.as_summary_string()
+        message = f"The watermark of '{declared.rowtime}' must be a timestamp; it is {shown}."
+        raise ValidationError(message)
+    fields = list(plan.row.fields)
+    rowtime = replace(kind, kind=TimestampKind.ROWTIME)
+    fields[position] = RowField(declared.rowtime, rowtime)
+    row = RowType(tuple(fields), nullable=False)
+    return WatermarkNode(row=row, input=plan, rowtime=position, expression=expression)

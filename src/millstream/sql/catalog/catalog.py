@@ -1,0 +1,338 @@
+"""Catalogs: where tables, views and functions are kept under database and name.
+
+What it is: the interface, with PyFlink's names, and the catalog in memory.
+What it is not: the resolution of names of statements (``sql/catalog/manager.py``).
+
+Read next: ``sql/catalog/manager.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import CatalogError
+from millstream.sql.catalog.objects import CatalogBaseTable, CatalogDatabase, CatalogFunction
+
+if TYPE_CHECKING:
+    from millstream.sql.catalog.identifiers import ObjectPath
+
+__all__ = ["Catalog", "GenericInMemoryCatalog"]
+
+
+_TABLE: Final = "Table (or view)"
+_FUNCTION: Final = "Function"
+
+
+class Catalog(ABC):
+    """Tables, views and functions under database and name.
+
+    Contract:
+      1. What was created is found by ``get_table`` until it is dropped, also by later sessions if
+         the catalog keeps things.  (tests of each catalog)
+      2. Methods raise CatalogError for what does not exist or exists already, unless told to
+         ignore it.  (tests of each catalog)
+    """
+
+    def __init__(self, name: str, default_database: str = "default") -> None:
+        """Take the catalog's own name and the database that a session uses first."""
+        self.name = name
+        self.default_database = default_database
+
+    def get_default_database(self) -> str:
+        """The database that a session uses first."""
+        return self.default_database
+
+    @abstractmethod
+    def list_databases(self) -> list[str]:
+        """The names of all databases."""
+
+    @abstractmethod
+    def get_database(self, database_name: str) -> CatalogDatabase:
+        """A database; CatalogError if there is none of that name."""
+
+    def database_exists(self, database_name: str) -> bool:
+        """Whether there is a database of that name."""
+        return database_name in self.list_databases()
+
+    @abstractmethod
+    def create_database(
+        self,
+        database_name: str,
+        database: CatalogDatabase,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Make a database."""
+
+    @abstractmethod
+    def drop_database(
+        self,
+        database_name: str,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+        cascade: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        """Drop a database; ``cascade``: with all that is in it."""
+
+    @abstractmethod
+    def list_tables(self, database_name: str) -> list[str]:
+        """The names of the tables and views of a database."""
+
+    def list_views(self, database_name: str) -> list[str]:
+        """The names of the views of a database."""
+        names = self.list_tables(database_name)
+        return [name for name in names if self._table(database_name, name).is_view]
+
+    def _table(self, database_name: str, name: str) -> CatalogBaseTable:
+        from millstream.sql.catalog.identifiers import ObjectPath
+
+        return self.get_table(ObjectPath(database_name, name))
+
+    @abstractmethod
+    def get_table(self, table_path: ObjectPath) -> CatalogBaseTable:
+        """A table or view; CatalogError if there is none."""
+
+    @abstractmethod
+    def table_exists(self, table_path: ObjectPath) -> bool:
+        """Whether there is a table or view."""
+
+    @abstractmethod
+    def create_table(
+        self,
+        table_path: ObjectPath,
+        table: CatalogBaseTable,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Make a table or view."""
+
+    @abstractmethod
+    def alter_table(
+        self,
+        table_path: ObjectPath,
+        new_table: CatalogBaseTable,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Put another table in the place of one."""
+
+    @abstractmethod
+    def drop_table(
+        self,
+        table_path: ObjectPath,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Drop a table or view."""
+
+    @abstractmethod
+    def rename_table(
+        self,
+        table_path: ObjectPath,
+        new_table_name: str,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Give a table or view another name in its database."""
+
+    @abstractmethod
+    def list_functions(self, database_name: str) -> list[str]:
+        """The names of the functions of a database."""
+
+    @abstractmethod
+    def get_function(self, function_path: ObjectPath) -> CatalogFunction:
+        """A function; CatalogError if there is none."""
+
+    @abstractmethod
+    def function_exists(self, function_path: ObjectPath) -> bool:
+        """Whether there is a function."""
+
+    @abstractmethod
+    def create_function(
+        self,
+        function_path: ObjectPath,
+        function: CatalogFunction,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Make a function."""
+
+    @abstractmethod
+    def drop_function(
+        self,
+        function_path: ObjectPath,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Drop a function."""
+
+    def open(self) -> None:
+        """Called when a session registers the catalog."""
+
+    def close(self) -> None:
+        """Called when a session lets go of it."""
+
+
+@dataclass(slots=True)
+class _Database:
+    described: CatalogDatabase
+    tables: dict[str, CatalogBaseTable] = field(default_factory=dict)
+    functions: dict[str, CatalogFunction] = field(default_factory=dict)
+
+
+class GenericInMemoryCatalog(Catalog):
+    """A catalog that lives as long as its session.  Names of tables heed case, of functions not."""
+
+    def __init__(self, name: str, default_database: str = "default") -> None:
+        super().__init__(name, default_database)
+        self._databases = {default_database: _Database(CatalogDatabase())}
+
+    def list_databases(self) -> list[str]:
+        return sorted(self._databases)
+
+    def get_database(self, database_name: str) -> CatalogDatabase:
+        return self._in(database_name).described
+
+    def _in(self, database_name: str) -> _Database:
+        try:
+            return self._databases[database_name]
+        except KeyError:
+            message = f"Database {database_name} does not exist in Catalog {self.name}."
+            raise CatalogError(message) from None
+
+    def create_database(
+        self,
+        database_name: str,
+        database: CatalogDatabase,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        if database_name in self._databases:
+            if ignore_if_exists:
+                return
+            message = f"Database {database_name} already exists in Catalog {self.name}."
+            raise CatalogError(message)
+        self._databases[database_name] = _Database(database)
+
+    def alter_database(self, database_name: str, database: CatalogDatabase) -> None:
+        """Describe a database otherwise."""
+        self._in(database_name).described = database
+
+    def drop_database(
+        self,
+        database_name: str,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+        cascade: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        if database_name not in self._databases and ignore_if_exists:
+            return
+        held = self._in(database_name)
+        if not cascade and (held.tables or held.functions):
+            message = f"Database {database_name} in catalog {self.name} is not empty."
+            raise CatalogError(message)
+        del self._databases[database_name]
+
+    def list_tables(self, database_name: str) -> list[str]:
+        return sorted(self._in(database_name).tables)
+
+    def get_table(self, table_path: ObjectPath) -> CatalogBaseTable:
+        found = self._tables(table_path).get(table_path.object_name)
+        if found is None:
+            raise self._no_such(table_path)
+        return found
+
+    def _tables(self, path: ObjectPath) -> dict[str, CatalogBaseTable]:
+        return self._in(path.database_name).tables
+
+    def _no_such(self, path: ObjectPath, what: str = _TABLE) -> CatalogError:
+        return CatalogError(f"{what} {path} does not exist in Catalog {self.name}.")
+
+    def _taken(self, path: ObjectPath, what: str = _TABLE) -> CatalogError:
+        return CatalogError(f"{what} {path} already exists in Catalog {self.name}.")
+
+    def table_exists(self, table_path: ObjectPath) -> bool:
+        held = self._databases.get(table_path.database_name)
+        return held is not None and table_path.object_name in held.tables
+
+    def create_table(
+        self,
+        table_path: ObjectPath,
+        table: CatalogBaseTable,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        tables = self._tables(table_path)
+        if table_path.object_name in tables:
+            if ignore_if_exists:
+                return
+            raise self._taken(table_path)
+        tables[table_path.object_name] = table
+
+    def alter_table(
+        self,
+        table_path: ObjectPath,
+        new_table: CatalogBaseTable,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        tables = self._tables(table_path)
+        if table_path.object_name in tables:
+            tables[table_path.object_name] = new_table
+        elif not ignore_if_not_exists:
+            raise self._no_such(table_path)
+
+    def drop_table(
+        self,
+        table_path: ObjectPath,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        if self.table_exists(table_path):
+            del self._tables(table_path)[table_path.object_name]
+        elif not ignore_if_not_exists:
+            raise self._no_such(table_path)
+
+    def rename_table(
+        self,
+        table_path: ObjectPath,
+        new_table_name: str,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        if not self.table_exists(table_path):
+            if ignore_if_not_exists:
+                return
+            raise self._no_such(table_path)
+        tables = self._tables(table_path)
+        if new_table_name in tables:
+            new_path = type(table_path)(table_path.database_name, new_table_name)
+            raise self._taken(new_path)
+        tables[new_table_name] = tables.pop(table_path.object_name)
+
+    def list_functions(self, database_name: str) -> list[str]:
+        return sorted(self._in(database_name).functions)
+
+    def get_function(self, function_path: ObjectPath) -> CatalogFunction:
+        functions = self._in(function_path.database_name).functions
+        found = functions.get(function_path.object_name.lower())
+        if found is None:
+            raise self._no_such(function_path, _FUNCTION)
+        return found
+
+    def function_exists(self, function_path: ObjectPath) -> bool:
+        held = self._databases.get(function_path.database_name)
+        return held is not None and function_path.object_name.lower() in held.functions
+
+    def create_function(
+        self,
+        function_path: ObjectPath,
+        function: CatalogFunction,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        functions = self._in(function_path.database_name).functions
+        name = function_path.object_name.lower()
+        if name in functions:
+            if ignore_if_exists:
+                return
+            raise self._taken(function_path, _FUNCTION)
+        functions[name] = function
+
+    def drop_function(
+        self,
+        function_path: ObjectPath,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        if self.function_exists(function_path):
+            functions = self._in(function_path.database_name).functions
+            del functions[function_path.object_name.lower()]
+        elif not ignore_if_not_exists:
+            raise self._no_such(function_path, _FUNCTION)

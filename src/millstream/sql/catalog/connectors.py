@@ -1,0 +1,189 @@
+"""Connectors of tables: from ``'connector' = '...'`` to sources and sinks of the runtime.
+
+What it is: the interface of table factories and the list of those that there are.  A factory checks
+the options of a table by name and gives what the plan needs to know (which kinds of changes, what
+metadata) and the source or sink that DataStream programs use as well.
+What it is not: a second implementation of any connector.
+
+Read next: ``sql/catalog/factories/filesystem.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.errors import ValidationError
+from millstream.sql.suggestions import did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.configuration.configuration import Configuration
+    from millstream.contracts.sink import Sink
+    from millstream.contracts.source import Source
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.catalog.objects import CatalogTable
+    from millstream.sql.catalog.schema import Column
+    from millstream.types.logical_types import LogicalType
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = [
+    "ALL_CHANGES",
+    "FACTORIES",
+    "INSERT_ONLY",
+    "UPSERTS",
+    "FactoryContext",
+    "TableFactory",
+    "TableSink",
+    "TableSource",
+    "table_sink",
+    "table_source",
+]
+
+#: Kinds of changes: inserts, -U, +U, deletes.
+INSERT_ONLY: Final = frozenset({"I"})
+UPSERTS: Final = frozenset({"I", "UA", "D"})
+ALL_CHANGES: Final = frozenset({"I", "UB", "UA", "D"})
+
+
+@dataclass(frozen=True)
+class FactoryContext:
+    """What a factory is given."""
+
+    identifier: ObjectIdentifier
+    table: CatalogTable
+    configuration: Configuration
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The table's options, without its connector."""
+        return {key: value for key, value in self.table.options.items() if key != "connector"}
+
+    @property
+    def owner(self) -> str:
+        """How errors name the connector of the table."""
+        return f"connector '{self.table.options['connector']}'"
+
+    @property
+    def physical(self) -> Sequence[Column]:
+        """The columns that records hold."""
+        return self.table.schema.physical
+
+
+class TableSource(ABC):
+    """What a table is as a source."""
+
+    #: Which kinds of changes it gives.
+    changes: frozenset[str] = INSERT_ONLY
+
+    @abstractmethod
+    def create(self) -> Source:
+        """The source.  Its columns are found by name: physical ones, then keys of metadata."""
+
+    def metadata(self) -> Mapping[str, LogicalType]:
+        """What it can say of each record, by key."""
+        return {}
+
+    def describe(self) -> str:
+        """A word for plans; empty if the table's name says it all."""
+        return ""
+
+
+class TableSink(ABC):
+    """What a table is as a sink."""
+
+    @abstractmethod
+    def accepts(self, given: frozenset[str]) -> frozenset[str]:
+        """Which of the kinds of changes that a query gives it takes; or what it takes instead."""
+
+    @abstractmethod
+    def create(self) -> Sink:
+        """The sink."""
+
+    def stream_type(self, declared: TypeInformation) -> TypeInformation:
+        """The type of the stream that the sink wants; ``declared`` has the table's columns."""
+        return declared
+
+    #: Operators to put before the sink are as parallel as this; None: not said.
+    parallelism: int | None = None
+
+    def metadata(self) -> Mapping[str, LogicalType]:
+        """What it can write of each record beside its columns, by key."""
+        return {}
+
+
+class TableFactory(Protocol):
+    """Makes sources and sinks of tables; a module with these functions is one."""
+
+    def source(self, context: FactoryContext) -> TableSource:
+        """The table as a source; ValidationError if it cannot be one."""
+
+    def sink(self, context: FactoryContext) -> TableSink:
+        """The table as a sink; ValidationError if it cannot be one."""
+
+
+_HERE: Final = "millstream.sql.catalog.factories."
+#: The name of a connector -> the module that is its factory.
+FACTORIES: Final[dict[str, str]] = {
+    "filesystem": _HERE + "filesystem",
+    "datagen": _HERE + "datagen",
+    "print": _HERE + "print_table",
+    "blackhole": _HERE + "blackhole",
+}
+
+
+def _factory(context: FactoryContext) -> TableFactory:
+    name = context.table.options.get("connector")
+    shown = context.identifier.as_summary_string()
+    if name is None:
+        message = (
+            f"Table '{shown}' has no option 'connector'; it is one of {listed(sorted(FACTORIES))}."
+        )
+        raise ValidationError(message)
+    if name not in FACTORIES:
+        hint = did_you_mean(name, FACTORIES)
+        message = (
+            f"Table '{shown}': there is no connector '{name}'.{hint} "
+            f"There are: {listed(sorted(FACTORIES))}."
+        )
+        raise ValidationError(message)
+    module: TableFactory = importlib.import_module(FACTORIES[name])
+    return module
+
+
+def table_source(
+    identifier: ObjectIdentifier, table: CatalogTable, configuration: Configuration
+) -> TableSource:
+    """A table as a source.
+
+    Raises:
+        ValidationError: there is no such connector, or it refuses the options or columns.
+    """
+    context = FactoryContext(identifier, table, configuration)
+    found = _factory(context).source(context)
+    known = found.metadata()
+    for column in table.schema.columns:
+        if column.is_metadata and column.key not in known:
+            hint = did_you_mean(column.key, known)
+            there = f"it has {listed(known)}" if known else "it has none"
+            message = (
+                f"{context.owner} has no metadata '{column.key}' for column "
+                f"'{column.name}'; {there}.{hint}"
+            )
+            raise ValidationError(message)
+    return found
+
+
+def table_sink(
+    identifier: ObjectIdentifier, table: CatalogTable, configuration: Configuration
+) -> TableSink:
+    """A table as a sink.
+
+    Raises:
+        ValidationError: there is no such connector, or it refuses the options or columns.
+    """
+    context = FactoryContext(identifier, table, configuration)
+    return _factory(context).sink(context)

@@ -1,0 +1,1 @@
+"""Table factories, one module per connector."""

@@ -1,0 +1,88 @@
+"""Names of objects in catalogs: two parts within a catalog, three in a session.
+
+What it is: ``ObjectPath`` and ``ObjectIdentifier``, as Flink names them.
+What it is not: the lookup, which is ``sql/catalog/manager.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.errors import CatalogError
+
+__all__ = ["ObjectIdentifier", "ObjectPath", "quoted"]
+
+_PARTS = 2
+
+
+def quoted(name: str) -> str:
+    """A name between backticks, as it can be written in any statement."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPath:
+    """Database and name of a table, view or function."""
+
+    database_name: str
+    object_name: str
+
+    def get_database_name(self) -> str:
+        """The database."""
+        return self.database_name
+
+    def get_object_name(self) -> str:
+        """The name within the database."""
+        return self.object_name
+
+    def get_full_name(self) -> str:
+        """``database.name``."""
+        return f"{self.database_name}.{self.object_name}"
+
+    @staticmethod
+    def from_string(full_name: str) -> ObjectPath:
+        """The path written as ``database.name``.
+
+        Raises:
+            CatalogError: it has not two parts.
+        """
+        parts = full_name.split(".")
+        if len(parts) != _PARTS or not all(parts):
+            message = f"Cannot get split '{full_name}' to get databaseName and objectName"
+            raise CatalogError(message)
+        return ObjectPath(*parts)
+
+    def __str__(self) -> str:
+        """As ``get_full_name``."""
+        return self.get_full_name()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectIdentifier:
+    """Catalog, database and name."""
+
+    catalog_name: str
+    database_name: str
+    object_name: str
+
+    @property
+    def path(self) -> ObjectPath:
+        """Without the catalog."""
+        return ObjectPath(self.database_name, self.object_name)
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """The three names."""
+        return self.catalog_name, self.database_name, self.object_name
+
+    def as_summary_string(self) -> str:
+        """``catalog.database.name``."""
+        return ".".join(self.parts)
+
+    def as_serializable_string(self) -> str:
+        """The three names between backticks."""
+        return ".".join(map(quoted, self.parts))
+
+    def __str__(self) -> str:
+        """As ``as_serializable_string``, which is how Flink's messages show it."""
+        return self.as_serializable_string()

@@ -1,0 +1,127 @@
+"""Options of connectors and formats: checked by name and value.
+
+What it is: which options a factory has, what type each is of, and what the text of a table says.
+What it is not: options of jobs (``configuration/options.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millstream.configuration import parsing
+from millstream.errors import MillstreamError, ValidationError
+from millstream.sql.suggestions import did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["Option", "Options", "boolean", "choice", "duration", "integer", "number", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a connector or format."""
+
+    key: str
+    parse: Callable[[str], Any]
+    default: Any = None
+    required: bool = False
+
+
+def text(key: str, default: str | None = None, *, required: bool = False) -> Option:
+    """An option that is a text."""
+    return Option(key, str, default, required)
+
+
+def integer(key: str, default: int | None = None) -> Option:
+    """An option that is a whole number."""
+    return Option(key, parsing.parse_integer, default)
+
+
+def number(key: str, default: float | None = None) -> Option:
+    """An option that is a number."""
+    return Option(key, parsing.parse_float, default)
+
+
+def boolean(key: str, default: bool | None = None) -> Option:  # noqa: FBT001 - a value
+    """An option that is true or false."""
+    return Option(key, parsing.parse_boolean, default)
+
+
+def duration(key: str, default: int | None = None) -> Option:
+    """An option that is a length of time; its value is in milliseconds."""
+    return Option(key, parsing.parse_duration, default)
+
+
+def choice(key: str, values: Sequence[str], default: str | None = None) -> Option:
+    """An option that is one of some words."""
+
+    def parse(given: str) -> str:
+        if given.lower() in values:
+            return given.lower()
+        message = f"it must be one of {', '.join(values)}"
+        raise ValidationError(message)
+
+    return Option(key, parse, default)
+
+
+class Options:
+    """The options of one table, read by a factory.
+
+    Args:
+        owner: who reads them, for errors: ``connector 'kafka'``.
+        given: the table's options.
+        known: what the factory has.
+        prefixes: options that begin so are taken as they are.
+
+    Raises:
+        ValidationError: one is unknown, missing or has no sensible value.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        given: Mapping[str, str],
+        known: Sequence[Option],
+        prefixes: Sequence[str] = (),
+    ) -> None:
+        self.owner = owner
+        self.given = given
+        self._known = {option.key: option for option in known}
+        self.prefixes = tuple(prefixes)
+        for key in given:
+            if key not in self._known and not key.startswith(self.prefixes or ("\0",)):
+                raise self._unknown(key)
+        missing = [key for key, each in self._known.items() if each.required and key not in given]
+        if missing:
+            word = "options" if len(missing) > 1 else "the option"
+            named = listed(f"'{key}'" for key in missing)
+            message = f"{owner} needs {word} {named}."
+            raise ValidationError(message)
+        self._values = {key: self._parsed(key) for key in self._known}
+
+    def _unknown(self, key: str) -> ValidationError:
+        hint = did_you_mean(key, self._known)
+        known = listed(sorted(f"'{each}'" for each in self._known))
+        return ValidationError(f"{self.owner} has no option '{key}'.{hint} It has {known}.")
+
+    def _parsed(self, key: str) -> Any:
+        option = self._known[key]
+        if key not in self.given:
+            return option.default
+        try:
+            return option.parse(self.given[key])
+        except (MillstreamError, ValueError) as error:
+            message = f"{self.owner}: invalid value for option '{key}': {error}"
+            raise ValidationError(message) from error
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of an option, or its default."""
+        return self._values[key]
+
+    def under(self, prefix: str) -> dict[str, str]:
+        """The options that begin with a prefix, without it."""
+        return {
+            key[len(prefix) :]: value for key, value in self.given.items() if key.startswith(prefix)
+        }

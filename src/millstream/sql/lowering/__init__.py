@@ -1,0 +1,1 @@
+"""Lowering: from the planned nodes to transformations with operator factories."""

@@ -1,0 +1,103 @@
+"""Between tables and streams of programs: types of PyFlink's for the columns of a table.
+
+What it is: the type information that a row has outside of tables: in sinks, in results, in
+``to_data_stream``; and the logical row of a stream of a program.
+What it is not: the conversion of values, which is Arrow's and the type information's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.errors import UnsupportedSqlError
+from millstream.sql.planner.logical import row_of
+from millstream.types.logical_types import (
+    ArrayType,
+    BigIntType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    LocalZonedTimestampType,
+    LogicalType,
+    MapType,
+    RowField,
+    RowType,
+    SmallIntType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+    VarBinaryType,
+    VarCharType,
+)
+from millstream.types.typeinfo import RowTypeInfo, from_arrow_type
+
+if TYPE_CHECKING:
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["external_type", "logical_row"]
+
+
+def external_type(row: RowType) -> RowTypeInfo:
+    """The type of rows as programs see them."""
+    types: list[TypeInformation] = [from_arrow_type(field.type.to_arrow()) for field in row.fields]
+    return RowTypeInfo(types, list(row.names))
+
+
+_PLAIN: Final = {
+    pa.bool_(): BooleanType(),
+    pa.int8(): TinyIntType(),
+    pa.int16(): SmallIntType(),
+    pa.int32(): IntType(),
+    pa.int64(): BigIntType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): VarCharType(),
+    pa.large_string(): VarCharType(),
+    pa.binary(): VarBinaryType(),
+    pa.large_binary(): VarBinaryType(),
+    pa.date32(): DateType(),
+    pa.date64(): DateType(),
+}
+_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def logical_type(kind: pa.DataType) -> LogicalType:  # noqa: PLR0911 - a table
+    """The type of a table's column that holds the values of an Arrow column.
+
+    Raises:
+        UnsupportedSqlError: there is none.
+    """
+    found = _PLAIN.get(kind)
+    if found is not None:
+        return found
+    kinds = pa.types
+    if kinds.is_timestamp(kind):
+        made = TimestampType if kind.tz is None else LocalZonedTimestampType
+        return made(_DIGITS[kind.unit])
+    if kinds.is_time(kind):
+        return TimeType(min(_DIGITS[kind.unit], 6))
+    if kinds.is_decimal128(kind):
+        return DecimalType(kind.precision, kind.scale)
+    if kinds.is_dictionary(kind):
+        return logical_type(kind.value_type)
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        return ArrayType(logical_type(kind.value_type))
+    if kinds.is_map(kind):
+        return MapType(logical_type(kind.key_type), logical_type(kind.item_type))
+    if kinds.is_struct(kind):
+        fields = tuple(RowField(each.name, logical_type(each.type)) for each in kind)
+        return RowType(fields)
+    message = f"a table has no column of the type {kind}"
+    raise UnsupportedSqlError(message)
+
+
+def logical_row(kind: TypeInformation) -> RowType:
+    """The row of a table that is a stream of that type."""
+    schema = kind.arrow_schema
+    assert schema is not None  # noqa: S101 - asked before
+    return row_of(schema.names, [logical_type(each.type) for each in schema])

@@ -1,0 +1,499 @@
+"""Lowering: from the physical plan to transformations with operator factories.
+
+What it is: one function per physical node.  A node that is read twice becomes one transformation.
+Operators with state have uids that are made of what they are and of the operators with state before
+them: calcs and filters may come and go between them, and state is found again.
+What it is not: a plan of its own; what is decided here is how operators are named and wired.
+
+Read next: ``runtime/operators/table/factories.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import UnsupportedSqlError
+from millstream.expressions.context import EvaluationContext
+from millstream.graph.model import Partitioning
+from millstream.graph.transformation import (
+    OneInputTransformation,
+    PartitionTransformation,
+    PhysicalTransformation,
+    SideOutputTransformation,
+    SinkTransformation,
+    SourceTransformation,
+    TwoInputTransformation,
+    UnionTransformation,
+)
+from millstream.runtime.operators.sink import SinkFactory
+from millstream.runtime.operators.table import factories
+from millstream.runtime.operators.table.conform import ConformFactory
+from millstream.runtime.operators.table.specs import (
+    AggregateCall,
+    JoinKind,
+    JoinSide,
+    RankStrategy,
+    SortColumn,
+)
+from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
+from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.lowering.values_source import ValuesSource
+from millstream.sql.lowering.watermarks import strategy_of
+from millstream.sql.planner import physical
+from millstream.sql.planner.keys import smallest, upsert_keys
+from millstream.types.key_columns import KeyColumns
+from millstream.types.logical_types import TimestampKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.contracts.sink import Sink
+    from millstream.graph.transformation import Transformation
+    from millstream.sql.planner.physical import PhysicalNode, SinkNode
+    from millstream.types.logical_types import RowType
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["Lowering", "LoweringOptions"]
+
+_UID_LENGTH: Final = 32
+
+
+@dataclass(frozen=True)
+class LoweringOptions:
+    """Options of the session that operators are made with; times in milliseconds."""
+
+    time_zone: str = "UTC"
+    state_ttl: int = 0
+    mini_batch: bool = False
+    idle_timeout: int | None = None
+    drop_nulls: bool = False
+    query_start: int = 0
+    job_parameters: dict[str, str] = field(default_factory=dict)
+
+
+class Lowering:
+    """Makes the transformations of one job."""
+
+    def __init__(self, next_id: Callable[[], int], location: str, options: LoweringOptions) -> None:
+        """Take how transformations are numbered, and where the statement is in the program."""
+        self._next_id = next_id
+        self._location = location
+        self.options = options
+        self._done: dict[int, Transformation] = {}
+        #: Structure of the operators with state, by node: what uids are made of.
+        self._places: dict[int, str] = {}
+        self._uids: Counter[str] = Counter()
+        self.evaluation = EvaluationContext(
+            time_zone=options.time_zone,
+            query_start_time=None,
+            job_parameters=options.job_parameters,
+        )
+
+    # -- what is asked for -----------------------------------------------------------------------
+
+    def stream(self, node: PhysicalNode) -> Transformation:
+        """The transformation of a node."""
+        known = self._done.get(id(node))
+        if known is None:
+            handler = _LOWERINGS.get(type(node))
+            if handler is None:
+                message = f"{node.kind} is not in this release."
+                raise UnsupportedSqlError(message)
+            known = handler(self, node)
+            self._done[id(node)] = known
+        return known
+
+    def sink(
+        self, node: SinkNode, sink: Sink, declared: TypeInformation, table: RowType
+    ) -> Transformation:
+        """The end of a plan.
+
+        Args:
+            node: the plan's root.
+            sink: of the runtime.
+            declared: the type of the stream that it wants.
+            table: the sink's own columns, whose NOT NULL is checked.
+        """
+        below = self.stream(node.input)
+        if node.materialize:
+            factory = factories.SinkMaterializerFactory(
+                input_type=node.input.row,
+                keys=node.key,
+                upsert_key=node.upsert_key,
+                state_ttl=self.options.state_ttl,
+            )
+            exchange = physical.Exchange(row=node.input.row, inputs=(node.input,), keys=node.key)
+            below = self._keyed(exchange, below)
+            place = self._place(node, f"SinkMaterializer{node.key}")
+            below = self._one(
+                "SinkMaterializer",
+                factory,
+                below,
+                stream_type(node.input.row),
+                place=place,
+                single=False,
+            )
+        pairs = zip(table.fields, node.input.row.fields, strict=True)
+        not_null = [
+            i
+            for i, (want, have) in enumerate(pairs)
+            if not want.type.nullable and have.type.nullable
+        ]
+        conform = ConformFactory(None, tuple(not_null), self.options.drop_nulls, f"'{node.name}'")
+        below = self._one("SinkConversion", conform, below, declared)
+        name = f"Sink: {node.name}"
+        wanted = None if node.sink is None else node.sink.parallelism
+        parallelism, alone = parallelism_of(below)
+        if wanted is not None:
+            if not node.input.is_insert_only and wanted != (1 if alone else parallelism) != 1:
+                message = (
+                    f"'sink.parallelism' of table sink '{node.name}' is not in this release for "
+                    "queries that update or delete rows; it would lose their order."
+                )
+                raise UnsupportedSqlError(message)
+            parallelism, alone = wanted, False
+        return SinkTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=declared,
+            name=name,
+            kind_name=f"Sink: {type(sink).__name__}",
+            uid=self._uid(f"sink {node.name}\n{self._place(node.input, '')}"),
+            input=below,
+            sink=sink,
+            factory=SinkFactory(sink),
+            parallelism=parallelism,
+            non_parallel=alone,
+        )
+
+    # -- pieces ----------------------------------------------------------------------------------
+
+    def _one(
+        self,
+        name: str,
+        factory: Any,
+        below: Transformation,
+        output: TypeInformation,
+        *,
+        place: str | None = None,
+        single: bool | None = None,
+        ticks: bool = False,
+    ) -> Transformation:
+        """An operator; ``single`` None: as parallel as what it reads, so that order is kept."""
+        parallelism, alone = parallelism_of(below)
+        if single is not None:
+            parallelism, alone = None, single
+        return OneInputTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=output,
+            name=name,
+            kind_name=name,
+            uid=None if place is None else self._uid(place),
+            input=below,
+            factory=factory,
+            parallelism=parallelism,
+            non_parallel=alone,
+            needs_processing_time=ticks,
+        )
+
+    def _place(self, node: PhysicalNode, own: str) -> str:
+        """What an operator is, and where: its own words and those of the state before it."""
+        if own:
+            below = ",".join(self._place(each, "") for each in node.inputs)
+            return f"{own}({below})"
+        known = self._places.get(id(node))
+        if known is not None:
+            return known
+        if isinstance(node, physical.TableSourceScan):
+            return f"scan {node.identifier}"
+        if isinstance(node, physical.DataStreamScan):
+            return f"stream {node.name}"
+        return ",".join(self._place(each, "") for each in node.inputs)
+
+    def _noted(self, node: PhysicalNode, own: str) -> str:
+        place = self._place(node, own)
+        self._places[id(node)] = place
+        return place
+
+    def _uid(self, place: str) -> str:
+        number = self._uids[place]
+        self._uids[place] += 1
+        return hashlib.sha256(f"{place}#{number}".encode()).hexdigest()[:_UID_LENGTH]
+
+    def _keyed(self, node: physical.Exchange, below: Transformation) -> Transformation:
+        return PartitionTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=below.output_type,
+            input=below,
+            partitioning=Partitioning.HASH if node.keys else Partitioning.GLOBAL,
+            key_selector=KeyColumns(node.keys or ()),
+        )
+
+    def _names(self, row: RowType, columns: Sequence[int]) -> str:
+        return ",".join(row.names[column] for column in columns)
+
+    # -- leaves ----------------------------------------------------------------------------------
+
+    def _scan(self, node: physical.TableSourceScan) -> Transformation:
+        source = node.source.create()
+        name = f"Source: {node.identifier.object_name}"
+        made = SourceTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=source.produced_type,
+            name=name,
+            kind_name=name,
+            uid=self._uid(f"scan {node.identifier}"),
+            source=source,
+        )
+        columns = tuple(
+            column.key if column.is_metadata else column.name
+            for column in node.table.schema.columns
+            if not column.is_computed
+        )
+        conform = ConformFactory(columns, table=f"table '{node.identifier.as_summary_string()}'")
+        return self._one("SourceConversion", conform, made, stream_type(node.row))
+
+    def _data_stream(self, node: physical.DataStreamScan) -> Transformation:
+        return node.transformation
+
+    def _values(self, node: physical.ValuesScan) -> Transformation:
+        kind = stream_type(node.row)
+        return SourceTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=kind,
+            name="Source: Values",
+            kind_name="Source: Values",
+            source=ValuesSource(node.row, node.rows),
+            non_parallel=True,
+        )
+
+    # -- without state ---------------------------------------------------------------------------
+
+    def _calc(self, node: physical.Calc) -> Transformation:
+        factory = factories.CalcFactory(
+            input_type=node.input.row,
+            projections=node.projections,
+            condition=node.condition,
+            evaluation=self.evaluation,
+        )
+        return self._one("Calc", factory, self.stream(node.input), stream_type(node.row))
+
+    def _watermark(self, node: physical.WatermarkAssigner) -> Transformation:
+        strategy = strategy_of(node.expression, node.rowtime, self.options.idle_timeout)
+        factory = TimestampsWatermarksFactory(strategy)
+        below = self.stream(node.input)
+        place = self._place(node, f"WatermarkAssigner {node.row.names[node.rowtime]}")
+        return self._one(
+            "WatermarkAssigner",
+            factory,
+            below,
+            stream_type(node.row),
+            place=place,
+            ticks=strategy.needs_ticks,
+        )
+
+    def _exchange(self, node: physical.Exchange) -> Transformation:
+        return self._keyed(node, self.stream(node.input))
+
+    def _drop(self, node: physical.DropUpdateBefore) -> Transformation:
+        factory = factories.DropUpdateBeforeFactory()
+        below = self.stream(node.input)
+        return self._one("DropUpdateBefore", factory, below, stream_type(node.row))
+
+    def _union(self, node: physical.Union) -> Transformation:
+        members = [self.stream(each) for each in node.inputs]
+        return UnionTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=stream_type(node.row),
+            members=members,
+        )
+
+    # -- with state ------------------------------------------------------------------------------
+
+    def _stateful(
+        self, node: PhysicalNode, own: str, factory: Any, *, single: bool
+    ) -> Transformation:
+        below = self.stream(node.input)
+        place = self._noted(node, own)
+        return self._one(
+            node.kind, factory, below, stream_type(node.row), place=place, single=single
+        )
+
+    def _group_aggregate(self, node: physical.GroupAggregate) -> Transformation:
+        calls = aggregate_calls(node.calls)
+        factory = factories.GroupAggregateFactory(
+            input_type=node.input.row,
+            keys=node.keys,
+            aggregates=calls,
+            retracts=not node.input.is_insert_only,
+            update_before=node.update_before,
+            mini_batch=self.options.mini_batch,
+            state_ttl=self.options.state_ttl,
+        )
+        below = node.input.row
+        words = [f"{call.function}({self._names(below, call.arguments)})" for call in node.calls]
+        own = f"GroupAggregate[{self._names(below, node.keys)}][{','.join(words)}]"
+        return self._stateful(node, own, factory, single=not node.keys)
+
+    def _over(self, node: physical.OverAggregate) -> Transformation:
+        below = node.input.row
+        first = node.calls[0]
+        time = node.order[0].column
+        attribute = getattr(below.fields[time].type, "kind", None)
+        if any(each.call.filter is not None for each in node.calls):
+            message = "FILTER with OVER is not in this release."
+            raise UnsupportedSqlError(message)
+        factory = factories.OverFactory(
+            input_type=below,
+            keys=node.partition,
+            aggregates=aggregate_calls([each.call for each in node.calls]),
+            rowtime=time if attribute is TimestampKind.ROWTIME else None,
+            is_rows=first.is_rows,
+            preceding=first.preceding,
+            state_ttl=self.options.state_ttl,
+        )
+        words = [
+            f"{each.call.function}({self._names(below, each.call.arguments)})"
+            for each in node.calls
+        ]
+        own = f"Over[{self._names(below, node.partition)}][{','.join(words)}]"
+        return self._stateful(node, own, factory, single=not node.partition)
+
+    def _deduplicate(self, node: physical.Deduplicate) -> Transformation:
+        factory = factories.DeduplicateFactory(
+            input_type=node.input.row,
+            keys=node.keys,
+            rowtime=node.rowtime,
+            keep_last=node.keep_last,
+            update_before=node.update_before,
+            mini_batch=self.options.mini_batch,
+            state_ttl=self.options.state_ttl,
+        )
+        own = f"Deduplicate[{self._names(node.row, node.keys)}]"
+        return self._stateful(node, own, factory, single=not node.keys)
+
+    def _rank(self, node: physical.Rank) -> Transformation:
+        strategies = {
+            "append": RankStrategy.APPEND,
+            "retract": RankStrategy.RETRACT,
+            "update fast": RankStrategy.UPDATE_FAST,
+        }
+        factory = factories.TopNFactory(
+            input_type=node.input.row,
+            keys=node.partition,
+            order=sort_columns(node.order),
+            start=node.start,
+            end=node.end,
+            output_rank=node.outputs_rank,
+            strategy=strategies[node.strategy],
+            update_before=node.update_before,
+            row_key=node.row_key,
+            state_ttl=self.options.state_ttl,
+        )
+        below = node.input.row
+        order = [f"{below.names[each.column]} {each.descending}" for each in node.order]
+        own = f"Rank[{self._names(below, node.partition)}][{','.join(order)}]"
+        return self._stateful(node, own, factory, single=not node.partition)
+
+    def _normalize(self, node: physical.ChangelogNormalize) -> Transformation:
+        factory = factories.ChangelogNormalizeFactory(
+            input_type=node.input.row,
+            keys=node.keys,
+            update_before=node.update_before,
+            mini_batch=self.options.mini_batch,
+            state_ttl=self.options.state_ttl,
+        )
+        own = f"ChangelogNormalize[{self._names(node.row, node.keys)}]"
+        return self._stateful(node, own, factory, single=False)
+
+    def _join(self, node: physical.Join) -> Transformation:
+        left, right = node.inputs
+        keys = smallest(upsert_keys(left)), smallest(upsert_keys(right))
+        factory = factories.JoinFactory(
+            left_type=left.row,
+            right_type=right.row,
+            kind=JoinKind[node.join.name],
+            left=JoinSide(node.left_keys, keys[0]),
+            right=JoinSide(node.right_keys, keys[1]),
+            filter_nulls=node.filter_nulls,
+            condition=node.condition,
+            evaluation=self.evaluation,
+            left_ttl=self.options.state_ttl,
+            right_ttl=self.options.state_ttl,
+        )
+        words = self._names(left.row, node.left_keys), self._names(right.row, node.right_keys)
+        own = f"Join[{words[0]}={words[1]}]"
+        return self._two(node, own, factory, single=not node.left_keys)
+
+    def _two(self, node: PhysicalNode, own: str, factory: Any, *, single: bool) -> Transformation:
+        below = [self.stream(each) for each in node.inputs]
+        place = self._noted(node, own)
+        return TwoInputTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=stream_type(node.row),
+            name=node.kind,
+            kind_name=node.kind,
+            uid=self._uid(place),
+            input1=below[0],
+            input2=below[1],
+            factory=factory,
+            non_parallel=single,
+        )
+
+
+def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
+    """How parallel what is read is: a number (None: as the job), and whether it is alone.
+
+    Rows that are dealt out anew lose their order, and changes of one row with it.
+    """
+    if isinstance(below, PhysicalTransformation):
+        return below.parallelism, below.non_parallel
+    if isinstance(below, UnionTransformation):
+        members = [parallelism_of(each) for each in below.members]
+        if any(alone for _, alone in members):
+            return None, True
+        found = {parallelism for parallelism, _ in members}
+        return (found.pop(), False) if len(found) == 1 else (1, False)
+    if isinstance(below, SideOutputTransformation):
+        return parallelism_of(below.input)
+    return None, False
+
+
+def aggregate_calls(calls: Sequence[Any]) -> tuple[AggregateCall, ...]:
+    """Aggregates as the runtime takes them."""
+    return tuple(
+        AggregateCall(call.function, call.arguments, call.type, call.filter, call.distinct)
+        for call in calls
+    )
+
+
+def sort_columns(order: Sequence[Any]) -> tuple[SortColumn, ...]:
+    """An order as the runtime takes it."""
+    return tuple(SortColumn(each.column, each.descending, each.nulls_first) for each in order)
+
+
+_LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
+    physical.TableSourceScan: Lowering._scan,  # noqa: SLF001 - the table of this class
+    physical.DataStreamScan: Lowering._data_stream,  # noqa: SLF001
+    physical.ValuesScan: Lowering._values,  # noqa: SLF001
+    physical.Calc: Lowering._calc,  # noqa: SLF001
+    physical.WatermarkAssigner: Lowering._watermark,  # noqa: SLF001
+    physical.Exchange: Lowering._exchange,  # noqa: SLF001
+    physical.DropUpdateBefore: Lowering._drop,  # noqa: SLF001
+    physical.Union: Lowering._union,  # noqa: SLF001
+    physical.GroupAggregate: Lowering._group_aggregate,  # noqa: SLF001
+    physical.OverAggregate: Lowering._over,  # noqa: SLF001
+    physical.Deduplicate: Lowering._deduplicate,  # noqa: SLF001
+    physical.Rank: Lowering._rank,  # noqa: SLF001
+    physical.ChangelogNormalize: Lowering._normalize,  # noqa: SLF001
+    physical.Join: Lowering._join,  # noqa: SLF001
+}

@@ -1,0 +1,100 @@
+"""Watermarks of tables: a column less a constant.
+
+What it is: the generator behind ``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``.  As in Flink the
+watermark is the greatest value that the expression had, so that with ``AS ts`` a second row of the
+same time is late.
+What it is not: watermarks of any expression.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from millstream.errors import UnsupportedSqlError
+from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.functions.watermark_strategy import (
+    FieldTimestampAssigner,
+    WatermarkGenerator,
+    WatermarkStrategy,
+)
+from millstream.types.logical_types import DayTimeIntervalType
+from millstream.types.time import MIN_TIMESTAMP
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from millstream.expressions.nodes import Expression
+    from millstream.functions.watermark_strategy import WatermarkOutput
+
+__all__ = ["DelayedWatermarks", "delay_of", "strategy_of"]
+
+
+class DelayedWatermarks(WatermarkGenerator):
+    """The watermark is the greatest timestamp less a constant."""
+
+    vectorised: ClassVar[bool] = True
+
+    def __init__(self, delay: int) -> None:
+        """Take the delay in milliseconds."""
+        self.delay = delay
+        self.max_timestamp = MIN_TIMESTAMP
+
+    def on_batch(self, timestamps: NDArray[np.int64]) -> None:
+        """Take the timestamps of a batch, in milliseconds."""
+        if len(timestamps):
+            self.max_timestamp = max(self.max_timestamp, int(timestamps.max()))
+
+    def current_watermark(self) -> int:
+        """The watermark after all that was taken, in milliseconds."""
+        if self.max_timestamp == MIN_TIMESTAMP:
+            return MIN_TIMESTAMP
+        return max(self.max_timestamp - self.delay, MIN_TIMESTAMP)
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """Take the timestamp of one record."""
+        del event, output
+        self.max_timestamp = max(self.max_timestamp, event_timestamp)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        output.emit_watermark(self.current_watermark())
+
+
+def delay_of(expression: Expression, rowtime: int) -> int:
+    """By how many milliseconds an expression is behind the time column.
+
+    Raises:
+        UnsupportedSqlError: it is not the column less a constant.
+    """
+    if isinstance(expression, InputReference) and expression.index == rowtime:
+        return 0
+    if isinstance(expression, Call) and expression.function == "CAST":
+        return delay_of(expression.arguments[0], rowtime)
+    if isinstance(expression, Call) and expression.function == "-":
+        column, length = expression.arguments
+        if isinstance(length, Literal) and isinstance(length.type, DayTimeIntervalType):
+            milliseconds: Any = length.value
+            return delay_of(column, rowtime) + int(milliseconds)
+    message = (
+        f"WATERMARK FOR ... AS {expression}: in this release it is the column itself, or the "
+        "column less a constant interval."
+    )
+    raise UnsupportedSqlError(message)
+
+
+def strategy_of(
+    expression: Expression, rowtime: int, idle_timeout: int | None
+) -> WatermarkStrategy:
+    """The strategy of a WATERMARK clause.
+
+    Args:
+        expression: over the table's row.
+        rowtime: the column that is event time.
+        idle_timeout: ``table.exec.source.idle-timeout``, in milliseconds; None: never.
+    """
+    delay = delay_of(expression, rowtime)
+    made = WatermarkStrategy(
+        functools.partial(DelayedWatermarks, delay), FieldTimestampAssigner(rowtime)
+    )
+    return made.with_idleness(idle_timeout) if idle_timeout else made

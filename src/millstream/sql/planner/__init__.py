@@ -1,0 +1,1 @@
+"""The planner: logical plan, changelog planning and EXPLAIN."""

@@ -1,0 +1,125 @@
+"""Pieces of physical plans: calcs, exchanges, conditions.
+
+What it is: what the rules of the planner share.
+What it is not: the rules (``sql/planner/conversion.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millstream.expressions.functions.registry import find_function
+from millstream.expressions.nodes import Call, InputReference, transform, walk
+from millstream.sql.planner import physical
+from millstream.sql.planner.logical import references
+from millstream.types.logical_types import TimestampKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.planner.logical import LogicalNode
+    from millstream.sql.planner.physical import PhysicalNode
+    from millstream.types.logical_types import RowType
+
+__all__ = [
+    "Converts",
+    "calc",
+    "columns_of",
+    "conjunction",
+    "conjuncts",
+    "exchange",
+    "is_rowtime",
+    "moved",
+    "substituted",
+]
+
+
+class Converts(Protocol):
+    """What the rules need of the converter."""
+
+    def convert(self, node: LogicalNode) -> PhysicalNode:
+        """The physical plan of a node."""
+
+
+def columns_of(expression: Expression) -> set[int]:
+    """The columns that an expression reads."""
+    return {each.index for each in walk(expression) if isinstance(each, InputReference)}
+
+
+def conjuncts(expression: Expression | None) -> list[Expression]:
+    """What AND connects."""
+    if isinstance(expression, Call) and expression.function == "AND":
+        return [part for each in expression.arguments for part in conjuncts(each)]
+    return [] if expression is None else [expression]
+
+
+def conjunction(parts: Sequence[Expression]) -> Expression | None:
+    """All of them, connected by AND."""
+    found: Expression | None = None
+    for each in parts:
+        if found is None:
+            found = each
+        else:
+            nullable = found.type.nullable or each.type.nullable
+            found = Call("AND", (found, each), found.type.with_nullability(nullable))
+    return found
+
+
+def substituted(expression: Expression, columns: Sequence[Expression]) -> Expression:
+    """The expression with other expressions in the place of its columns."""
+
+    def change(each: Any) -> Any:
+        return columns[each.index] if isinstance(each, InputReference) else each
+
+    return transform(expression, change)
+
+
+def _is_deterministic(expression: Expression) -> bool:
+    for each in walk(expression):
+        if isinstance(each, Call):
+            definition = each.definition or find_function(each.function)
+            if definition is not None and not definition.deterministic:
+                return False
+    return True
+
+
+def calc(
+    below: PhysicalNode,
+    projections: Sequence[Expression],
+    row: RowType,
+    condition: Expression | None = None,
+) -> PhysicalNode:
+    """A calc over a node, merged with one that is there."""
+    if isinstance(below, physical.Calc) and all(map(_is_deterministic, below.projections)):
+        inner = below.projections
+        projections = [substituted(each, inner) for each in projections]
+        own = [] if condition is None else [substituted(condition, inner)]
+        condition = conjunction([*conjuncts(below.condition), *own])
+        below = below.input
+    identity = tuple(references(below.row)) == tuple(projections)
+    if condition is None and identity and row == below.row:
+        return below
+    return physical.Calc(
+        row=row, inputs=(below,), projections=tuple(projections), condition=condition
+    )
+
+
+def exchange(below: PhysicalNode, keys: tuple[int, ...] | None) -> PhysicalNode:
+    """The rows of one key in one task."""
+    return physical.Exchange(row=below.row, inputs=(below,), keys=keys or None)
+
+
+def is_rowtime(kind: object) -> bool:
+    """Whether a type is that of an event time attribute."""
+    return getattr(kind, "kind", None) is TimestampKind.ROWTIME
+
+
+def moved(expression: Expression, shift: int) -> Expression:
+    """The expression with its columns further to the right."""
+
+    def change(each: Any) -> Any:
+        return replace(each, index=each.index + shift) if isinstance(each, InputReference) else each
+
+    return transform(expression, change)

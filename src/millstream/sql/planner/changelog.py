@@ -1,0 +1,305 @@
+"""The planning of changes: which kinds each node gives, and who needs -U.
+
+What it is: Flink's two passes.  From the leaves up: which kinds of changes (inserts, updates,
+deletes) a node gives, and whether what reads it takes them.  From the sinks down: whether updates
+are to come with the row before (-U, +U) or as the row after alone.  A sink whose key is the query's
+does without -U; so does all below it that can.
+What it is not: a choice between plans; it refuses what cannot be computed.
+
+Read next: ``sql/planner/keys.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ValidationError
+from millstream.expressions.nodes import InputReference
+from millstream.sql.planner import physical
+from millstream.sql.planner.keys import smallest, upsert_keys
+from millstream.sql.planner.logical import JoinType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.sql.planner.physical import PhysicalNode, SinkNode
+
+__all__ = ["kinds_of", "plan_changes"]
+
+#: What updates look like: with the row before, the row after alone, or there are none.
+_BOTH: Final = "both"
+_AFTER: Final = "after"
+_NO_UPDATES: Final = "none"
+
+_INSERTS: Final = frozenset("I")
+_ALL: Final = frozenset("IUD")
+_WORDS: Final = {"U": "update", "D": "delete"}
+_INSERT_ONLY_INPUT: Final = (
+    physical.Deduplicate,
+    physical.WindowAggregate,
+    physical.IntervalJoin,
+    physical.OverAggregate,
+)
+
+
+def kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR0912 - a table
+    """Which of I (inserts), U (updates) and D (deletes) a node gives.
+
+    Raises:
+        ValidationError: it does not take what an input gives.
+    """
+    if isinstance(node, physical.TableSourceScan | physical.DataStreamScan):
+        return frozenset("U" if each in {"UB", "UA"} else each for each in _leaf(node))
+    if not node.inputs:
+        return _INSERTS
+    below = [kinds_of(each) for each in node.inputs]
+    if isinstance(node, _INSERT_ONLY_INPUT):
+        for each in node.inputs:
+            check_takes(node.kind, each, _INSERTS)
+    if isinstance(node, physical.GroupAggregate):
+        if not node.calls:
+            return _INSERTS if below[0] == _INSERTS else frozenset("IUD")
+        return frozenset("IU") if below[0] == _INSERTS else _ALL
+    if isinstance(node, physical.Deduplicate):
+        first_by_arrival = not node.keep_last and node.rowtime is None
+        return _INSERTS if first_by_arrival else _ALL
+    if isinstance(node, physical.ChangelogNormalize | physical.Rank):
+        return _ALL
+    if isinstance(node, physical.Limit):
+        return _INSERTS if below[0] == _INSERTS else _ALL
+    if isinstance(node, physical.Join):
+        if node.join in {JoinType.INNER, JoinType.SEMI}:
+            return frozenset().union(*below)
+        return _ALL
+    if isinstance(node, physical.WindowAggregate | physical.IntervalJoin | physical.OverAggregate):
+        return _INSERTS
+    if isinstance(node, physical.TemporalJoin):
+        return below[0]
+    return frozenset().union(*below)
+
+
+def _leaf(node: Any) -> frozenset[str]:
+    if isinstance(node, physical.DataStreamScan):
+        return node.given
+    found: frozenset[str] = node.source.changes
+    return found
+
+
+def check_takes(reader: str, node: PhysicalNode, taken: Iterable[str]) -> None:
+    """Refuse a plan in which ``reader`` would get changes that it does not take.
+
+    Raises:
+        ValidationError: names the node that makes the changes.
+    """
+    unwanted = kinds_of(node) - set(taken)
+    if not unwanted:
+        return
+    words = " and ".join(sorted((_WORDS[each] for each in unwanted), reverse=True))
+    culprit = _maker(node, unwanted)
+    message = (
+        f"{reader} doesn't support consuming {words} changes which is produced by node "
+        f"{culprit.kind}({culprit.details()})"
+    )
+    raise ValidationError(message)
+
+
+def _maker(node: PhysicalNode, unwanted: frozenset[str]) -> PhysicalNode:
+    """The node furthest from the sink by which the changes come in."""
+    passes_on = (
+        physical.Calc,
+        physical.Exchange,
+        physical.Union,
+        physical.Correlate,
+        physical.Expand,
+        physical.WatermarkAssigner,
+        physical.WindowTableFunction,
+    )
+    while isinstance(node, passes_on):
+        node = next(each for each in node.inputs if kinds_of(each) & unwanted)
+    return node
+
+
+# -- the pass down -------------------------------------------------------------------------------
+
+
+def plan_changes(sink: SinkNode) -> SinkNode:
+    """The plan with the kinds of changes on each node.
+
+    Raises:
+        ValidationError: the sink does not take the changes; names the node that makes them.
+    """
+    return _Planner().sink(sink)
+
+
+def _given(kinds: frozenset[str], updates: str) -> frozenset[str]:
+    """Kinds as a changelog has them."""
+    found = set(kinds - {"U"})
+    if "U" in kinds:
+        found |= {"UB", "UA"} if updates == _BOTH else {"UA"}
+    return frozenset(found)
+
+
+class _Planner:
+    def __init__(self) -> None:
+        self._done: dict[tuple[int, str], PhysicalNode | None] = {}
+        self._kept: list[PhysicalNode] = []
+
+    def sink(self, sink: SinkNode) -> SinkNode:
+        kinds = kinds_of(sink.input)
+        taken = (
+            _given(kinds, _BOTH) if sink.sink is None else sink.sink.accepts(_given(kinds, _BOTH))
+        )
+        plain = {"U" if each in {"UA", "UB"} else each for each in taken}
+        check_takes(f"Table sink '{sink.name}'", sink.input, plain)
+        keys = upsert_keys(sink.input)
+        has_updates = "U" in kinds
+        only_after = "UA" in taken and "UB" not in taken
+        materialize = (
+            only_after
+            and bool(sink.key)
+            and kinds != _INSERTS
+            and not any(key <= set(sink.key) for key in keys)
+        )
+        wanted = [_NO_UPDATES]
+        if has_updates:
+            exact = not sink.key or frozenset(sink.key) in keys
+            wanted = [_AFTER, _BOTH] if only_after and exact else [_BOTH]
+        for each in wanted:
+            below = self.visit(sink.input, each)
+            if below is not None:
+                return replace(
+                    sink,
+                    inputs=(below,),
+                    materialize=materialize,
+                    upsert_key=smallest(keys),
+                    changes=frozenset(),
+                )
+        message = f"Can't generate a valid execution plan for table sink '{sink.name}'."
+        raise ValidationError(message)
+
+    def visit(self, node: PhysicalNode, required: str) -> PhysicalNode | None:
+        """The node with its kinds of changes; None if it cannot give updates that way."""
+        kinds = kinds_of(node)
+        if "U" not in kinds:
+            required = _NO_UPDATES
+        elif required == _NO_UPDATES:
+            required = _AFTER
+        known = (id(node), required)
+        if known not in self._done:
+            self._done[known] = self._visit(node, kinds, required)
+            self._kept.append(node)
+        return self._done[known]
+
+    def _visit(  # noqa: PLR0911 - a table
+        self, node: PhysicalNode, kinds: frozenset[str], required: str
+    ) -> PhysicalNode | None:
+        if isinstance(node, physical.TableSourceScan | physical.DataStreamScan):
+            return self._scan(node, required)
+        if isinstance(node, physical.Rank):
+            return self._rank(node, kinds, required)
+        if isinstance(node, physical.Join):
+            return self._join(node, kinds, required)
+        if isinstance(node, physical.TemporalJoin):
+            left = self.visit(node.inputs[0], required)
+            right = self.visit(node.inputs[1], _AFTER) or self.visit(node.inputs[1], _BOTH)
+            return self._made(node, [left, right], kinds, required)
+        if isinstance(node, physical.ChangelogNormalize):
+            return self._made(node, [self.visit(node.input, _AFTER)], kinds, required)
+        if isinstance(node, physical.Calc) and node.condition is not None and required == _AFTER:
+            # A row may leave by its update: without -U nobody would know.
+            return None
+        if isinstance(node, physical.GroupAggregate | physical.Limit):
+            return self._made(node, [self.visit(node.input, _BOTH)], kinds, required)
+        inputs = [self.visit(each, required) for each in node.inputs]
+        return self._made(node, inputs, kinds, required)
+
+    def _made(
+        self,
+        node: PhysicalNode,
+        inputs: list[PhysicalNode | None],
+        kinds: frozenset[str],
+        required: str,
+        **more: Any,
+    ) -> PhysicalNode | None:
+        found = tuple(each for each in inputs if each is not None)
+        if len(found) < len(inputs):
+            return None
+        return replace(node, inputs=found, changes=_given(kinds, required), **more)
+
+    def _scan(self, node: Any, required: str) -> PhysicalNode:
+        given = _leaf(node)
+        made = replace(node, changes=given)
+        if required == _AFTER and "UB" in given:
+            return physical.DropUpdateBefore(row=node.row, inputs=(made,), changes=given - {"UB"})
+        return made  # type: ignore[no-any-return]
+
+    def _rank(
+        self, node: physical.Rank, kinds: frozenset[str], required: str
+    ) -> PhysicalNode | None:
+        if kinds_of(node.input) == _INSERTS:
+            below = self.visit(node.input, _NO_UPDATES)
+            return self._made(node, [below], kinds, required, strategy="append")
+        key = smallest(
+            frozenset(each for each in upsert_keys(node.input) if set(node.partition) <= each)
+        )
+        if key is not None and _moves_up(node):
+            below = self.visit(node.input, _AFTER)
+            made = self._made(node, [below], kinds, required, strategy="update fast", row_key=key)
+            if made is not None:
+                return made
+        return self._made(
+            node, [self.visit(node.input, _BOTH)], kinds, required, strategy="retract"
+        )
+
+    def _join(
+        self, node: physical.Join, kinds: frozenset[str], required: str
+    ) -> PhysicalNode | None:
+        inputs: list[PhysicalNode | None] = []
+        texts = []
+        for each, join_keys in zip(node.inputs, (node.left_keys, node.right_keys), strict=True):
+            keys = upsert_keys(each)
+            contains = any(set(join_keys) <= key for key in keys)
+            texts.append(_side_text(keys, join_keys))
+            has_updates = "U" in kinds_of(each)
+            if required == _AFTER:
+                if has_updates and not contains:
+                    return None
+                inputs.append(self.visit(each, _AFTER if has_updates else _NO_UPDATES))
+            else:
+                inputs.append(self.visit(each, _BOTH if has_updates else _NO_UPDATES))
+        return self._made(node, inputs, kinds, required, side_texts=tuple(texts))
+
+
+def _side_text(keys: Any, join_keys: tuple[int, ...]) -> str:
+    if any(key <= set(join_keys) for key in keys):
+        return "JoinKeyContainsUniqueKey"
+    return "HasUniqueKey" if keys else "NoUniqueKey"
+
+
+def _moves_up(rank: physical.Rank) -> bool:
+    """Whether updates of a row only ever move it forward in the order."""
+    return bool(rank.order) and all(
+        _direction(rank.input, each.column) == ("down" if not each.descending else "up")
+        for each in rank.order
+    )
+
+
+def _direction(node: PhysicalNode, column: int) -> str | None:
+    """Whether the values of a column of a key only grow or only shrink."""
+    while True:
+        if isinstance(node, physical.Calc):
+            each = node.projections[column]
+            if not isinstance(each, InputReference) or node.condition is not None:
+                return None
+            column, node = each.index, node.input
+        elif isinstance(node, physical.Exchange):
+            node = node.input
+        else:
+            break
+    if not isinstance(node, physical.GroupAggregate) or kinds_of(node.input) != _INSERTS:
+        return None
+    if column < len(node.keys):
+        return None
+    function = node.calls[column - len(node.keys)].function
+    return {"COUNT": "up", "MAX": "up", "MIN": "down"}.get(function)

@@ -1,0 +1,230 @@
+"""From the logical to the physical plan: rules, calcs, exchanges, joins.
+
+What it is: one function per logical node.  Projections and filters become calcs that are merged;
+filters are pushed into and through joins; rows with a rank become Top-N or deduplication.
+What it is not: the planning of changes (``sql/planner/changelog.py``), which comes behind it.
+
+Read next: ``sql/planner/joins.py``, ``sql/planner/windows.py``, ``sql/planner/ranks.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ValidationError
+from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.sql.planner import joins, physical, ranks, windows
+from millstream.sql.planner import logical as lp
+from millstream.sql.planner.calcs import calc, exchange
+from millstream.sql.planner.logical import references, row_of
+from millstream.types.logical_types import BigIntType, BooleanType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.planner.physical import PhysicalNode
+
+__all__ = ["Converter"]
+
+
+class Converter:
+    """Converts one plan; a node that is used twice is converted once."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, PhysicalNode] = {}
+        #: The nodes, so that their ids stay theirs.
+        self._kept: list[lp.LogicalNode] = []
+
+    def convert(self, node: lp.LogicalNode) -> PhysicalNode:
+        """The physical plan of a node."""
+        known = self._done.get(id(node))
+        if known is None:
+            known = _CONVERSIONS[type(node)](self, node)
+            self._done[id(node)] = known
+            self._kept.append(node)
+        return known
+
+    # -- leaves ----------------------------------------------------------------------------------
+
+    def _scan(self, node: Any) -> PhysicalNode:
+        scan: PhysicalNode = physical.TableSourceScan(
+            row=node.row, identifier=node.identifier, table=node.table, source=node.source
+        )
+        scan.changes = node.source.changes
+        key = node.table.schema.key_columns
+        if "UA" in scan.changes and "UB" not in scan.changes:
+            if not key:
+                shown = node.identifier.as_summary_string()
+                message = f"Table '{shown}' gives upserts and needs a PRIMARY KEY."
+                raise ValidationError(message)
+            keys = tuple(node.row.index_of(name) for name in key)
+            below = exchange(scan, keys)
+            return physical.ChangelogNormalize(row=node.row, inputs=(below,), keys=keys)
+        return scan
+
+    def _stream(self, node: Any) -> PhysicalNode:
+        scan: PhysicalNode = physical.DataStreamScan(
+            row=node.row,
+            transformation=node.transformation,
+            name=node.name,
+            given=node.changelog,
+            key=node.key,
+            rowtime=node.rowtime,
+        )
+        scan.changes = node.changelog
+        if "UA" in node.changelog and "UB" not in node.changelog:
+            below = exchange(scan, node.key)
+            return physical.ChangelogNormalize(row=node.row, inputs=(below,), keys=node.key)
+        return scan
+
+    def _values(self, node: Any) -> PhysicalNode:
+        return physical.ValuesScan(row=node.row, rows=node.rows)
+
+    # -- calcs -----------------------------------------------------------------------------------
+
+    def _project(self, node: Any) -> PhysicalNode:
+        return calc(self.convert(node.input), node.expressions, node.row)
+
+    def _filter(self, node: Any) -> PhysicalNode:
+        found = ranks.rank_of(self, node)
+        if found is not None:
+            return found
+        pushed = joins.pushed(node)
+        if pushed is not None:
+            return self.convert(pushed)
+        below = self.convert(node.input)
+        return calc(below, references(below.row), below.row, node.condition)
+
+    def _watermark(self, node: Any) -> PhysicalNode:
+        below = self.convert(node.input)
+        return physical.WatermarkAssigner(
+            row=node.row, inputs=(below,), rowtime=node.rowtime, expression=node.expression
+        )
+
+    # -- aggregates ------------------------------------------------------------------------------
+
+    def _aggregate(self, node: Any) -> PhysicalNode:
+        windowed = windows.window_aggregate(self, node)
+        if windowed is not None:
+            return windowed
+        below = self.convert(node.input)
+        if node.sets is not None or node.groupings:
+            return self._grouping_sets(node, below)
+        return physical.GroupAggregate(
+            row=node.row,
+            inputs=(exchange(below, node.keys),),
+            keys=node.keys,
+            calls=node.calls,
+        )
+
+    def _grouping_sets(self, node: Any, below: PhysicalNode) -> PhysicalNode:
+        sets = node.sets or (tuple(range(len(node.keys))),)
+        width = len(below.row)
+        # The keys are copied: an aggregate over a key sees its value, not the NULL of the set.
+        copies = [below.row.fields[key] for key in node.keys]
+        key_types = [field.type for field in node.row.fields[: len(node.keys)]]
+        names = [*below.row.names, *(each.name for each in copies), "$e"]
+        types = [*below.row.children, *key_types, BigIntType(nullable=False)]
+        expand = physical.Expand(
+            row=row_of(names, types),
+            inputs=(below,),
+            sets=tuple(tuple(node.keys[each] for each in part) for part in sets),
+            keys=node.keys,
+        )
+        keys = tuple(range(width, width + len(node.keys) + 1))
+        row = row_of(
+            [*(expand.row.names[key] for key in keys), *(f"$a{i}" for i in range(len(node.calls)))],
+            [*(expand.row.children[key] for key in keys), *(call.type for call in node.calls)],
+        )
+        grouped = physical.GroupAggregate(
+            row=row, inputs=(exchange(expand, keys),), keys=keys, calls=node.calls
+        )
+        columns = references(row)
+        count = len(node.keys)
+        shown: list[Expression] = [*columns[:count], *columns[count + 1 :]]
+        shown += [_grouping(columns[count], sets, wanted) for wanted in node.groupings]
+        return calc(grouped, shown, node.row)
+
+    def _distinct(self, node: Any) -> PhysicalNode:
+        below = self.convert(node.input)
+        keys = tuple(range(len(below.row)))
+        return physical.GroupAggregate(
+            row=node.row, inputs=(exchange(below, keys),), keys=keys, calls=()
+        )
+
+    def _window(self, node: Any) -> PhysicalNode:
+        return windows.window_function(self, node)
+
+    # -- several inputs --------------------------------------------------------------------------
+
+    def _union(self, node: Any) -> PhysicalNode:
+        members = tuple(self.convert(each) for each in node.members)
+        # All members have one row: names of the first, types of them all.
+        aligned = tuple(
+            calc(each, references(each.row), node.row) if each.row != node.row else each
+            for each in members
+        )
+        return physical.Union(row=node.row, inputs=aligned)
+
+    def _join(self, node: Any) -> PhysicalNode:
+        return joins.join(self, node)
+
+    def _temporal_join(self, node: Any) -> PhysicalNode:
+        return joins.temporal_join(self, node)
+
+    def _correlate(self, node: Any) -> PhysicalNode:
+        below = self.convert(node.input)
+        return physical.Correlate(
+            row=node.row,
+            inputs=(below,),
+            function=node.function,
+            arguments=node.arguments,
+            join=node.kind,
+            with_ordinality=node.with_ordinality,
+        )
+
+    # -- order -----------------------------------------------------------------------------------
+
+    def _over(self, node: Any) -> PhysicalNode:
+        return ranks.over(self, node)
+
+    def _limit(self, node: Any) -> PhysicalNode:
+        return ranks.limit(self, node)
+
+
+def _grouping(
+    number: InputReference, sets: Sequence[tuple[int, ...]], wanted: tuple[int, ...]
+) -> Expression:
+    """GROUPING_ID of a set, by its number: a bit per key that is not in it."""
+    kind = number.type
+    arguments: list[Expression] = []
+    for position, part in enumerate(sets):
+        bits = 0
+        for key in wanted:
+            bits = bits * 2 + (key not in part)
+        same = Call("=", (number, Literal(position, kind)), BooleanType(nullable=False))
+        arguments += [same, Literal(bits, kind)]
+    arguments[-2:] = arguments[-1:]
+    if len(arguments) == 1:
+        return arguments[0]
+    return Call("CASE", tuple(arguments), kind)
+
+
+_CONVERSIONS: Final[dict[type, Callable[[Converter, Any], PhysicalNode]]] = {
+    lp.ScanNode: Converter._scan,  # noqa: SLF001 - the table of this class
+    lp.StreamScanNode: Converter._stream,  # noqa: SLF001
+    lp.ValuesNode: Converter._values,  # noqa: SLF001
+    lp.ProjectNode: Converter._project,  # noqa: SLF001
+    lp.FilterNode: Converter._filter,  # noqa: SLF001
+    lp.WatermarkNode: Converter._watermark,  # noqa: SLF001
+    lp.AggregateNode: Converter._aggregate,  # noqa: SLF001
+    lp.DistinctNode: Converter._distinct,  # noqa: SLF001
+    lp.WindowNode: Converter._window,  # noqa: SLF001
+    lp.UnionNode: Converter._union,  # noqa: SLF001
+    lp.JoinNode: Converter._join,  # noqa: SLF001
+    lp.TemporalJoinNode: Converter._temporal_join,  # noqa: SLF001
+    lp.CorrelateNode: Converter._correlate,  # noqa: SLF001
+    lp.OverNode: Converter._over,  # noqa: SLF001
+    lp.LimitNode: Converter._limit,  # noqa: SLF001
+}

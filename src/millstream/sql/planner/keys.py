@@ -1,0 +1,103 @@
+"""Upsert keys: columns by which the rows that are there can be told apart, and updated.
+
+What it is: for each physical node the sets of columns that are unique among its rows, as far as
+changes of one such key also come in their order.
+What it is not: the primary keys of tables, which are only promised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.expressions.nodes import InputReference
+from millstream.sql.planner import physical
+from millstream.sql.planner.logical import JoinType
+
+if TYPE_CHECKING:
+    from millstream.sql.planner.physical import PhysicalNode
+
+__all__ = ["Keys", "smallest", "upsert_keys"]
+
+#: Sets of columns, each of which is unique.
+Keys = frozenset[frozenset[int]]
+_NONE: Keys = frozenset()
+
+
+def smallest(keys: Keys) -> tuple[int, ...] | None:
+    """The key with the fewest columns; None if there is none."""
+    return min((tuple(sorted(key)) for key in keys), key=lambda key: (len(key), key), default=None)
+
+
+def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
+    """The keys of a node's rows."""
+    if isinstance(node, physical.TableSourceScan):
+        names = node.table.schema.key_columns
+        return _one(node.row.index_of(name) for name in names) if names else _NONE
+    if isinstance(node, physical.DataStreamScan):
+        return _one(node.key) if node.key else _NONE
+    if isinstance(node, physical.Calc):
+        return _projected(node)
+    if isinstance(node, physical.Exchange):
+        wanted = set(node.keys or ())
+        return frozenset(key for key in upsert_keys(node.input) if wanted <= key)
+    if isinstance(node, physical.GroupAggregate):
+        return _one(range(len(node.keys)))
+    if isinstance(node, physical.WindowAggregate):
+        width = len(node.keys) + len(node.calls)
+        return _one([*range(len(node.keys)), *range(width, width + len(node.properties))])
+    if isinstance(node, physical.Deduplicate | physical.ChangelogNormalize):
+        return _one(node.keys)
+    if isinstance(node, physical.Rank):
+        return _ranked(node)
+    if isinstance(node, physical.Join | physical.IntervalJoin):
+        return _joined(node)
+    if isinstance(node, physical.TemporalJoin):
+        return upsert_keys(node.inputs[0])
+    transparent = (
+        physical.WatermarkAssigner,
+        physical.DropUpdateBefore,
+        physical.Limit,
+        physical.OverAggregate,
+    )
+    return upsert_keys(node.input) if isinstance(node, transparent) else _NONE
+
+
+def _one(columns: Any) -> Keys:
+    return frozenset({frozenset(columns)})
+
+
+def _projected(node: physical.Calc) -> Keys:
+    places: dict[int, int] = {}
+    for position, each in enumerate(node.projections):
+        if isinstance(each, InputReference):
+            places.setdefault(each.index, position)
+    return frozenset(
+        frozenset(places[column] for column in key)
+        for key in upsert_keys(node.input)
+        if all(column in places for column in key)
+    )
+
+
+def _ranked(node: physical.Rank) -> Keys:
+    if node.start == node.end:
+        return _one(node.partition) if node.partition else _one(())
+    below = upsert_keys(node.input)
+    if node.outputs_rank:
+        return below | _one((*node.partition, len(node.input.row)))
+    return below
+
+
+def _joined(node: physical.Join | physical.IntervalJoin) -> Keys:
+    left, right = (upsert_keys(each) for each in node.inputs)
+    if node.join.left_only:
+        return left
+    shift = len(node.inputs[0].row)
+    moved = frozenset(frozenset(column + shift for column in key) for key in right)
+    found: Keys = frozenset(one | other for one in left for other in moved)
+    left_is_unique = any(key <= set(node.left_keys) for key in left)
+    right_is_unique = any(key <= set(node.right_keys) for key in right)
+    if right_is_unique and node.join in {JoinType.INNER, JoinType.LEFT}:
+        found |= left
+    if left_is_unique and node.join in {JoinType.INNER, JoinType.RIGHT}:
+        found |= moved
+    return found

@@ -1,0 +1,339 @@
+"""The logical plan: what a query means, as relational algebra over bound expressions.
+
+What it is: the nodes that the binder makes.  Each knows the row that it gives; columns are known by
+position from here on, names are for people.
+What it is not: how it is computed (``sql/planner/physical.py``).
+
+Read next: ``sql/binder/queries.py``, which makes these, and ``sql/planner/conversion.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from millstream.expressions.nodes import InputReference
+from millstream.types.logical_types import RowField, RowType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.graph.transformation import Transformation
+    from millstream.sql.catalog.connectors import TableSource
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.catalog.objects import CatalogTable
+    from millstream.types.logical_types import LogicalType
+
+__all__ = [
+    "AggregateCall",
+    "AggregateNode",
+    "CorrelateNode",
+    "DistinctNode",
+    "FilterNode",
+    "JoinNode",
+    "JoinType",
+    "LimitNode",
+    "LogicalNode",
+    "OverCall",
+    "OverNode",
+    "ProjectNode",
+    "RankNode",
+    "ScanNode",
+    "SortKey",
+    "StreamScanNode",
+    "TemporalJoinNode",
+    "UnionNode",
+    "ValuesNode",
+    "WatermarkNode",
+    "WindowNode",
+    "references",
+    "row_of",
+    "unique_names",
+]
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """The names, with a number behind those that came before, as Flink's planner does it."""
+    taken: set[str] = set()
+    found: list[str] = []
+    for name in names:
+        candidate, number = name, 0
+        while candidate in taken:
+            candidate, number = f"{name}{number}", number + 1
+        taken.add(candidate)
+        found.append(candidate)
+    return found
+
+
+def row_of(names: Iterable[str], types: Iterable[LogicalType]) -> RowType:
+    """A row, whose names are made unique."""
+    pairs = zip(unique_names(names), types, strict=True)
+    return RowType(tuple(RowField(name, kind) for name, kind in pairs), nullable=False)
+
+
+def references(row: RowType) -> list[InputReference]:
+    """All columns of a row, as expressions."""
+    return [InputReference(i, each.name, each.type) for i, each in enumerate(row.fields)]
+
+
+class JoinType(Enum):
+    """What a join keeps; the value is Flink's name in plans."""
+
+    INNER = "InnerJoin"
+    LEFT = "LeftOuterJoin"
+    RIGHT = "RightOuterJoin"
+    FULL = "FullOuterJoin"
+    SEMI = "LeftSemiJoin"
+    ANTI = "LeftAntiJoin"
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether rows of the left come out though nothing on the right fits."""
+        return self in {JoinType.LEFT, JoinType.FULL}
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether rows of the right come out though nothing on the left fits."""
+        return self in {JoinType.RIGHT, JoinType.FULL}
+
+    @property
+    def left_only(self) -> bool:
+        """Whether the result has the columns of the left alone."""
+        return self in {JoinType.SEMI, JoinType.ANTI}
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column to sort by."""
+
+    column: int
+    descending: bool = False
+    #: Whether NULL comes first.
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """An aggregate over columns of the input."""
+
+    function: str
+    arguments: tuple[int, ...]
+    type: LogicalType
+    #: A BOOLEAN column: only rows where it is true count.
+    filter: int | None = None
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OverCall:
+    """An aggregate or ranking function over the rows around each row."""
+
+    call: AggregateCall
+    #: ROWS or RANGE.
+    is_rows: bool
+    #: How many rows, or milliseconds, before the row; None: from the beginning.
+    preceding: int | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogicalNode:
+    """A node; compared by identity, so that a query used twice is planned once."""
+
+    row: RowType
+
+    @property
+    def inputs(self) -> Sequence[LogicalNode]:
+        """What it reads."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScanNode(LogicalNode):
+    """Reads a table: its physical and metadata columns."""
+
+    identifier: ObjectIdentifier
+    table: CatalogTable
+    source: TableSource
+    is_temporary: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamScanNode(LogicalNode):
+    """Reads a stream of the program."""
+
+    transformation: Transformation
+    name: str
+    #: Whether the rows have kinds, and no -U.
+    changelog: frozenset[str] = frozenset({"I"})
+    #: Columns that are unique among the rows that are there.
+    key: tuple[int, ...] = ()
+    #: The column that takes the stream's own timestamps; they are rows' event time.
+    rowtime: int | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ValuesNode(LogicalNode):
+    """Rows of the statement itself: values as ``expressions/nodes.py`` has them."""
+
+    rows: tuple[tuple[object, ...], ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _OneInput(LogicalNode):
+    input: LogicalNode
+
+    @property
+    def inputs(self) -> Sequence[LogicalNode]:
+        """The one input."""
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProjectNode(_OneInput):
+    """Expressions over each row."""
+
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FilterNode(_OneInput):
+    """Keeps rows for which a condition is true."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WatermarkNode(_OneInput):
+    """Makes a column the event time, and watermarks of an expression."""
+
+    rowtime: int
+    expression: Expression
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AggregateNode(_OneInput):
+    """One row per key: the key's columns, then the aggregates."""
+
+    keys: tuple[int, ...]
+    calls: tuple[AggregateCall, ...]
+    #: For GROUPING SETS: positions in ``keys``; None: one set of all.
+    sets: tuple[tuple[int, ...], ...] | None = None
+    #: GROUPING and GROUPING_ID: for each, the positions in ``keys``; behind the aggregates.
+    groupings: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DistinctNode(_OneInput):
+    """Each row once."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WindowNode(_OneInput):
+    """A window TVF: each row with window_start, window_end and window_time behind it."""
+
+    #: TUMBLE, HOP, CUMULATE or SESSION.
+    kind: str
+    time: int
+    #: Milliseconds; of a session: the gap.
+    size: int
+    #: Of HOP: from start to start; of CUMULATE: from end to end.
+    step: int | None = None
+    offset: int = 0
+    #: Of SESSION.
+    partition: tuple[int, ...] = ()
+
+    @property
+    def time_type(self) -> LogicalType:
+        """The type of the time column."""
+        return self.input.row.fields[self.time].type
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OverNode(_OneInput):
+    """Aggregates over the rows around each row, behind its columns."""
+
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    calls: tuple[OverCall, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RankNode(_OneInput):
+    """The rows of each partition whose rank is in a range; the rank behind the columns."""
+
+    #: ROW_NUMBER, RANK or DENSE_RANK.
+    function: str
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    start: int
+    end: int
+    #: Whether the rank is a column of the result.
+    outputs_rank: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JoinNode(LogicalNode):
+    """Pairs of rows for which a condition over both is true."""
+
+    left: LogicalNode
+    right: LogicalNode
+    kind: JoinType
+    #: Over the columns of the left, then those of the right.
+    condition: Expression | None
+
+    @property
+    def inputs(self) -> Sequence[LogicalNode]:
+        """The left and the right."""
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TemporalJoinNode(LogicalNode):
+    """Each row of the left with the version of the right at its time."""
+
+    left: LogicalNode
+    right: LogicalNode
+    kind: JoinType
+    condition: Expression | None
+    #: The column of the left that says when; None: now.
+    time: int | None
+
+    @property
+    def inputs(self) -> Sequence[LogicalNode]:
+        """The left and the right."""
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CorrelateNode(_OneInput):
+    """Each row with the rows that a table function makes of it."""
+
+    #: UNNEST, or the name of a function.
+    function: str
+    arguments: tuple[Expression, ...]
+    kind: JoinType
+    with_ordinality: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnionNode(LogicalNode):
+    """All rows of all inputs."""
+
+    members: tuple[LogicalNode, ...]
+
+    @property
+    def inputs(self) -> Sequence[LogicalNode]:
+        """The members."""
+        return self.members
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LimitNode(_OneInput):
+    """The first rows, in an order if there is one."""
+
+    order: tuple[SortKey, ...] = field(default=())
+    offset: int = 0
+    #: None: all.
+    limit: int | None = None

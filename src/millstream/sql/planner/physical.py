@@ -1,0 +1,549 @@
+"""The physical plan: how a query is computed, with the kinds of changes that each node gives.
+
+What it is: nodes as Flink's (Calc, Exchange, GroupAggregate, ...), each with the text that EXPLAIN
+shows.  ``changes`` is set by the changelog planning (``sql/planner/changelog.py``).
+What it is not: operators; ``sql/lowering/`` makes transformations of these.
+
+Read next: ``sql/planner/conversion.py``, ``sql/planner/changelog.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.sql.planner.logical import JoinType
+from millstream.sql.planner.texts import aggregate_text, columns_text, expression_text, order_text
+
+if TYPE_CHECKING:
+    from millstream.expressions.nodes import Expression
+    from millstream.graph.transformation import Transformation
+    from millstream.sql.catalog.connectors import TableSink, TableSource
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.catalog.objects import CatalogTable
+    from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
+    from millstream.types.logical_types import RowType
+
+__all__ = [
+    "Calc",
+    "ChangelogNormalize",
+    "Correlate",
+    "DataStreamScan",
+    "Deduplicate",
+    "DropUpdateBefore",
+    "Exchange",
+    "Expand",
+    "GroupAggregate",
+    "IntervalJoin",
+    "Join",
+    "Limit",
+    "OverAggregate",
+    "PhysicalNode",
+    "Rank",
+    "SinkNode",
+    "TableSourceScan",
+    "TemporalJoin",
+    "Union",
+    "ValuesScan",
+    "WatermarkAssigner",
+    "WindowAggregate",
+    "WindowTableFunction",
+]
+
+
+@dataclass(eq=False, kw_only=True)
+class PhysicalNode:
+    """A node of the physical plan."""
+
+    row: RowType
+    inputs: tuple[PhysicalNode, ...] = ()
+    #: Which kinds of changes it gives: I, UB, UA, D; set by the planner.
+    changes: frozenset[str] = field(default=frozenset({"I"}))
+
+    kind: ClassVar[str] = ""
+
+    @property
+    def input(self) -> PhysicalNode:
+        """The only input."""
+        return self.inputs[0]
+
+    @property
+    def is_insert_only(self) -> bool:
+        """Whether it gives inserts alone."""
+        return self.changes <= {"I"}
+
+    @property
+    def update_before(self) -> bool:
+        """Whether it gives -U before each +U."""
+        return "UB" in self.changes
+
+    def details(self) -> str:
+        """What EXPLAIN shows between the parentheses."""
+        return ""
+
+    def fields_text(self) -> str:
+        """The names of its columns."""
+        return ", ".join(self.row.names)
+
+
+@dataclass(eq=False, kw_only=True)
+class TableSourceScan(PhysicalNode):
+    """Reads a table."""
+
+    identifier: ObjectIdentifier
+    table: CatalogTable
+    source: TableSource
+    kind: ClassVar[str] = "TableSourceScan"
+
+    def details(self) -> str:
+        path = ", ".join(self.identifier.parts)
+        return f"table=[[{path}]], fields=[{self.fields_text()}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class DataStreamScan(PhysicalNode):
+    """Reads a stream of the program."""
+
+    transformation: Transformation
+    name: str
+    given: frozenset[str]
+    key: tuple[int, ...] = ()
+    rowtime: int | None = None
+    kind: ClassVar[str] = "DataStreamScan"
+
+    def details(self) -> str:
+        return f"table=[[{self.name}]], fields=[{self.fields_text()}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class ValuesScan(PhysicalNode):
+    """Gives rows of the statement."""
+
+    rows: tuple[tuple[object, ...], ...]
+    kind: ClassVar[str] = "Values"
+
+    def details(self) -> str:
+        from millstream.expressions.nodes import Literal
+
+        shown = []
+        for row in self.rows:
+            values = zip(row, self.row.children, strict=True)
+            texts = (expression_text(Literal(value, kind)) for value, kind in values)
+            shown.append("{ " + ", ".join(texts) + " }")
+        return f"tuples=[[{', '.join(shown)}]]"
+
+
+@dataclass(eq=False, kw_only=True)
+class Calc(PhysicalNode):
+    """Filters rows, then computes columns."""
+
+    projections: tuple[Expression, ...]
+    condition: Expression | None = None
+    kind: ClassVar[str] = "Calc"
+
+    def details(self) -> str:
+        names = zip(self.projections, self.row.names, strict=True)
+        shown = [
+            text if (text := expression_text(each)) == name else f"{text} AS {name}"
+            for each, name in names
+        ]
+        where = ""
+        if self.condition is not None:
+            where = f", where=[{expression_text(self.condition)}]"
+        return f"select=[{', '.join(shown)}]{where}"
+
+
+@dataclass(eq=False, kw_only=True)
+class WatermarkAssigner(PhysicalNode):
+    """Makes event time."""
+
+    rowtime: int
+    expression: Expression
+    kind: ClassVar[str] = "WatermarkAssigner"
+
+    def details(self) -> str:
+        name = self.row.names[self.rowtime]
+        return f"rowtime=[{name}], watermark=[{expression_text(self.expression)}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class Exchange(PhysicalNode):
+    """Brings rows of one key to one task."""
+
+    #: None: all rows to one task.
+    keys: tuple[int, ...] | None
+    kind: ClassVar[str] = "Exchange"
+
+    def details(self) -> str:
+        if not self.keys:
+            return "distribution=[single]"
+        return f"distribution=[hash[{columns_text(self.row, self.keys)}]]"
+
+
+@dataclass(eq=False, kw_only=True)
+class DropUpdateBefore(PhysicalNode):
+    """Drops -U."""
+
+    kind: ClassVar[str] = "DropUpdateBefore"
+
+
+@dataclass(eq=False, kw_only=True)
+class ChangelogNormalize(PhysicalNode):
+    """Makes a full changelog of upserts."""
+
+    keys: tuple[int, ...]
+    kind: ClassVar[str] = "ChangelogNormalize"
+
+    def details(self) -> str:
+        return f"key=[{columns_text(self.row, self.keys)}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupAggregate(PhysicalNode):
+    """One row per key: keys, then aggregates."""
+
+    keys: tuple[int, ...]
+    calls: tuple[AggregateCall, ...]
+    kind: ClassVar[str] = "GroupAggregate"
+
+    def details(self) -> str:
+        below = self.input.row
+        group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
+        names = self.row.names[len(self.keys) :]
+        shown = [below.names[key] for key in self.keys]
+        suffix = "" if self.input.is_insert_only else "_RETRACT"
+        shown += [
+            f"{aggregate_text(call, below, suffix)} AS {name}"
+            for call, name in zip(self.calls, names, strict=True)
+        ]
+        return f"{group}select=[{', '.join(shown)}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class Expand(PhysicalNode):
+    """Each row once per grouping set, with NULL for the keys that are not in it."""
+
+    #: For each set: positions of its keys.
+    sets: tuple[tuple[int, ...], ...]
+    keys: tuple[int, ...]
+    kind: ClassVar[str] = "Expand"
+
+    def details(self) -> str:
+        names = self.input.row.names
+        shown = ", ".join("{" + ", ".join(names[each] for each in part) + "}" for part in self.sets)
+        return f"projects=[{shown}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class WindowTableFunction(PhysicalNode):
+    """Adds window_start, window_end and window_time to each row, once per window."""
+
+    window: str
+    time: int
+    size: int
+    step: int | None
+    offset: int
+    partition: tuple[int, ...] = ()
+    kind: ClassVar[str] = "WindowTableFunction"
+
+    def window_text(self) -> str:
+        """The window as Flink writes it."""
+        return window_text(
+            self.window, self.input.row, self.time, self.size, self.step, self.offset
+        )
+
+    def details(self) -> str:
+        return f"window=[{self.window_text()}]"
+
+
+def window_text(
+    kind: str, row: RowType, time: int, size: int, step: int | None, offset: int
+) -> str:
+    """``TUMBLE(time_col=[ts], size=[5 min])``."""
+    parts = [f"time_col=[{row.names[time]}]"]
+    if kind == "SESSION":
+        parts.append(f"gap=[{_length(size)}]")
+    elif kind == "HOP":
+        parts += [f"size=[{_length(size)}]", f"slide=[{_length(step or 0)}]"]
+    elif kind == "CUMULATE":
+        parts += [f"max_size=[{_length(size)}]", f"step=[{_length(step or 0)}]"]
+    else:
+        parts.append(f"size=[{_length(size)}]")
+    if offset:
+        parts.append(f"offset=[{_length(offset)}]")
+    return f"{kind}({', '.join(parts)})"
+
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+def _length(millis: int) -> str:
+    for size, unit in _UNITS:
+        if millis % size == 0 and millis:
+            return f"{millis // size} {unit}"
+    return f"{millis} ms"
+
+
+@dataclass(eq=False, kw_only=True)
+class WindowAggregate(PhysicalNode):
+    """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
+
+    window: str
+    time: int
+    size: int
+    step: int | None
+    offset: int
+    keys: tuple[int, ...]
+    calls: tuple[AggregateCall, ...]
+    #: window_start, window_end, window_time behind the aggregates, in this order.
+    properties: tuple[str, ...]
+    #: Whether the input has the windows' columns already: (start, end).
+    attached: tuple[int, int] | None = None
+    kind: ClassVar[str] = "WindowAggregate"
+
+    def details(self) -> str:
+        below = self.input.row
+        group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
+        if self.attached is None:
+            window = window_text(self.window, below, self.time, self.size, self.step, self.offset)
+        else:
+            start, end = (below.names[each] for each in self.attached)
+            window = f"{self.window}(win_start=[{start}], win_end=[{end}])"
+        shown = [below.names[key] for key in self.keys]
+        names = self.row.names[len(self.keys) :]
+        shown += [
+            f"{aggregate_text(call, below, '')} AS {name}"
+            for call, name in zip(self.calls, names, strict=False)
+        ]
+        shown += [
+            f"{each} AS {name}"
+            for each, name in zip(self.properties, names[len(self.calls) :], strict=True)
+        ]
+        return f"{group}window=[{window}], select=[{', '.join(shown)}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class Deduplicate(PhysicalNode):
+    """The first or last row per key."""
+
+    keys: tuple[int, ...]
+    #: None: by arrival.
+    rowtime: int | None
+    keep_last: bool
+    kind: ClassVar[str] = "Deduplicate"
+
+    def details(self) -> str:
+        keep = "LastRow" if self.keep_last else "FirstRow"
+        order = "PROCTIME" if self.rowtime is None else "ROWTIME"
+        return f"keep=[{keep}], key=[{columns_text(self.row, self.keys)}], order=[{order}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class Rank(PhysicalNode):
+    """The rows of each partition whose number is in a range."""
+
+    function: str
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    start: int
+    end: int
+    outputs_rank: bool
+    #: append, retract or update fast; set by the changelog planning.
+    strategy: str = "retract"
+    #: For update fast.
+    row_key: tuple[int, ...] = ()
+    kind: ClassVar[str] = "Rank"
+
+    def details(self) -> str:
+        below = self.input.row
+        strategies = {
+            "append": "AppendFastStrategy",
+            "retract": "RetractStrategy",
+            "update fast": f"UpdateFastStrategy[{columns_text(below, self.row_key)}]",
+        }
+        parts = [
+            f"strategy=[{strategies[self.strategy]}]",
+            f"rankType=[{self.function}]",
+            f"rankRange=[rankStart={self.start}, rankEnd={self.end}]",
+        ]
+        if self.partition:
+            parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
+        parts.append(f"orderBy=[{order_text(below, self.order)}]")
+        parts.append(f"select=[{self.fields_text()}]")
+        return ", ".join(parts)
+
+
+@dataclass(eq=False, kw_only=True)
+class Limit(PhysicalNode):
+    """The first rows as they come."""
+
+    offset: int
+    limit: int
+    kind: ClassVar[str] = "Limit"
+
+    def details(self) -> str:
+        return f"offset=[{self.offset}], fetch=[{self.limit}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class OverAggregate(PhysicalNode):
+    """Aggregates over the rows around each row."""
+
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    calls: tuple[OverCall, ...]
+    kind: ClassVar[str] = "OverAggregate"
+
+    def details(self) -> str:
+        below = self.input.row
+        parts = []
+        if self.partition:
+            parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
+        parts.append(f"orderBy=[{order_text(below, self.order)}]")
+        first = self.calls[0]
+        unit = "ROWS" if first.is_rows else "RANGE"
+        start = "UNBOUNDED PRECEDING" if first.preceding is None else f"{first.preceding} PRECEDING"
+        parts.append(f"window=[{unit} BETWEEN {start} AND CURRENT ROW]")
+        names = self.row.names[len(below) :]
+        shown = list(below.names)
+        shown += [
+            f"{aggregate_text(each.call, below, '')} AS {name}"
+            for each, name in zip(self.calls, names, strict=True)
+        ]
+        return ", ".join([*parts, f"select=[{', '.join(shown)}]"])
+
+
+@dataclass(eq=False, kw_only=True)
+class _TwoInputs(PhysicalNode):
+    join: JoinType
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    #: Over both sides, beside the keys.
+    condition: Expression | None
+
+    def _where(self) -> str:
+        left, right = (each.row for each in self.inputs)
+        parts = [
+            f"({left.names[one]} = {_right_name(left, right, other)})"
+            for one, other in zip(self.left_keys, self.right_keys, strict=True)
+        ]
+        if self.condition is not None:
+            parts.append(expression_text(self.condition))
+        if not parts:
+            return "true"
+        return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
+
+
+def _right_name(left: RowType, right: RowType, column: int) -> str:
+    from millstream.sql.planner.logical import unique_names
+
+    return unique_names([*left.names, *right.names])[len(left) + column]
+
+
+@dataclass(eq=False, kw_only=True)
+class Join(_TwoInputs):
+    """A regular join."""
+
+    #: For each pair of keys whether NULL equals nothing.
+    filter_nulls: tuple[bool, ...]
+    kind: ClassVar[str] = "Join"
+    #: How each side is unique, for EXPLAIN; set by the changelog planning.
+    side_texts: tuple[str, str] = ("NoUniqueKey", "NoUniqueKey")
+
+    def details(self) -> str:
+        left, right = self.side_texts
+        return (
+            f"joinType=[{self.join.value}], where=[{self._where()}], "
+            f"select=[{self.fields_text()}], "
+            f"leftInputSpec=[{left}], rightInputSpec=[{right}]"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class IntervalJoin(_TwoInputs):
+    """Pairs of rows whose times are near each other."""
+
+    left_time: int
+    right_time: int
+    #: Milliseconds: right - left lies between them.
+    lower: int
+    upper: int
+    is_rowtime: bool
+    kind: ClassVar[str] = "IntervalJoin"
+
+    def details(self) -> str:
+        left, right = (each.row for each in self.inputs)
+        bounds = (
+            f"isRowTime={str(self.is_rowtime).lower()}, leftLowerBound={-self.upper}, "
+            f"leftUpperBound={-self.lower}, leftTimeIndex={self.left_time}, "
+            f"rightTimeIndex={self.right_time}"
+        )
+        del left, right
+        return (
+            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self._where()}], "
+            f"select=[{self.fields_text()}]"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TemporalJoin(_TwoInputs):
+    """Each row of the left with the version of the right at its time."""
+
+    #: None: processing time.
+    left_time: int | None
+    right_time: int | None
+    kind: ClassVar[str] = "TemporalJoin"
+
+    def details(self) -> str:
+        return (
+            f"joinType=[{self.join.value}], where=[{self._where()}], select=[{self.fields_text()}]"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class Correlate(PhysicalNode):
+    """Each row with what a table function makes of it."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    join: JoinType
+    with_ordinality: bool = False
+    kind: ClassVar[str] = "Correlate"
+
+    def details(self) -> str:
+        inside = ", ".join(map(expression_text, self.arguments))
+        join = "INNER" if self.join is JoinType.INNER else "LEFT"
+        return (
+            f"invocation=[{self.function}({inside})], select=[{self.fields_text()}], "
+            f"joinType=[{join}]"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class Union(PhysicalNode):
+    """All rows of all inputs."""
+
+    kind: ClassVar[str] = "Union"
+
+    def details(self) -> str:
+        return f"all=[true], union=[{self.fields_text()}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class SinkNode(PhysicalNode):
+    """Writes."""
+
+    #: ``default_catalog.default_database.t``, or what takes the rows.
+    name: str
+    #: None: a result for the program.
+    sink: TableSink | None
+    #: Positions of the primary key.
+    key: tuple[int, ...] = ()
+    materialize: bool = False
+    #: The upsert key of the input, for the materializer.
+    upsert_key: tuple[int, ...] | None = None
+    kind: ClassVar[str] = "Sink"
+
+    def details(self) -> str:
+        extra = ", upsertMaterialize=[true]" if self.materialize else ""
+        return f"table=[{self.name}], fields=[{self.fields_text()}]{extra}"

@@ -1,0 +1,217 @@
+"""Top-N, deduplication, OVER and LIMIT.
+
+What it is: rows numbered by ROW_NUMBER and filtered by the number become Top-N, or deduplication if
+there is one per key in the order of time; LIMIT with an order is a Top-N of all rows.
+What it is not: the operators.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import ValidationError
+from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.sql.planner import physical
+from millstream.sql.planner.calcs import (
+    Converts,
+    calc,
+    conjunction,
+    conjuncts,
+    exchange,
+    is_rowtime,
+    substituted,
+)
+from millstream.sql.planner.logical import OverNode, ProjectNode, references, row_of
+from millstream.types.logical_types import BigIntType, TimestampKind
+
+if TYPE_CHECKING:
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.planner.physical import PhysicalNode
+
+__all__ = ["limit", "over", "rank_of"]
+
+_RANKS = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK"})
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+
+
+def rank_of(converter: Converts, node: Any) -> PhysicalNode | None:
+    """A filter over numbered rows as a Top-N or a deduplication; None if it is no such filter."""
+    projections = []
+    below = node.input
+    while isinstance(below, ProjectNode):
+        projections.append(below)
+        below = below.input
+    if not isinstance(below, OverNode):
+        return None
+    if len(below.calls) != 1 or below.calls[0].call.function not in _RANKS:
+        return None
+    number = len(below.input.row)
+    columns: list[Expression] = list(references(below.row))
+    for each in reversed(projections):
+        columns = [substituted(one, columns) for one in each.expressions]
+    condition = substituted(node.condition, columns)
+    first, last, rest = _range(condition, number)
+    if last is None:
+        message = "ROW_NUMBER needs an upper bound, such as WHERE rownum <= 10."
+        raise ValidationError(message)
+    shown = [index for each in columns for index in _columns(each)]
+    rest_reads = any(number in set(_columns(each)) for each in rest)
+    wants_number = number in shown or rest_reads
+    ranked = _rank(converter, below, first, last, outputs=wants_number and not (first == last == 1))
+    if wants_number and first == last == 1:
+        # There is only the first.
+        one = Literal(1, BigIntType(nullable=False))
+        numbered: list[Expression] = [*references(ranked.row), one]
+        row = row_of([*ranked.row.names, "$rank"], [each.type for each in numbered])
+        ranked = calc(ranked, numbered, row)
+    return calc(ranked, columns, node.row, conjunction(rest))
+
+
+def _columns(expression: Expression) -> list[int]:
+    from millstream.sql.planner.calcs import columns_of
+
+    return sorted(columns_of(expression))
+
+
+def _range(condition: Expression, number: int) -> tuple[int, int | None, list[Expression]]:
+    first, last, rest = 1, None, []
+    for part in conjuncts(condition):
+        bound = _bound(part, number)
+        if bound is None:
+            rest.append(part)
+            continue
+        operator, value = bound
+        if operator in {"<", "<=", "="}:
+            limit_ = value - 1 if operator == "<" else value
+            last = limit_ if last is None else min(last, limit_)
+        if operator in {">", ">=", "="}:
+            first = max(first, value + 1 if operator == ">" else value)
+    return first, last, rest
+
+
+def _bound(part: Expression, number: int) -> tuple[str, int] | None:
+    if not isinstance(part, Call) or part.function not in _FLIPPED:
+        return None
+    one, other = (_bare(each) for each in part.arguments)
+    operator = part.function
+    if isinstance(one, Literal):
+        one, other, operator = other, one, _FLIPPED[operator]
+    if isinstance(one, InputReference) and one.index == number and isinstance(other, Literal):
+        return (operator, other.value) if isinstance(other.value, int) else None
+    return None
+
+
+def _bare(expression: Expression) -> Expression:
+    if isinstance(expression, Call) and expression.function == "CAST":
+        return expression.arguments[0]
+    return expression
+
+
+def _rank(
+    converter: Converts, node: OverNode, first: int, last: int, *, outputs: bool
+) -> PhysicalNode:
+    call = node.calls[0].call
+    if last < first or last < 1:
+        message = f"ROW_NUMBER between {first} and {last} leaves no rows."
+        raise ValidationError(message)
+    if call.function != "ROW_NUMBER":
+        message = f"{call.function}() on streaming table is not supported currently."
+        raise ValidationError(message)
+    below = converter.convert(node.input)
+    moved = exchange(below, node.partition)
+    time = _time_order(node)
+    if first == last == 1 and time is not None and not outputs:
+        attribute, descending = time
+        rowtime = node.order[0].column if attribute is TimestampKind.ROWTIME else None
+        return physical.Deduplicate(
+            row=below.row,
+            inputs=(moved,),
+            keys=node.partition,
+            rowtime=rowtime,
+            keep_last=descending,
+        )
+    row = below.row
+    if outputs:
+        row = row_of([*row.names, node.row.names[-1]], [*row.children, node.row.children[-1]])
+    return physical.Rank(
+        row=row,
+        inputs=(moved,),
+        function=call.function,
+        partition=node.partition,
+        order=node.order,
+        start=first,
+        end=last,
+        outputs_rank=outputs,
+    )
+
+
+def _time_order(node: OverNode) -> tuple[TimestampKind, bool] | None:
+    if len(node.order) != 1:
+        return None
+    kind = node.input.row.fields[node.order[0].column].type
+    attribute = getattr(kind, "kind", TimestampKind.REGULAR)
+    if attribute is TimestampKind.REGULAR:
+        return None
+    return attribute, node.order[0].descending
+
+
+def over(converter: Converts, node: Any) -> PhysicalNode:
+    """Aggregates over the rows around each row.
+
+    Raises:
+        ValidationError: the order is not one that a stream can have.
+    """
+    ranks = [each.call.function for each in node.calls if each.call.function in _RANKS]
+    if ranks:
+        message = (
+            f"{ranks[0]} needs a filter with an upper bound around it, as in (SELECT a, "
+            "ROW_NUMBER() OVER (...) AS n ...) WHERE n <= 10."
+        )
+        raise ValidationError(message)
+    below = converter.convert(node.input)
+    time = _time_order(node)
+    if time is None or time[1]:
+        message = "OVER windows' ordering in stream mode must be defined on a time attribute."
+        raise ValidationError(message)
+    return physical.OverAggregate(
+        row=node.row,
+        inputs=(exchange(below, node.partition),),
+        partition=node.partition,
+        order=node.order,
+        calls=node.calls,
+    )
+
+
+def limit(converter: Converts, node: Any) -> PhysicalNode:
+    """LIMIT, with or without an order; an order alone only by time.
+
+    Raises:
+        ValidationError: a stream cannot be sorted so.
+    """
+    below = converter.convert(node.input)
+    if node.limit is None:
+        if node.order and is_rowtime(node.input.row.fields[node.order[0].column].type):
+            message = "ORDER BY on time is not in this release; ORDER BY with LIMIT is."
+            raise ValidationError(message)
+        message = (
+            "Sort on a non-time-attribute field is not supported: a stream has no end; "
+            "add LIMIT, or sort the result."
+            if node.order
+            else "OFFSET without LIMIT is not supported."
+        )
+        raise ValidationError(message)
+    if node.limit == 0:
+        return physical.ValuesScan(row=below.row, rows=())
+    if not node.order:
+        single = exchange(below, None)
+        return physical.Limit(row=below.row, inputs=(single,), offset=node.offset, limit=node.limit)
+    return physical.Rank(
+        row=below.row,
+        inputs=(exchange(below, None),),
+        function="ROW_NUMBER",
+        partition=(),
+        order=node.order,
+        start=node.offset + 1,
+        end=node.offset + node.limit,
+        outputs_rank=False,
+    )

@@ -1,0 +1,157 @@
+"""Windows: aggregations over window TVFs.
+
+What it is: GROUP BY window_start, window_end over a window TVF becomes a WindowAggregate, which
+gives each window once, when it is over.
+What it is not: the operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import ValidationError
+from millstream.expressions.nodes import InputReference
+from millstream.sql.planner import physical
+from millstream.sql.planner.calcs import (
+    Converts,
+    calc,
+    columns_of,
+    conjunction,
+    exchange,
+    substituted,
+)
+from millstream.sql.planner.logical import (
+    FilterNode,
+    ProjectNode,
+    WindowNode,
+    references,
+    row_of,
+)
+
+if TYPE_CHECKING:
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.planner.physical import PhysicalNode
+
+__all__ = ["window_aggregate", "window_function"]
+
+_PROPERTIES = ("window_start", "window_end", "window_time")
+
+
+def window_function(converter: Converts, node: Any) -> PhysicalNode:
+    """A window TVF by itself: rows with the columns of their windows."""
+    below = converter.convert(node.input)
+    if node.kind == "SESSION":
+        message = "SESSION is only in this release with GROUP BY window_start, window_end."
+        raise ValidationError(message)
+    return physical.WindowTableFunction(
+        row=node.row,
+        inputs=(below,),
+        window=node.kind,
+        time=node.time,
+        size=node.size,
+        step=node.step,
+        offset=node.offset,
+    )
+
+
+def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]:
+    """The window TVF below projections and filters, the columns over it, and the filters."""
+    steps = []
+    below = node
+    while isinstance(below, ProjectNode | FilterNode):
+        steps.append(below)
+        below = below.input
+    if not isinstance(below, WindowNode):
+        return None, [], []
+    columns: list[Expression] = list(references(below.row))
+    conditions = []
+    for each in reversed(steps):
+        if isinstance(each, FilterNode):
+            conditions.append(substituted(each.condition, columns))
+        else:
+            columns = [substituted(one, columns) for one in each.expressions]
+    return below, columns, conditions
+
+
+def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
+    """An aggregation whose keys are a window; None if they are not."""
+    window, columns, conditions = _through(node.input)
+    if window is None:
+        return None
+    width = len(window.input.row)
+    places = {width + number: name for number, name in enumerate(_PROPERTIES)}
+    keys = [columns[key] for key in node.keys]
+    indexes = [each.index if isinstance(each, InputReference) else None for each in keys]
+    if width not in indexes or width + 1 not in indexes:
+        return None
+    if node.sets is not None:
+        message = "GROUPING SETS over windows are not in this release."
+        raise ValidationError(message)
+    reads = [*(columns[each] for call in node.calls for each in call.arguments), *conditions]
+    if any(set(places) & columns_of(each) for each in reads):
+        message = "Aggregates of window_start, window_end or window_time are not in this release."
+        raise ValidationError(message)
+    below = converter.convert(window.input)
+    plain = [number for number, index in enumerate(indexes) if index not in places]
+    inputs: list[Expression] = [keys[number] for number in plain]
+    names = [node.row.names[number] for number in plain]
+    calls, inputs, names = _calls(node, columns, inputs, names)
+    time = window.input.row.fields[window.time]
+    inputs.append(InputReference(window.time, time.name, time.type))
+    names.append(time.name)
+    row = row_of(names, [each.type for each in inputs])
+    projected = calc(below, inputs, row, conjunction(conditions))
+    group = tuple(range(len(plain)))
+    used = [number for number, index in enumerate(indexes) if index in places]
+    properties = tuple(places[indexes[number]] for number in used)  # type: ignore[index]
+    types = [row.children[key] for key in group]
+    types += [call.type for call in calls]
+    types += [window.row.fields[indexes[number]].type for number in used]  # type: ignore[index]
+    made_names = [node.row.names[number] for number in plain]
+    made_names += list(node.row.names[len(node.keys) :])
+    made_names += [node.row.names[number] for number in used]
+    made = physical.WindowAggregate(
+        row=row_of(made_names, types),
+        inputs=(exchange(projected, group),),
+        window=window.kind,
+        time=len(row) - 1,
+        size=window.size,
+        step=window.step,
+        offset=window.offset,
+        keys=group,
+        calls=calls,
+        properties=properties,
+    )
+    out = references(made.row)
+    order: list[Expression] = [out[0]] * len(node.keys)
+    for position, number in enumerate(plain):
+        order[number] = out[position]
+    behind = len(plain) + len(calls)
+    for position, number in enumerate(used):
+        order[number] = out[behind + position]
+    shown = [*order, *out[len(plain) : behind]]
+    return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
+
+
+def _calls(
+    node: Any, columns: list[Expression], inputs: list[Expression], names: list[str]
+) -> tuple[tuple[Any, ...], list[Expression], list[str]]:
+    """The aggregates with their arguments as columns of the projection below."""
+
+    def column(index: int) -> int:
+        expression = columns[index]
+        if expression not in inputs:
+            inputs.append(expression)
+            names.append(node.input.row.names[index])
+        return inputs.index(expression)
+
+    calls = tuple(
+        replace(
+            call,
+            arguments=tuple(column(each) for each in call.arguments),
+            filter=None if call.filter is None else column(call.filter),
+        )
+        for call in node.calls
+    )
+    return calls, inputs, names

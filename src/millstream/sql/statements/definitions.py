@@ -1,0 +1,380 @@
+"""Statements that define: CREATE, DROP, ALTER, USE, SET.
+
+What it is: one function per kind of statement.
+What it is not: those that show (``sql/statements/showing.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
+from millstream.sql.catalog.catalog import GenericInMemoryCatalog
+from millstream.sql.catalog.objects import (
+    CatalogDatabase,
+    CatalogFunction,
+    CatalogTable,
+    CatalogView,
+)
+from millstream.sql.catalog.schema import Column, ResolvedSchema
+from millstream.sql.parser import nodes
+from millstream.sql.statements.altering import altered
+from millstream.sql.statements.results import OK, JobResult, RowsResult, texts
+from millstream.sql.statements.schemas import schema_of, source_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.parser.syntax import Query
+    from millstream.sql.planner.logical import LogicalNode
+    from millstream.sql.statements.session import Session
+
+__all__ = ["HANDLERS"]
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def _create_table(session: Session, node: Any, text: str | None) -> RowsResult | JobResult:
+    context = session.context(text)
+    identifier = session.catalogs.qualify(node.name.names)
+    if node.replace:
+        raise context.error(node, "REPLACE TABLE is not in this release.")
+    if node.distribution is not None:
+        raise context.error(node.distribution, "DISTRIBUTED BY is not in this release.")
+    options = {each.key: each.value for each in node.options}
+    base, keys = None, tuple(each.value for each in node.partitioned_by)
+    if node.like is not None:
+        base, inherited, more = _like(session, node.like, text)
+        options = {**inherited, **options}
+        keys = keys or more
+    plan = None if node.query is None else session.bind(node.query, text)
+    schema = schema_of(context, node.columns, node.watermark, node.primary_key, base)
+    if plan is not None:
+        schema = _selected(context, node, schema, plan)
+    if not schema.columns:
+        raise context.error(node, "A table needs at least one column.")
+    for key in keys:
+        if key not in schema.names:
+            message = f"Partition column '{key}' is not a column of the table."
+            raise context.error(node, message)
+    table = CatalogTable(schema=schema, comment=node.comment, options=options, partition_keys=keys)
+    session.catalogs.create_table(
+        identifier, table, temporary=node.temporary, ignore_if_exists=node.if_not_exists
+    )
+    if plan is None:
+        return OK
+    return _fill(session, identifier, table, plan, node, text)
+
+
+def _fill(
+    session: Session,
+    identifier: ObjectIdentifier,
+    table: CatalogTable,
+    plan: LogicalNode,
+    node: Any,
+    text: str | None,
+) -> JobResult:
+    from millstream.sql.binder.inserts import fitted
+    from millstream.sql.statements.session import Target
+
+    try:
+        fit = fitted(session.context(text), plan, identifier, table, node=node)
+        return session.insert([Target(identifier, table, fit)])
+    except Exception:
+        # What cannot be filled is not there, as in Flink's atomic form.
+        session.catalogs.drop_table(
+            identifier, temporary=node.temporary, view=False, if_exists=True
+        )
+        raise
+
+
+def _selected(context: Any, node: Any, schema: ResolvedSchema, plan: LogicalNode) -> ResolvedSchema:
+    """The schema of AS SELECT: the query's columns, and what the statement adds."""
+    if node.query_columns:
+        raise context.error(node, "Column names alone before AS SELECT are not in this release.")
+    from millstream.sql.binder.aggregates import plain_type
+
+    selected = [Column(each.name, plain_type(each.type)) for each in plan.row.fields]
+    if schema.columns or schema.watermark is not None:
+        message = "Columns or WATERMARK with AS SELECT are not in this release."
+        raise context.error(node, message)
+    made = ResolvedSchema(tuple(selected))
+    if node.primary_key is not None:
+        from millstream.sql.statements.schemas import with_key
+
+        made = with_key(made, [each.value for each in node.primary_key.columns])
+    return made
+
+
+def _like(
+    session: Session, node: Any, text: str | None
+) -> tuple[ResolvedSchema, dict[str, str], tuple[str, ...]]:
+    """What LIKE takes from the other table."""
+    found = session.catalogs.find_table(node.table.names)
+    if found is None or not isinstance(found.table, CatalogTable):
+        hint = session.catalogs.suggest_table(node.table.names)
+        message = f"Source table '{node.table}' of the LIKE clause not found.{hint}"
+        raise session.context(text).error(node.table, message)
+    other = found.table
+    excluded = {each.feature for each in node.options if each.strategy.value == "EXCLUDING"}
+    if "ALL" in excluded:
+        included = {each.feature for each in node.options if each.strategy.value != "EXCLUDING"}
+        excluded |= {
+            "CONSTRAINTS",
+            "GENERATED",
+            "METADATA",
+            "OPTIONS",
+            "PARTITIONS",
+            "WATERMARKS",
+        } - included
+    schema = other.schema
+    columns = tuple(
+        each
+        for each in schema.columns
+        if not (each.is_computed and "GENERATED" in excluded)
+        and not (each.is_metadata and "METADATA" in excluded)
+    )
+    kept = ResolvedSchema(
+        columns,
+        None if "WATERMARKS" in excluded else schema.watermark,
+        None if "CONSTRAINTS" in excluded else schema.primary_key,
+    )
+    options = {} if "OPTIONS" in excluded else dict(other.options)
+    return kept, options, () if "PARTITIONS" in excluded else other.partition_keys
+
+
+def _drop_table(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    identifier = session.catalogs.qualify(node.name.names)
+    session.catalogs.drop_table(
+        identifier, temporary=node.temporary, view=False, if_exists=node.if_exists
+    )
+    return OK
+
+
+def _alter_table(session: Session, node: Any, text: str | None) -> RowsResult:
+    found = session.catalogs.find_table(node.name.names)
+    if found is None and node.if_exists:
+        return OK
+    if found is None or not isinstance(found.table, CatalogTable):
+        hint = session.catalogs.suggest_table(node.name.names)
+        raise session.context(text).error(node.name, f"Table '{node.name}' not found.{hint}")
+    if isinstance(node.action, nodes.Rename):
+        session.catalogs.rename_table(found.identifier, node.action.to.last)
+        return OK
+    table = altered(session.context(text), found.table, node.action)
+    session.catalogs.alter_table(found.identifier, table)
+    return OK
+
+
+# -- views ---------------------------------------------------------------------------------------
+
+
+def _view(
+    session: Session, query: Query, columns: Any, comment: str | None, text: str | None, node: Any
+) -> CatalogView:
+    plan = session.bind(query, text)
+    names = [each.name.value for each in columns] or list(plan.row.names)
+    if len(names) != len(plan.row):
+        message = f"{len(names)} names for {len(plan.row)} columns."
+        raise session.context(text).error(node, message)
+    pairs = zip(names, plan.row.fields, strict=True)
+    schema = ResolvedSchema(tuple(Column(name, field.type) for name, field in pairs))
+    original = source_text(text, query)
+    return CatalogView(
+        schema=schema, comment=comment, original_query=original, expanded_query=original
+    )
+
+
+def _create_view(session: Session, node: Any, text: str | None) -> RowsResult:
+    identifier = session.catalogs.qualify(node.name.names)
+    view = _view(session, node.query, node.columns, node.comment, text, node)
+    session.catalogs.create_table(
+        identifier, view, temporary=node.temporary, ignore_if_exists=node.if_not_exists
+    )
+    return OK
+
+
+def _alter_view(session: Session, node: Any, text: str | None) -> RowsResult:
+    found = session.catalogs.find_table(node.name.names)
+    if found is None or not isinstance(found.table, CatalogView):
+        hint = session.catalogs.suggest_table(node.name.names)
+        raise session.context(text).error(node.name, f"View '{node.name}' not found.{hint}")
+    if isinstance(node.action, nodes.Rename):
+        session.catalogs.rename_table(found.identifier, node.action.to.last)
+        return OK
+    view = _view(session, node.action.query, (), found.table.comment, text, node)
+    session.catalogs.alter_table(found.identifier, view)
+    return OK
+
+
+def _drop_view(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    identifier = session.catalogs.qualify(node.name.names)
+    session.catalogs.drop_table(
+        identifier, temporary=node.temporary, view=True, if_exists=node.if_exists
+    )
+    return OK
+
+
+# -- functions -----------------------------------------------------------------------------------
+
+
+def _create_function(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    if node.language != "PYTHON":
+        message = (
+            f"Function '{node.name}' is in {node.language or 'JAVA'}; functions are in Python: "
+            f"CREATE FUNCTION {node.name} AS 'module.name' LANGUAGE PYTHON."
+        )
+        raise UnsupportedSqlError(message)
+    session.catalogs.create_function(
+        node.name.names,
+        CatalogFunction(implementation=node.path),
+        temporary=node.temporary,
+        system=node.system,
+        ignore_if_exists=node.if_not_exists,
+    )
+    return OK
+
+
+def _drop_function(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    session.catalogs.drop_function(
+        node.name.names, temporary=node.temporary, system=node.system, if_exists=node.if_exists
+    )
+    return OK
+
+
+# -- catalogs and databases ----------------------------------------------------------------------
+
+
+def _create_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
+    options = {each.key: each.value for each in node.options}
+    kind = options.pop("type", None)
+    name = node.name.value
+    if session.catalogs.has_catalog(name) and node.if_not_exists:
+        return OK
+    if kind != "generic_in_memory":
+        given = f"'{kind}'" if kind else "missing"
+        message = f"The option 'type' of a catalog is 'generic_in_memory'; it is {given}."
+        raise session.context(text).error(node, message)
+    database = options.pop("default-database", "default")
+    if options:
+        message = f"Catalog '{name}' has no option '{next(iter(options))}'."
+        raise session.context(text).error(node, message)
+    session.catalogs.register(name, GenericInMemoryCatalog(name, database))
+    return OK
+
+
+def _drop_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    session.catalogs.unregister(node.name.value, if_exists=node.if_exists)
+    return OK
+
+
+def _place(session: Session, names: tuple[str, ...]) -> tuple[str, str]:
+    """Catalog and database of a name of one or two parts."""
+    if len(names) > 2:  # noqa: PLR2004 - catalog and database
+        message = f"A database has one or two names: '{'.'.join(names)}' has {len(names)}."
+        raise ValidationError(message)
+    home = session.catalogs.current_catalog
+    if len(names) == 1 and home is None:
+        message = "A current catalog has not been set; say USE CATALOG first."
+        raise CatalogError(message)
+    return (str(home), names[0]) if len(names) == 1 else (names[0], names[1])
+
+
+def _create_database(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    catalog, database = _place(session, node.name.names)
+    properties = {each.key: each.value for each in node.options}
+    made = CatalogDatabase(properties=properties, comment=node.comment)
+    session.catalogs.catalog(catalog).create_database(database, made, node.if_not_exists)
+    return OK
+
+
+def _alter_database(session: Session, node: Any, text: str | None) -> RowsResult:
+    catalog, database = _place(session, node.name.names)
+    found = session.catalogs.catalog(catalog)
+    if not isinstance(found, GenericInMemoryCatalog):
+        raise session.context(text).error(node, f"Catalog '{catalog}' cannot alter databases.")
+    before = found.get_database(database)
+    properties = {**before.properties, **{each.key: each.value for each in node.options}}
+    found.alter_database(database, replace(before, properties=properties))
+    return OK
+
+
+def _drop_database(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    catalog, database = _place(session, node.name.names)
+    if (catalog, database) == (session.catalogs.current_catalog, session.catalogs.current_database):
+        message = "Cannot drop a database which is currently in use."
+        raise CatalogError(message)
+    session.catalogs.catalog(catalog).drop_database(database, node.if_exists, node.cascade)
+    return OK
+
+
+def _use_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    session.catalogs.use_catalog(node.name.value)
+    return OK
+
+
+def _use_database(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    catalog, database = _place(session, node.name.names)
+    session.catalogs.use_database(database, catalog)
+    return OK
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def _set(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    configuration = session.configuration
+    if node.key is None:
+        pairs = sorted(configuration.to_dict().items())
+        return texts(["key", "value"], [[key, str(value)] for key, value in pairs])
+    known = configuration.to_dict().get(node.key)
+    session.before.setdefault(node.key, None if known is None else str(known))
+    configuration.set_string(node.key, node.value)
+    session.settings[node.key] = node.value
+    return OK
+
+
+def _reset(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    keys = list(session.settings) if node.key is None else [node.key]
+    for key in keys:
+        before = session.before.pop(key, None)
+        session.settings.pop(key, None)
+        session.configuration.remove_config(key)
+        if before is not None:
+            session.configuration.set_string(key, before)
+    return OK
+
+
+HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
+    nodes.CreateTable: _create_table,
+    nodes.DropTable: _drop_table,
+    nodes.AlterTable: _alter_table,
+    nodes.CreateView: _create_view,
+    nodes.AlterView: _alter_view,
+    nodes.DropView: _drop_view,
+    nodes.CreateFunction: _create_function,
+    nodes.DropFunction: _drop_function,
+    nodes.CreateCatalog: _create_catalog,
+    nodes.DropCatalog: _drop_catalog,
+    nodes.CreateDatabase: _create_database,
+    nodes.AlterDatabase: _alter_database,
+    nodes.DropDatabase: _drop_database,
+    nodes.UseCatalog: _use_catalog,
+    nodes.UseDatabase: _use_database,
+    nodes.SetOption: _set,
+    nodes.ResetOption: _reset,
+}

@@ -1,0 +1,62 @@
+"""Running statements: the kind of a statement decides which module does it.
+
+What it is: the way from a text to a result.
+What it is not: any statement's work.
+
+Read next: ``sql/statements/definitions.py``, ``sql/statements/showing.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import UnsupportedSqlError
+from millstream.sql.parser import nodes
+from millstream.sql.parser.parser import parse_statement
+from millstream.sql.parser.syntax import Query
+from millstream.sql.statements import definitions, showing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.sql.parser.syntax import Statement
+    from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
+    from millstream.sql.statements.session import Session
+
+__all__ = ["execute", "run"]
+
+_HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
+    **definitions.HANDLERS,
+    **showing.HANDLERS,
+}
+
+
+def execute(session: Session, text: str) -> RowsResult | JobResult | QueryResult:
+    """Run one statement.
+
+    Raises:
+        SqlParserError: it is no statement.
+        ValidationError: it makes no sense; has line, column and caret.
+        CatalogError: what it names is not there, or is there already.
+        UnsupportedSqlError: it is not in this release.
+    """
+    return run(session, parse_statement(text), text)
+
+
+def run(
+    session: Session, statement: Statement, text: str | None
+) -> RowsResult | JobResult | QueryResult:
+    """Run a parsed statement."""
+    if isinstance(statement, Query):
+        return session.query(session.bind(statement, text))
+    if isinstance(statement, nodes.Execute):
+        return run(session, statement.statement, text)
+    if isinstance(statement, nodes.Insert):
+        return session.insert([session.target(statement, text)])
+    if isinstance(statement, nodes.StatementSet):
+        return session.insert([session.target(each, text) for each in statement.statements])
+    handler = _HANDLERS.get(type(statement))
+    if handler is None:
+        message = f"{type(statement).__name__} is not in this release."
+        raise UnsupportedSqlError(message)
+    return handler(session, statement, text)

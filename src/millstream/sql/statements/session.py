@@ -1,0 +1,203 @@
+"""The session: catalogs, options, and the way of a statement from text to job.
+
+What it is: what the facade ``table/`` and the shell hold.  Queries are bound, planned and lowered
+here.
+What it is not: an engine; ``Program`` says where transformations go.
+
+Read next: ``sql/statements/running.py``, which runs statements of all kinds in a session.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millstream.configuration import options
+from millstream.connectors.basic.collect import CollectSink
+from millstream.directories.run_directory import run_directory
+from millstream.graph.program_location import caller_location
+from millstream.sql.binder.binding import query_binder
+from millstream.sql.binder.context import BindingContext
+from millstream.sql.binder.inserts import bound_insert
+from millstream.sql.catalog import connectors
+from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.catalog.objects import CatalogTable
+from millstream.sql.lowering.conversion import external_type
+from millstream.sql.lowering.lowering import Lowering, LoweringOptions
+from millstream.sql.planner.changelog import plan_changes
+from millstream.sql.planner.conversion import Converter
+from millstream.sql.planner.physical import SinkNode
+from millstream.sql.statements.results import JobResult, QueryResult
+from millstream.types.logical_types import RowField, RowType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.configuration.configuration import Configuration
+    from millstream.execution.job_client import JobClient
+    from millstream.graph.model import JobGraph
+    from millstream.graph.transformation import Transformation
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.parser.statement_nodes import Insert
+    from millstream.sql.parser.syntax import Query
+    from millstream.sql.planner.logical import LogicalNode
+
+__all__ = ["Program", "Session", "Target"]
+
+
+class Program(Protocol):
+    """Where the transformations of statements go."""
+
+    def next_id(self) -> int:
+        """A number for a new transformation."""
+
+    def graph_of(self, transformations: Sequence[Any], job_name: str) -> JobGraph:
+        """The job of some ends, without starting it."""
+
+    def execute_transformations(self, transformations: Sequence[Any], job_name: str) -> JobClient:
+        """Start a job of some ends."""
+
+
+class Target:
+    """A query and the table that it goes to."""
+
+    def __init__(
+        self, identifier: ObjectIdentifier, table: CatalogTable, plan: LogicalNode
+    ) -> None:
+        """Take the plan, whose columns are the table's."""
+        self.identifier = identifier
+        self.table = table
+        self.plan = plan
+
+
+class Session:
+    """Catalogs and options, and what statements do with them."""
+
+    def __init__(self, configuration: Configuration, program: Program) -> None:
+        self.configuration = configuration
+        self.program = program
+        self.catalogs: CatalogManager = CatalogManager()
+        #: What the session has set itself, for SET and RESET.
+        self.settings: dict[str, str] = {}
+        #: What options were before the session set them.
+        self.before: dict[str, str | None] = {}
+        #: Rows of the Table API under made-up names.
+        self.inline: dict[str, LogicalNode] = {}
+        self.modules: list[str] = ["core"]
+
+    def context(self, text: str | None) -> BindingContext:
+        """What the binder knows."""
+        return BindingContext(self.catalogs, self.configuration, text, self.inline)
+
+    def bind(self, query: Query, text: str | None) -> LogicalNode:
+        """The plan of a query."""
+        return query_binder(self.context(text)).bind(query)
+
+    # -- queries ---------------------------------------------------------------------------------
+
+    def target(self, statement: Insert, text: str | None) -> Target:
+        """The plan of an INSERT.
+
+        Raises:
+            ValidationError: the table is unknown, or the query's columns do not fit it.
+        """
+        context = self.context(text)
+        found = self.catalogs.find_table(statement.table.names)
+        if found is None:
+            hint = self.catalogs.suggest_table(statement.table.names)
+            message = f"Table '{statement.table}' not found.{hint}"
+            raise context.error(statement.table, message)
+        table = found.table
+        if not isinstance(table, CatalogTable):
+            message = f"'{statement.table}' is a view and cannot be written."
+            raise context.error(statement.table, message)
+        if statement.overwrite:
+            message = "INSERT OVERWRITE is not in this release; INSERT INTO is."
+            raise context.error(statement, message)
+        if statement.partition:
+            message = "INSERT INTO ... PARTITION is not in this release."
+            raise context.error(statement, message)
+        plan = bound_insert(context, statement, found.identifier, table)
+        hints = [each for each in statement.hints if each.name == "OPTIONS"]
+        overrides = dict(pair for each in hints for pair in each.options)
+        if overrides:
+            table = table.copy({**table.options, **overrides})
+        return Target(found.identifier, table, plan)
+
+    def sink_plans(self, targets: Sequence[Target]) -> list[SinkNode]:
+        """The physical plans of some targets; parts that they share are planned once."""
+        converter = Converter()
+        plans = []
+        for target in targets:
+            below = converter.convert(target.plan)
+            sink = connectors.table_sink(target.identifier, target.table, self.configuration)
+            persisted = [column.name for column in target.table.schema.persisted]
+            key = tuple(persisted.index(name) for name in target.table.schema.key_columns)
+            name = target.identifier.as_summary_string()
+            node = SinkNode(row=below.row, inputs=(below,), name=name, sink=sink, key=key)
+            plans.append(plan_changes(node))
+        return plans
+
+    def sinks(self, targets: Sequence[Target]) -> list[Transformation]:
+        """The ends of a job that writes some targets."""
+        lowering = self.lowering()
+        made = []
+        for target, node in zip(targets, self.sink_plans(targets), strict=True):
+            assert node.sink is not None  # noqa: S101 - sink_plans has made it
+            columns = target.table.schema.persisted
+            fields = tuple(RowField(each.name, each.type) for each in columns)
+            row = RowType(fields, nullable=False)
+            declared = node.sink.stream_type(external_type(row))
+            made.append(lowering.sink(node, node.sink.create(), declared, row))
+        return made
+
+    def insert(self, targets: Sequence[Target]) -> JobResult:
+        """Start a job that writes some targets."""
+        names = [each.identifier.as_summary_string() for each in targets]
+        client = self.program.execute_transformations(self.sinks(targets), self._job_name(names))
+        return JobResult(client, tuple(names))
+
+    def _job_name(self, names: Sequence[str]) -> str:
+        given = self.configuration.get(options.JOB_NAME)
+        return given or f"insert-into_{','.join(names)}"
+
+    def result_plan(self, plan: LogicalNode, name: str = "*anonymous_collect$1*") -> SinkNode:
+        """The physical plan of a query whose rows go to the program."""
+        below = Converter().convert(plan)
+        return plan_changes(SinkNode(row=below.row, inputs=(below,), name=name, sink=None))
+
+    def query(self, plan: LogicalNode) -> QueryResult:
+        """Start a job that collects the rows of a query."""
+        directory = tempfile.mkdtemp(prefix="collect-", dir=run_directory().path)
+        try:
+            end = self.collected(plan, directory)
+            client = self.program.execute_transformations([end], self._query_name())
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        return QueryResult(client, plan.row, directory)
+
+    def collected(self, plan: LogicalNode, directory: str) -> Transformation:
+        """The end of a query whose rows are kept in files of a directory."""
+        node = self.result_plan(plan)
+        made: Any = self.lowering().sink(
+            node, CollectSink(directory), external_type(node.row), node.row
+        )
+        made.parallelism = 1
+        return made  # type: ignore[no-any-return]
+
+    def _query_name(self) -> str:
+        return self.configuration.get(options.JOB_NAME) or "collect"
+
+    def lowering(self) -> Lowering:
+        """What makes transformations, with the options of now."""
+        get = self.configuration.get
+        chosen = LoweringOptions(
+            time_zone=get(options.LOCAL_TIME_ZONE),
+            state_ttl=get(options.STATE_TTL),
+            mini_batch=get(options.MINI_BATCH),
+            idle_timeout=get(options.SOURCE_IDLE_TIMEOUT) or None,
+            drop_nulls=get(options.NOT_NULL_ENFORCER) == "DROP",
+        )
+        return Lowering(self.program.next_id, caller_location(), chosen)

@@ -1,0 +1,282 @@
+"""Statements that show: SHOW, DESCRIBE, EXPLAIN.
+
+What it is: one function per kind of statement; each gives rows.
+What it is not: the layout of plans (``sql/planner/explain.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import CatalogError, UnsupportedSqlError
+from millstream.expressions.functions.registry import built_in_functions
+from millstream.sql.binder.aggregates import AGGREGATES, RANKS
+from millstream.sql.catalog.identifiers import quoted
+from millstream.sql.catalog.objects import CatalogTable, CatalogView
+from millstream.sql.parser import nodes
+from millstream.sql.planner.explain import explain_logical, explain_physical
+from millstream.sql.planner.logical import row_of
+from millstream.sql.statements.results import RowsResult, texts
+from millstream.types.logical_types import BooleanType, VarCharType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.sql.catalog.manager import FoundTable
+    from millstream.sql.catalog.schema import ResolvedSchema
+    from millstream.sql.statements.session import Session
+
+__all__ = ["HANDLERS", "explain", "explain_targets"]
+
+
+# -- SHOW ----------------------------------------------------------------------------------------
+
+
+def _matching(names: Sequence[str], pattern: Any) -> list[str]:
+    if pattern is None:
+        return list(names)
+    flags = re.IGNORECASE if pattern.ignore_case else 0
+    escaped = re.escape(pattern.pattern).replace("%", ".*").replace("_", ".")
+    wanted = re.compile(escaped, flags)
+    return [name for name in names if (wanted.fullmatch(name) is not None) != pattern.negated]
+
+
+def _show(session: Session, node: Any, text: str | None) -> RowsResult:
+    kind = node.kind
+    if kind is nodes.ShowKind.COLUMNS:
+        return _show_columns(session, node, text)
+    shown = _LISTS.get(kind)
+    if shown is None:
+        message = f"SHOW {kind.value} is not in this release."
+        raise UnsupportedSqlError(message)
+    title, names = shown
+    found = _matching(names(session, node), node.pattern)
+    return texts([title], [[name] for name in found])
+
+
+def _scope(session: Session, node: Any) -> tuple[str | None, str | None]:
+    names = () if node.scope is None else node.scope.names
+    if not names:
+        return None, None
+    catalog, database = (None, names[0]) if len(names) == 1 else (names[0], names[1])
+    home = catalog or session.catalogs.current_catalog or ""
+    if not session.catalogs.catalog(home).database_exists(database):
+        message = f"Database {database} does not exist in Catalog {home}."
+        raise CatalogError(message)
+    return home, database
+
+
+def _databases(session: Session, node: Any) -> list[str]:
+    name = node.scope.last if node.scope is not None else session.catalogs.current_catalog
+    return session.catalogs.catalog(name or "").list_databases()
+
+
+def _functions(session: Session, node: Any) -> list[str]:
+    del node
+    words = [name.lower() for name in built_in_functions() if name[0].isalpha() and " " not in name]
+    names = {*words, *(name.lower() for name in (*AGGREGATES, *RANKS) if name[0] != "$")}
+    return sorted(names | set(session.catalogs.function_names()))
+
+
+_LISTS: Final[dict[Any, tuple[str, Callable[[Session, Any], list[str]]]]] = {
+    nodes.ShowKind.CATALOGS: ("catalog name", lambda session, _: session.catalogs.catalog_names()),
+    nodes.ShowKind.CURRENT_CATALOG: (
+        "current catalog name",
+        lambda session, _: [session.catalogs.current_catalog or ""],
+    ),
+    nodes.ShowKind.DATABASES: ("database name", _databases),
+    nodes.ShowKind.CURRENT_DATABASE: (
+        "current database name",
+        lambda session, _: [session.catalogs.current_database or ""],
+    ),
+    nodes.ShowKind.TABLES: (
+        "table name",
+        lambda session, node: session.catalogs.table_names(*_scope(session, node)),
+    ),
+    nodes.ShowKind.VIEWS: (
+        "view name",
+        lambda session, node: session.catalogs.view_names(*_scope(session, node)),
+    ),
+    nodes.ShowKind.FUNCTIONS: ("function name", _functions),
+    nodes.ShowKind.USER_FUNCTIONS: (
+        "function name",
+        lambda session, _: session.catalogs.function_names(),
+    ),
+    nodes.ShowKind.MODULES: ("module name", lambda session, _: list(session.modules)),
+}
+
+
+# -- DESCRIBE ------------------------------------------------------------------------------------
+
+
+def _table(session: Session, node: Any, text: str | None) -> FoundTable:
+    found = session.catalogs.find_table(node.names)
+    if found is None:
+        hint = session.catalogs.suggest_table(node.names)
+        shown = session.catalogs.qualify(node.names).as_summary_string()
+        message = f"Tables or views with the identifier '{shown}' doesn't exist.{hint}"
+        raise session.context(text).error(node, message)
+    return found
+
+
+def _described(schema: ResolvedSchema) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for column in schema.columns:
+        kind = column.type
+        attribute = ""
+        if schema.watermark is not None and schema.watermark.rowtime == column.name:
+            attribute = " *ROWTIME*"
+        nullable = kind.nullable
+        shown = kind.with_nullability(True).as_summary_string() + attribute  # noqa: FBT003
+        names = ", ".join(schema.key_columns)
+        key = f"PRI({names})" if column.name in schema.key_columns else None
+        watermark = None
+        if schema.watermark is not None and schema.watermark.rowtime == column.name:
+            watermark = schema.watermark.expression
+        rows.append((column.name, shown, nullable, key, column.extras() or None, watermark))
+    return rows
+
+
+_DESCRIPTION: Final = ("name", "type", "null", "key", "extras", "watermark")
+
+
+def _description(schema: ResolvedSchema, pattern: Any = None) -> RowsResult:
+    rows = _described(schema)
+    kept = set(_matching([str(row[0]) for row in rows], pattern))
+    types = [VarCharType(), VarCharType(), BooleanType(), *[VarCharType()] * 3]
+    return RowsResult(row_of(_DESCRIPTION, types), [row for row in rows if row[0] in kept])
+
+
+def _show_columns(session: Session, node: Any, text: str | None) -> RowsResult:
+    return _description(_table(session, node.scope, text).table.schema, node.pattern)
+
+
+def _describe(session: Session, node: Any, text: str | None) -> RowsResult:
+    if node.kind == "TABLE":
+        return _description(_table(session, node.name, text).table.schema)
+    if node.kind == "CATALOG":
+        name = node.name.last
+        found = session.catalogs.catalog(name)
+        kind = "generic_in_memory" if type(found).__name__ == "GenericInMemoryCatalog" else "custom"
+        rows = [["name", name], ["type", kind], ["comment", ""]]
+        return texts(["info name", "info value"], rows)
+    if node.kind == "DATABASE":
+        names = node.name.names
+        home = session.catalogs.current_catalog if len(names) == 1 else names[0]
+        database = session.catalogs.catalog(home or "").get_database(names[-1])
+        rows = [
+            ["catalog name", home or ""],
+            ["database name", names[-1]],
+            ["comment", database.comment or ""],
+        ]
+        return texts(["info name", "info value"], rows)
+    message = f"DESCRIBE {node.kind} is not in this release."
+    raise UnsupportedSqlError(message)
+
+
+def _show_create(session: Session, node: Any, text: str | None) -> RowsResult:
+    if node.kind not in {"TABLE", "VIEW"}:
+        message = f"SHOW CREATE {node.kind} is not in this release."
+        raise UnsupportedSqlError(message)
+    found = _table(session, node.name, text)
+    if found.table.is_view != (node.kind == "VIEW"):
+        is_, other = ("view", "VIEW") if found.table.is_view else ("table", "TABLE")
+        message = f"'{node.name}' is a {is_}; say SHOW CREATE {other}."
+        raise session.context(text).error(node.name, message)
+    return texts(["result"], [[_created(found)]])
+
+
+def _created(found: FoundTable) -> str:
+    table = found.table
+    name = found.identifier.as_serializable_string()
+    word = "TEMPORARY " if found.is_temporary else ""
+    comment = f"COMMENT '{table.comment}'\n" if table.comment else ""
+    if isinstance(table, CatalogView):
+        columns = ", ".join(map(quoted, table.schema.names))
+        return f"CREATE {word}VIEW {name} ({columns})\n{comment}AS {table.expanded_query}\n"
+    assert isinstance(table, CatalogTable)  # noqa: S101 - the other kind
+    schema = table.schema
+    lines = [column.as_sql() for column in schema.columns]
+    if schema.watermark is not None:
+        time, expression = quoted(schema.watermark.rowtime), schema.watermark.expression
+        lines.append(f"WATERMARK FOR {time} AS {expression}")
+    if schema.primary_key is not None:
+        columns = ", ".join(map(quoted, schema.key_columns))
+        key = quoted(schema.primary_key.name)
+        lines.append(f"CONSTRAINT {key} PRIMARY KEY ({columns}) NOT ENFORCED")
+    body = ",\n".join(f"  {line}" for line in lines)
+    options = ",\n".join(f"  '{key}' = '{value}'" for key, value in sorted(table.options.items()))
+    partitions = ""
+    if table.partition_keys:
+        partitions = f"PARTITIONED BY ({', '.join(map(quoted, table.partition_keys))})\n"
+    return f"CREATE {word}TABLE {name} (\n{body}\n)\n{comment}{partitions}WITH (\n{options}\n)\n"
+
+
+# -- EXPLAIN -------------------------------------------------------------------------------------
+
+
+def _explain(session: Session, node: Any, text: str | None) -> RowsResult:
+    statement = node.statement
+    if isinstance(statement, nodes.Query):
+        shown = explain(session, session.bind(statement, text), node.details)
+    elif isinstance(statement, nodes.Insert | nodes.StatementSet):
+        parts = statement.statements if isinstance(statement, nodes.StatementSet) else (statement,)
+        targets = [session.target(each, text) for each in parts]
+        shown = explain_targets(session, targets, node.details)
+    else:
+        message = f"EXPLAIN of {type(statement).__name__} is not in this release."
+        raise UnsupportedSqlError(message)
+    return texts(["result"], [[shown]])
+
+
+def _sections(ast: str, physical: str, execution: str) -> str:
+    return (
+        f"== Abstract Syntax Tree ==\n{ast}\n"
+        f"== Optimized Physical Plan ==\n{physical}\n"
+        f"== Optimized Execution Plan ==\n{execution}"
+    )
+
+
+def explain(session: Session, plan: Any, details: Sequence[str] = ()) -> str:
+    """The plan of a query, as text."""
+    _check_details(details)
+    root = session.result_plan(plan).input
+    changes = "CHANGELOG_MODE" in details
+    physical = explain_physical([root], with_changes=changes)  # type: ignore[list-item]
+    execution = explain_physical([root], with_changes=False)  # type: ignore[list-item]
+    return _sections(explain_logical(plan), physical, execution)
+
+
+def explain_targets(session: Session, targets: Sequence[Any], details: Sequence[str] = ()) -> str:
+    """The plans of several INSERTs, as text."""
+    _check_details(details)
+    plans = session.sink_plans(targets)
+    asts = [
+        explain_logical(target.plan, target.identifier.as_summary_string()) for target in targets
+    ]
+    changes = "CHANGELOG_MODE" in details
+    physical = explain_physical(plans, with_changes=changes)
+    execution = explain_physical(plans, with_changes=False)
+    shown = _sections("\n".join(asts), physical, execution)
+    if "JSON_EXECUTION_PLAN" in details:
+        from millstream.graph.execution_plan import execution_plan
+
+        graph = session.program.graph_of(session.sinks(targets), "explain")
+        shown += f"\n== Physical Execution Plan ==\n{execution_plan(graph)}"
+    return shown
+
+
+def _check_details(details: Sequence[str]) -> None:
+    for each in details:
+        if each not in {"CHANGELOG_MODE", "JSON_EXECUTION_PLAN"}:
+            message = f"EXPLAIN {each} is not in this release; CHANGELOG_MODE is."
+            raise UnsupportedSqlError(message)
+
+
+HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult]]] = {
+    nodes.Show: _show,
+    nodes.ShowCreate: _show_create,
+    nodes.Describe: _describe,
+    nodes.Explain: _explain,
+}

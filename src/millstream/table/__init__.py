@@ -1,0 +1,54 @@
+"""What programs import from ``millstream.table``: tables, statements, expressions, types.
+
+What it is: a facade with the names of ``pyflink.table``.
+What it is not: complete; ``docs/sql.md`` says what is left out.
+
+Read next: ``table/table_environment.py``.
+"""
+
+from __future__ import annotations
+
+from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
+from millstream.sql.catalog.identifiers import ObjectPath
+from millstream.sql.catalog.objects import CatalogDatabase, CatalogFunction
+from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.table.changelog_mode import ChangelogMode
+from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.explain_detail import ExplainDetail
+from millstream.table.expression import Expression
+from millstream.table.schema import Schema
+from millstream.table.statement_set import StatementSet
+from millstream.table.table import GroupedTable, Table
+from millstream.table.table_config import TableConfig
+from millstream.table.table_descriptor import FormatDescriptor, TableDescriptor
+from millstream.table.table_environment import StreamTableEnvironment, TableEnvironment
+from millstream.table.table_result import ResultKind, TableResult
+from millstream.table.types import DataTypes
+from millstream.types.row import Row, RowKind
+
+__all__ = [
+    "Catalog",
+    "CatalogDatabase",
+    "CatalogFunction",
+    "ChangelogMode",
+    "DataTypes",
+    "EnvironmentSettings",
+    "ExplainDetail",
+    "Expression",
+    "FormatDescriptor",
+    "GenericInMemoryCatalog",
+    "GroupedTable",
+    "ObjectPath",
+    "ResolvedSchema",
+    "ResultKind",
+    "Row",
+    "RowKind",
+    "Schema",
+    "StatementSet",
+    "StreamTableEnvironment",
+    "Table",
+    "TableConfig",
+    "TableDescriptor",
+    "TableEnvironment",
+    "TableResult",
+]

@@ -1,0 +1,98 @@
+"""EnvironmentSettings: how a TableEnvironment begins.
+
+What it is: PyFlink's builder of configuration and names of the first catalog and database.
+What it is not: the options themselves (``configuration/options.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from millstream.configuration.configuration import Configuration
+from millstream.errors import UnsupportedSqlError
+
+__all__ = ["EnvironmentSettings"]
+
+
+class EnvironmentSettings:
+    """Settings of a TableEnvironment; made by ``in_streaming_mode`` or a builder."""
+
+    class Builder:
+        """Builds EnvironmentSettings."""
+
+        def __init__(self) -> None:
+            self._configuration = Configuration()
+            self._catalog = "default_catalog"
+            self._database = "default_database"
+
+        def with_configuration(self, config: Configuration) -> Self:
+            """Add options."""
+            self._configuration.add_all(config)
+            return self
+
+        def in_streaming_mode(self) -> Self:
+            """Queries over streams, which is the default."""
+            return self
+
+        def in_batch_mode(self) -> Self:
+            """Refused.
+
+            Raises:
+                UnsupportedSqlError: always.
+            """
+            message = (
+                "Batch mode of tables is not in this release: queries over bounded tables run as "
+                "streams and end with their input."
+            )
+            raise UnsupportedSqlError(message)
+
+        def with_built_in_catalog_name(self, built_in_catalog_name: str) -> Self:
+            """Name the first catalog."""
+            self._catalog = built_in_catalog_name
+            return self
+
+        def with_built_in_database_name(self, built_in_database_name: str) -> Self:
+            """Name the first database."""
+            self._database = built_in_database_name
+            return self
+
+        def build(self) -> EnvironmentSettings:
+            """The settings."""
+            return EnvironmentSettings(self._configuration, self._catalog, self._database)
+
+    def __init__(self, configuration: Configuration, catalog: str, database: str) -> None:
+        """Use ``in_streaming_mode`` or a builder."""
+        self._configuration = configuration
+        self._catalog = catalog
+        self._database = database
+
+    def get_built_in_catalog_name(self) -> str:
+        """The name of the first catalog."""
+        return self._catalog
+
+    def get_built_in_database_name(self) -> str:
+        """The name of the first database."""
+        return self._database
+
+    def is_streaming_mode(self) -> bool:
+        """It is."""
+        return True
+
+    def get_configuration(self) -> Configuration:
+        """The options."""
+        return self._configuration
+
+    @staticmethod
+    def new_instance() -> EnvironmentSettings.Builder:
+        """Start building."""
+        return EnvironmentSettings.Builder()
+
+    @staticmethod
+    def in_streaming_mode() -> EnvironmentSettings:
+        """The default settings."""
+        return EnvironmentSettings.Builder().build()
+
+    @staticmethod
+    def in_batch_mode() -> EnvironmentSettings:
+        """Refused; see ``Builder.in_batch_mode``."""
+        return EnvironmentSettings.Builder().in_batch_mode().build()

@@ -1,0 +1,130 @@
+"""Schema: the columns of a table, as programs describe them.
+
+What it is: PyFlink's builder.
+What it is not: resolved: types and expressions are looked at when a table is made of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.scope import Scope
+from millstream.sql.catalog.schema import Column, ColumnKind, ResolvedSchema, WatermarkSpec
+from millstream.sql.parser.parser import parse_expression, parse_type
+from millstream.sql.planner.logical import row_of
+from millstream.sql.statements.schemas import with_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.sql.binder.context import BindingContext
+    from millstream.types.logical_types import LogicalType, RowType
+
+__all__ = ["Schema"]
+
+
+@dataclass(frozen=True)
+class _Computed:
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns, watermark and primary key."""
+
+    columns: tuple[Any, ...] = ()
+    watermark: WatermarkSpec | None = None
+    key: tuple[str, ...] = ()
+
+    @staticmethod
+    def new_builder() -> Schema.Builder:
+        """Start building."""
+        return Schema.Builder()
+
+    @dataclass
+    class Builder:
+        """Builds a Schema."""
+
+        _columns: list[Any] = field(default_factory=list)
+        _watermark: WatermarkSpec | None = None
+        _key: tuple[str, ...] = ()
+
+        def column(self, column_name: str, data_type: str | LogicalType) -> Self:
+            """Add a physical column; the type may be a text as in SQL."""
+            kind = parse_type(data_type) if isinstance(data_type, str) else data_type
+            self._columns.append(Column(column_name, kind))
+            return self
+
+        def column_by_expression(self, column_name: str, expr: str) -> Self:
+            """Add a computed column."""
+            self._columns.append(_Computed(column_name, expr))
+            return self
+
+        def column_by_metadata(
+            self,
+            column_name: str,
+            data_type: str | LogicalType,
+            metadata_key: str | None = None,
+            is_virtual: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+        ) -> Self:
+            """Add a metadata column."""
+            kind = parse_type(data_type) if isinstance(data_type, str) else data_type
+            made = Column(
+                column_name,
+                kind,
+                ColumnKind.METADATA,
+                metadata_key=metadata_key,
+                is_virtual=is_virtual,
+            )
+            self._columns.append(made)
+            return self
+
+        def watermark(self, column_name: str, watermark_expr: str) -> Self:
+            """Make a column event time."""
+            self._watermark = WatermarkSpec(column_name, watermark_expr)
+            return self
+
+        def primary_key(self, *column_names: str) -> Self:
+            """Name the columns that are unique."""
+            self._key = column_names
+            return self
+
+        def from_fields(
+            self, field_names: Sequence[str], field_data_types: Sequence[LogicalType]
+        ) -> Self:
+            """Add physical columns."""
+            for name, kind in zip(field_names, field_data_types, strict=True):
+                self.column(name, kind)
+            return self
+
+        def build(self) -> Schema:
+            """The schema."""
+            return Schema(tuple(self._columns), self._watermark, self._key)
+
+    def resolve(self, context: BindingContext, given: RowType | None = None) -> ResolvedSchema:
+        """The schema with the types of its expressions.
+
+        Args:
+            context: for expressions.
+            given: the row of a stream; its columns are there where the schema has none.
+        """
+        columns = list(self.columns)
+        if given is not None and not any(isinstance(each, Column) for each in columns):
+            columns = [Column(each.name, each.type) for each in given.fields] + columns
+        real = [each for each in columns if isinstance(each, Column)]
+        row = row_of([each.name for each in real], [each.type for each in real])
+        binder = ExpressionBinder(context, Scope.of(row))
+        made = []
+        for each in columns:
+            if isinstance(each, _Computed):
+                kind = binder.bind(parse_expression(each.expression)).type
+                made.append(
+                    Column(each.name, kind, ColumnKind.COMPUTED, expression=each.expression)
+                )
+            else:
+                made.append(each)
+        schema = ResolvedSchema(tuple(made), self.watermark)
+        return with_key(schema, self.key) if self.key else schema

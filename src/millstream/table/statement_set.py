@@ -1,0 +1,70 @@
+"""StatementSet: several INSERTs that become one job.
+
+What it is: PyFlink's names; parts that the INSERTs share run once.
+What it is not: a transaction over the tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from millstream.errors import ProgramError, ValidationError
+from millstream.sql.parser import nodes
+from millstream.sql.parser.parser import parse_statement
+from millstream.sql.statements.showing import explain_targets
+from millstream.table.table_result import TableResult
+
+if TYPE_CHECKING:
+    from millstream.sql.statements.session import Target
+    from millstream.table.building import HasSession
+    from millstream.table.table import Table
+
+__all__ = ["StatementSet"]
+
+
+class StatementSet:
+    """Collects INSERTs; made by ``TableEnvironment.create_statement_set``."""
+
+    def __init__(self, environment: HasSession) -> None:
+        self._environment = environment
+        self._targets: list[Target] = []
+
+    def add_insert_sql(self, stmt: str) -> Self:
+        """Add an INSERT INTO.
+
+        Raises:
+            ValidationError: it is none.
+        """
+        statement = parse_statement(stmt)
+        if not isinstance(statement, nodes.Insert):
+            message = "Only insert statement is supported now."
+            raise ValidationError(message)
+        self._targets.append(self._environment.session.target(statement, stmt))
+        return self
+
+    def add_insert(
+        self,
+        target_path_or_descriptor: str,
+        table: Table,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> Self:
+        """Add a table that goes to the table of a path."""
+        self._targets.append(table.target(target_path_or_descriptor, overwrite=overwrite))
+        return self
+
+    def explain(self, *extra_details: Any) -> str:
+        """The plan of the job."""
+        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
+        return explain_targets(self._environment.session, self._targets, words)
+
+    def execute(self) -> TableResult:
+        """Start the job; the set is empty afterwards.
+
+        Raises:
+            ProgramError: there are no statements.
+        """
+        if not self._targets:
+            message = "The statement set is empty; add_insert_sql() fills it."
+            raise ProgramError(message)
+        targets, self._targets = self._targets, []
+        return TableResult(self._environment.session.insert(targets))

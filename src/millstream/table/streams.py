@@ -1,0 +1,161 @@
+"""Streams as tables, and tables as streams.
+
+What it is: ``from_data_stream``, ``to_changelog_stream`` and their sisters: columns of a stream's
+type become those of a table, and back.
+What it is not: a connector: the transformations of both are of one job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.datastream.data_stream import DataStream
+from millstream.errors import ProgramError
+from millstream.graph.program_location import caller_location
+from millstream.graph.transformation import OneInputTransformation
+from millstream.runtime.operators.table.conform import ConformFactory
+from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.scope import Scope
+from millstream.sql.binder.tables import watermarked
+from millstream.sql.catalog.connectors import INSERT_ONLY, TableSink
+from millstream.sql.lowering.conversion import external_type, logical_row
+from millstream.sql.lowering.lowering import parallelism_of
+from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.parser.parser import parse_expression
+from millstream.sql.planner.changelog import plan_changes
+from millstream.sql.planner.conversion import Converter
+from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
+from millstream.sql.planner.physical import SinkNode
+
+if TYPE_CHECKING:
+    from millstream.contracts.sink import Sink
+    from millstream.datastream.environment import StreamExecutionEnvironment
+    from millstream.sql.planner.logical import LogicalNode
+    from millstream.sql.statements.session import Session
+    from millstream.table.schema import Schema
+
+__all__ = ["read_stream", "write_stream"]
+
+_ALL: Final = frozenset({"I", "UB", "UA", "D"})
+
+
+def read_stream(
+    session: Session,
+    stream: DataStream,
+    schema: Schema | None = None,
+    *,
+    changelog: bool = False,
+    mode: Any = None,
+) -> LogicalNode:
+    """The plan of a stream.
+
+    Raises:
+        ProgramError: the stream is untyped.
+    """
+    kind = stream.get_type()
+    if kind.arrow_schema is None:
+        message = (
+            "from_data_stream() needs a stream whose type is known; give the operator before it "
+            f"an output_type, such as Types.ROW_NAMED([...], [...]) ({kind} has no columns)"
+        )
+        raise ProgramError(message)
+    row = logical_row(kind)
+    declared = None if schema is None else schema.resolve(session.context(None), row)
+    if declared is not None:
+        read = [each for each in declared.columns if each.is_physical]
+        row = row_of([each.name for each in read], [each.type for each in read])
+    given = stream._transformation  # noqa: SLF001 - the facade beside it
+    known = kind.arrow_schema.names
+    by_name = set(row.names) <= set(known)
+    names = tuple(row.names) if by_name else None
+    if names is None and len(row) != len(known):
+        message = f"the schema has columns {list(row.names)}, the stream {known}"
+        raise ProgramError(message)
+    made = OneInputTransformation(
+        id=session.program.next_id(),
+        location=caller_location(),
+        output_type=stream_type(row),
+        name="DataStreamScan",
+        kind_name="DataStreamScan",
+        input=given,
+        parallelism=parallelism_of(given)[0],
+        non_parallel=parallelism_of(given)[1],
+        factory=ConformFactory(names, table="the stream"),
+    )
+    key: tuple[int, ...] = ()
+    if declared is not None:
+        key = tuple(row.index_of(name) for name in declared.key_columns)
+    kinds = _kinds(mode) if changelog else INSERT_ONLY
+    plan: LogicalNode = StreamScanNode(
+        row=row,
+        transformation=made,
+        name=f"Unregistered_DataStream_{given.id}",
+        changelog=kinds,
+        key=key,
+    )
+    if declared is None:
+        return plan
+    context = session.context(None)
+    if any(each.is_computed for each in declared.columns):
+        binder = ExpressionBinder(context, Scope.of(row))
+        expressions = tuple(
+            binder.bind(parse_expression(each.expression or f"`{each.name}`"))
+            for each in declared.columns
+        )
+        whole = row_of(declared.names, [each.type for each in expressions])
+        plan = ProjectNode(row=whole, input=plan, expressions=expressions)
+    return watermarked(context, plan, declared)
+
+
+def _kinds(mode: Any) -> frozenset[str]:
+    return _ALL if mode is None else frozenset(mode.kinds)
+
+
+class _StreamSink(TableSink):
+    """A stream of the program as the end of a plan."""
+
+    def __init__(self, taken: frozenset[str]) -> None:
+        self._taken = taken
+
+    def accepts(self, given: frozenset[str]) -> frozenset[str]:
+        return self._taken if self._taken != _ALL else given
+
+    def create(self) -> Sink:
+        message = "a stream is no sink"
+        raise ProgramError(message)
+
+
+def write_stream(
+    session: Session,
+    environment: StreamExecutionEnvironment,
+    plan: LogicalNode,
+    *,
+    changelog: bool,
+    mode: Any = None,
+) -> DataStream:
+    """A plan as a stream of rows.
+
+    Raises:
+        ValidationError: rows are updated that the stream does not take; names the node.
+    """
+    taken = _kinds(mode) if changelog else INSERT_ONLY
+    below = Converter().convert(plan)
+    name = "*anonymous_datastream_sink$1*"
+    node = plan_changes(
+        SinkNode(row=below.row, inputs=(below,), name=name, sink=_StreamSink(taken))
+    )
+    lowering = session.lowering()
+    made = lowering.stream(node.input)
+    out = external_type(plan.row)
+    conform = OneInputTransformation(
+        id=session.program.next_id(),
+        location=caller_location(),
+        output_type=out,
+        name="TableToDataStream",
+        kind_name="TableToDataStream",
+        input=made,
+        parallelism=parallelism_of(made)[0],
+        non_parallel=parallelism_of(made)[1],
+        factory=ConformFactory(None, table="the table"),
+    )
+    return DataStream(environment, conform)

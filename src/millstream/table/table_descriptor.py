@@ -1,0 +1,116 @@
+"""TableDescriptor: a table of a connector, as programs describe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from millstream.sql.catalog.objects import CatalogTable
+from millstream.sql.catalog.schema import ResolvedSchema
+
+if TYPE_CHECKING:
+    from millstream.sql.binder.context import BindingContext
+    from millstream.table.schema import Schema
+
+__all__ = ["FormatDescriptor", "TableDescriptor"]
+
+
+@dataclass(frozen=True)
+class FormatDescriptor:
+    """A format with its options."""
+
+    format: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def for_format(format: str) -> FormatDescriptor.Builder:  # noqa: A002 - PyFlink's
+        """Start building."""
+        return FormatDescriptor.Builder(format)
+
+    @dataclass
+    class Builder:
+        """Builds a FormatDescriptor."""
+
+        _format: str
+        _options: dict[str, str] = field(default_factory=dict)
+
+        def option(self, key: str, value: str) -> Self:
+            """Set an option, without the name of the format before it."""
+            self._options[key] = str(value)
+            return self
+
+        def build(self) -> FormatDescriptor:
+            """The descriptor."""
+            return FormatDescriptor(self._format, dict(self._options))
+
+
+@dataclass(frozen=True)
+class TableDescriptor:
+    """A table of a connector."""
+
+    options: dict[str, str]
+    schema: Schema | None = None
+    partition_keys: tuple[str, ...] = ()
+    comment: str | None = None
+
+    @staticmethod
+    def for_connector(connector: str) -> TableDescriptor.Builder:
+        """Start building."""
+        return TableDescriptor.Builder({"connector": connector})
+
+    @dataclass
+    class Builder:
+        """Builds a TableDescriptor."""
+
+        _options: dict[str, str]
+        _schema: Schema | None = None
+        _partition_keys: tuple[str, ...] = ()
+        _comment: str | None = None
+
+        def schema(self, schema: Schema) -> Self:
+            """Set the columns."""
+            self._schema = schema
+            return self
+
+        def option(self, key: str, value: str) -> Self:
+            """Set an option."""
+            self._options[key] = str(value)
+            return self
+
+        def format(self, format: str | FormatDescriptor, format_option: str | None = None) -> Self:  # noqa: A002
+            """Set the format; ``format_option`` is the option that names it, or "format"."""
+            key = format_option or "format"
+            if isinstance(format, str):
+                self._options[key] = format
+                return self
+            prefix = key.removesuffix("format") + format.format
+            self._options[key] = format.format
+            for name, value in format.options.items():
+                self._options[f"{prefix}.{name}"] = value
+            return self
+
+        def partitioned_by(self, *partition_keys: str) -> Self:
+            """Set the columns of partitions."""
+            self._partition_keys = partition_keys
+            return self
+
+        def comment(self, comment: str) -> Self:
+            """Set the comment."""
+            self._comment = comment
+            return self
+
+        def build(self) -> TableDescriptor:
+            """The descriptor."""
+            return TableDescriptor(
+                dict(self._options), self._schema, self._partition_keys, self._comment
+            )
+
+    def to_catalog_table(self, context: BindingContext) -> CatalogTable:
+        """The table as catalogs keep it."""
+        schema = ResolvedSchema(()) if self.schema is None else self.schema.resolve(context)
+        return CatalogTable(
+            schema=schema,
+            comment=self.comment,
+            options=self.options,
+            partition_keys=self.partition_keys,
+        )

@@ -1,0 +1,421 @@
+"""TableEnvironment and StreamTableEnvironment: where programs of tables begin.
+
+What it is: PyFlink's names over a session (``sql/statements/session.py``).  A TableEnvironment runs
+on this machine (``execution.target: local``) unless its configuration says otherwise; a
+StreamTableEnvironment belongs to a StreamExecutionEnvironment and runs where that does.
+What it is not: the running.
+
+Read next: ``table/table.py``, ``sql/statements/session.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.configuration import options
+from millstream.configuration.configuration import Configuration
+from millstream.datastream.data_stream import DataStream
+from millstream.datastream.environment import StreamExecutionEnvironment
+from millstream.errors import ProgramError, ValidationError
+from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.parser import nodes
+from millstream.sql.parser.parser import parse_identifier, parse_statement
+from millstream.sql.statements.running import execute, run
+from millstream.sql.statements.session import Session
+from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.statement_set import StatementSet
+from millstream.table.streams import read_stream, write_stream
+from millstream.table.table import PlanView, Table
+from millstream.table.table_config import TableConfig
+from millstream.table.table_result import TableResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.sql.catalog.catalog import Catalog
+    from millstream.sql.parser.syntax import Query
+    from millstream.table.schema import Schema
+    from millstream.table.table_descriptor import TableDescriptor
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["StreamTableEnvironment", "TableEnvironment"]
+
+
+class TableEnvironment:
+    """Runs statements, and makes tables of the Table API."""
+
+    def __init__(
+        self, environment: StreamExecutionEnvironment, settings: EnvironmentSettings
+    ) -> None:
+        """Use ``create``."""
+        self._environment = environment
+        self._session = Session(environment.get_configuration(), environment)
+        self._session.catalogs = CatalogManager(
+            settings.get_built_in_catalog_name(), settings.get_built_in_database_name()
+        )
+
+    @staticmethod
+    def create(
+        environment_settings: EnvironmentSettings | Configuration,
+    ) -> TableEnvironment:
+        """Make an environment of its own.
+
+        Args:
+            environment_settings: settings, or a configuration alone.
+        """
+        settings = _settings(environment_settings)
+        environment = StreamExecutionEnvironment.get_execution_environment(
+            settings.get_configuration()
+        )
+        configuration = environment.get_configuration()
+        if not configuration.contains(options.TARGET):
+            configuration.set_string(options.TARGET.key, "local")
+        return TableEnvironment(environment, settings)
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def execute_sql(self, stmt: str) -> TableResult:
+        """Run one statement; of INSERT and SELECT the job runs on in the background.
+
+        Args:
+            stmt: the statement.
+
+        Raises:
+            SqlParserError: it is no statement.
+            ValidationError: it makes no sense; has line, column and caret.
+        """
+        return TableResult(execute(self._session, stmt))
+
+    def sql_query(self, query: str) -> Table:
+        """The table that a query gives.
+
+        Args:
+            query: SELECT, VALUES and the like.
+
+        Raises:
+            ValidationError: it is no query, or makes no sense.
+        """
+        statement = parse_statement(query)
+        if not isinstance(statement, nodes.Query):
+            message = (
+                "Unsupported SQL query! sql_query() only accepts a single SQL query of type "
+                "SELECT, UNION, INTERSECT, EXCEPT, VALUES, WITH, ORDER BY."
+            )
+            raise ValidationError(message)
+        return Table(self, self._session.bind(statement, query))
+
+    def explain_sql(self, stmt: str, *extra_details: Any) -> str:
+        """The plan of a statement.
+
+        Args:
+            stmt: a query, INSERT, or a statement set.
+            extra_details: ExplainDetail.CHANGELOG_MODE and others.
+        """
+        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
+        node = nodes.Explain(parse_statement(stmt), words)
+        result: Any = run(self._session, node, stmt)
+        return str(result.rows[0][0])
+
+    def create_statement_set(self) -> StatementSet:
+        """Several INSERTs that become one job."""
+        return StatementSet(self)
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def from_path(self, path: str) -> Table:
+        """The table of a path.
+
+        Args:
+            path: ``table``, ``database.table`` or ``catalog.database.table``.
+        """
+        name = parse_identifier(path)
+        query: Query = nodes.TableQuery(name)
+        return Table(self, self._session.bind(query, path))
+
+    def from_elements(
+        self,
+        elements: Iterable[Any],
+        schema: Any = None,
+        verify_schema: bool = True,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> Table:
+        """A table of values of the program.
+
+        Args:
+            elements: rows: tuples, lists, Rows, dicts, or plain values of one column.
+            schema: names of the columns, or ``DataTypes.ROW([...])``; types are inferred without.
+            verify_schema: taken; values are always checked.
+        """
+        del verify_schema
+        from millstream.table.elements import plan_of_elements
+
+        return Table(self, plan_of_elements(list(elements), schema))
+
+    def from_pandas(
+        self,
+        pdf: Any,
+        schema: Any = None,
+        splits_num: int = 1,
+    ) -> Table:
+        """A table of a pandas DataFrame.
+
+        Args:
+            pdf: the DataFrame.
+            schema: names, or ``DataTypes.ROW([...])``.
+            splits_num: taken; there is one split.
+        """
+        del splits_num
+        from millstream.table.elements import plan_of_frame
+
+        return Table(self, plan_of_frame(pdf, schema))
+
+    def create_temporary_view(
+        self,
+        view_path: str,
+        table_or_data_stream: Table | DataStream,
+        *fields_or_schema: Any,
+    ) -> None:
+        """Put a table, or a stream, under a name of the session.
+
+        Args:
+            view_path: the name.
+            table_or_data_stream: what it names.
+            fields_or_schema: of a stream: a Schema.
+        """
+        table = table_or_data_stream
+        if isinstance(table, DataStream):
+            schema = fields_or_schema[0] if fields_or_schema else None
+            table = Table(self, read_stream(self._session, table, schema))
+        identifier = self._session.catalogs.qualify(parse_identifier(view_path).names)
+        self._session.catalogs.create_table(
+            identifier, PlanView.of(table.plan), temporary=True, ignore_if_exists=False
+        )
+
+    def create_view(
+        self,
+        view_path: str,
+        table: Table,
+        ignore_if_exists: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        """Put a table under a name of a catalog, as long as this session has it."""
+        identifier = self._session.catalogs.qualify(parse_identifier(view_path).names)
+        self._session.catalogs.create_table(
+            identifier,
+            PlanView.of(table.plan),
+            temporary=False,
+            ignore_if_exists=ignore_if_exists,
+        )
+
+    def create_temporary_table(
+        self,
+        path: str,
+        descriptor: TableDescriptor,
+        ignore_if_exists: bool | None = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        """Make a table of the session."""
+        self._create(path, descriptor, temporary=True, ignore=bool(ignore_if_exists))
+
+    def create_table(
+        self,
+        path: str,
+        descriptor: TableDescriptor,
+        ignore_if_exists: bool | None = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        """Make a table in a catalog."""
+        self._create(path, descriptor, temporary=False, ignore=bool(ignore_if_exists))
+
+    def _create(
+        self, path: str, descriptor: TableDescriptor, *, temporary: bool, ignore: bool
+    ) -> None:
+        identifier = self._session.catalogs.qualify(parse_identifier(path).names)
+        table = descriptor.to_catalog_table(self._session.context(None))
+        self._session.catalogs.create_table(
+            identifier, table, temporary=temporary, ignore_if_exists=ignore
+        )
+
+    def drop_temporary_view(self, view_path: str) -> bool:
+        """Drop a view of the session; whether there was one."""
+        return self._drop(view_path, temporary=True, view=True)
+
+    def drop_view(self, view_path: str, ignore_if_not_exists: bool = True) -> bool:  # noqa: FBT001, FBT002
+        """Drop a view; whether there was one."""
+        return self._drop(view_path, temporary=False, view=True, if_exists=ignore_if_not_exists)
+
+    def drop_temporary_table(self, table_path: str) -> bool:
+        """Drop a table of the session; whether there was one."""
+        return self._drop(table_path, temporary=True, view=False)
+
+    def drop_table(self, table_path: str, ignore_if_not_exists: bool = True) -> bool:  # noqa: FBT001, FBT002
+        """Drop a table; whether there was one."""
+        return self._drop(table_path, temporary=False, view=False, if_exists=ignore_if_not_exists)
+
+    def _drop(self, path: str, *, temporary: bool, view: bool, if_exists: bool = True) -> bool:
+        identifier = self._session.catalogs.qualify(parse_identifier(path).names)
+        return self._session.catalogs.drop_table(
+            identifier, temporary=temporary, view=view, if_exists=if_exists
+        )
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def list_catalogs(self) -> list[str]:
+        """The names of the catalogs."""
+        return self._session.catalogs.catalog_names()
+
+    def list_databases(self) -> list[str]:
+        """The databases of the current catalog."""
+        return self._current_catalog().list_databases()
+
+    def _current_catalog(self) -> Catalog:
+        return self._session.catalogs.catalog(self._session.catalogs.current_catalog or "")
+
+    def list_tables(self) -> list[str]:
+        """The tables and views of the current database, temporary ones too."""
+        return self._session.catalogs.table_names()
+
+    def list_views(self) -> list[str]:
+        """The views of the current database, temporary ones too."""
+        return self._session.catalogs.view_names()
+
+    def list_temporary_tables(self) -> list[str]:
+        """The temporary tables and views of the current database."""
+        return self._session.catalogs.temporary()
+
+    def list_temporary_views(self) -> list[str]:
+        """The temporary views of the current database."""
+        return self._session.catalogs.temporary(views_only=True)
+
+    def list_user_defined_functions(self) -> list[str]:
+        """The functions of users that can be named."""
+        return self._session.catalogs.function_names()
+
+    def list_functions(self) -> list[str]:
+        """All functions that can be named."""
+        result: Any = execute(self._session, "SHOW FUNCTIONS")
+        return [str(row[0]) for row in result.rows]
+
+    def register_catalog(self, catalog_name: str, catalog: Catalog) -> None:
+        """Add a catalog."""
+        self._session.catalogs.register(catalog_name, catalog)
+
+    def get_catalog(self, catalog_name: str) -> Catalog | None:
+        """The catalog of that name; None if there is none."""
+        found = self._session.catalogs
+        return found.catalog(catalog_name) if found.has_catalog(catalog_name) else None
+
+    def use_catalog(self, catalog_name: str) -> None:
+        """Go to a catalog and its default database."""
+        self._session.catalogs.use_catalog(catalog_name)
+
+    def use_database(self, database_name: str) -> None:
+        """Go to a database of the current catalog."""
+        self._session.catalogs.use_database(database_name)
+
+    def get_current_catalog(self) -> str:
+        """The name of the current catalog."""
+        return self._session.catalogs.current_catalog or ""
+
+    def get_current_database(self) -> str:
+        """The name of the current database."""
+        return self._session.catalogs.current_database or ""
+
+    def get_config(self) -> TableConfig:
+        """The options of the session."""
+        return TableConfig(self._session.configuration)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """The session behind the environment."""
+        return self._session
+
+
+class StreamTableEnvironment(TableEnvironment):
+    """A TableEnvironment beside a program of streams."""
+
+    @staticmethod
+    def create(  # type: ignore[override] # as in PyFlink
+        stream_execution_environment: StreamExecutionEnvironment | None = None,
+        environment_settings: EnvironmentSettings | None = None,
+    ) -> StreamTableEnvironment:
+        """Make one for a program.
+
+        Args:
+            stream_execution_environment: of the program; a new one if None.
+            environment_settings: further settings.
+        """
+        settings = environment_settings or EnvironmentSettings.in_streaming_mode()
+        environment = stream_execution_environment
+        if environment is None:
+            environment = StreamExecutionEnvironment.get_execution_environment()
+        environment.get_configuration().add_all(settings.get_configuration())
+        return StreamTableEnvironment(environment, settings)
+
+    def from_data_stream(self, data_stream: DataStream, *fields_or_schema: Schema | Any) -> Table:
+        """A table whose rows are the records of a stream.
+
+        Args:
+            data_stream: of rows, tuples, or plain values.
+            fields_or_schema: a Schema: names and types of the columns, and event time; without
+                it they are those of the stream.
+        """
+        schema = fields_or_schema[0] if fields_or_schema else None
+        return Table(self, read_stream(self._session, data_stream, schema))
+
+    def from_changelog_stream(
+        self, data_stream: DataStream, schema: Schema | None = None, changelog_mode: Any = None
+    ) -> Table:
+        """A table that is made of the changes in a stream of rows with kinds.
+
+        Args:
+            data_stream: of rows.
+            schema: as for ``from_data_stream``.
+            changelog_mode: which kinds come; all of them if None.
+        """
+        plan = read_stream(self._session, data_stream, schema, changelog=True, mode=changelog_mode)
+        return Table(self, plan)
+
+    def to_data_stream(
+        self, table: Table, target_data_type: LogicalType | None = None
+    ) -> DataStream:
+        """The rows of a table that is only added to.
+
+        Args:
+            table: the table.
+            target_data_type: not taken in this release.
+
+        Raises:
+            ValidationError: the table is updated; names the node that does it.
+        """
+        if target_data_type is not None:
+            message = "to_data_stream(target_data_type) is not in this release."
+            raise ProgramError(message)
+        return write_stream(self._session, self._environment, table.plan, changelog=False)
+
+    def to_changelog_stream(
+        self,
+        table: Table,
+        target_schema: Schema | None = None,
+        changelog_mode: Any = None,
+    ) -> DataStream:
+        """The changes of a table, as rows with kinds.
+
+        Args:
+            table: the table.
+            target_schema: not taken in this release.
+            changelog_mode: which kinds are wanted; all of them if None.
+        """
+        if target_schema is not None:
+            message = "to_changelog_stream(target_schema) is not in this release."
+            raise ProgramError(message)
+        return write_stream(
+            self._session, self._environment, table.plan, changelog=True, mode=changelog_mode
+        )
+
+
+def _settings(given: Any) -> EnvironmentSettings:
+    if isinstance(given, EnvironmentSettings):
+        return given
+    if isinstance(given, Configuration):
+        return EnvironmentSettings.new_instance().with_configuration(given).build()
+    message = f"TableEnvironment.create() takes EnvironmentSettings, not {given!r}"
+    raise ProgramError(message)

@@ -1,0 +1,218 @@
+"""TableResult: what a statement gave, for programs and for people.
+
+What it is: rows by ``collect``, Flink's tableau by ``print``, the job behind it.
+What it is not: the collecting (``execution/collecting.py``).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import unicodedata
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.running_jobs import note_reader, wait_for
+from millstream.errors import ProgramError
+from millstream.execution.collecting import collected_records
+from millstream.sql.catalog.schema import Column, ResolvedSchema
+from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
+from millstream.table.texts import cell_text, column_width
+from millstream.types.row import Row, RowKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from millstream.execution.job_client import JobClient
+
+__all__ = ["ResultKind", "TableResult"]
+
+
+class ResultKind(Enum):
+    """What ``collect`` gives."""
+
+    #: One row that says OK.
+    SUCCESS = 0
+    #: Rows of interest.
+    SUCCESS_WITH_CONTENT = 1
+
+    def __str__(self) -> str:
+        """The name alone."""
+        return self.name
+
+
+class TableResult:
+    """The result of one statement."""
+
+    def __init__(self, result: RowsResult | JobResult | QueryResult) -> None:
+        """Made by TableEnvironment."""
+        self._result = result
+        self._iterator: CloseableIterator | None = None
+
+    def get_job_client(self) -> JobClient | None:
+        """The job behind the result; None if there is none."""
+        return None if isinstance(self._result, RowsResult) else self._result.client
+
+    def wait(self, timeout_ms: int | None = None) -> None:
+        """Wait for the job: of INSERT until it has ended, of a query until its first row is there.
+
+        Args:
+            timeout_ms: milliseconds; not taken in this release.
+
+        Raises:
+            JobError: the job failed.
+        """
+        if timeout_ms is not None:
+            message = "TableResult.wait(timeout_ms) is not in this release; wait() is."
+            raise ProgramError(message)
+        if isinstance(self._result, JobResult):
+            wait_for(self._result.client)
+
+    def get_table_schema(self) -> ResolvedSchema:
+        """The older name of ``get_resolved_schema``."""
+        return self.get_resolved_schema()
+
+    def get_resolved_schema(self) -> ResolvedSchema:
+        """The names and types of the columns."""
+        if isinstance(self._result, JobResult):
+            from millstream.types.logical_types import BigIntType
+
+            return ResolvedSchema(
+                tuple(Column(name, BigIntType()) for name in self._result.targets)
+            )
+        fields = self._result.row.fields
+        return ResolvedSchema(tuple(Column(each.name, each.type) for each in fields))
+
+    def get_result_kind(self) -> ResultKind:
+        """Whether there are rows of interest."""
+        if isinstance(self._result, RowsResult) and self._result.is_ok:
+            return ResultKind.SUCCESS
+        return ResultKind.SUCCESS_WITH_CONTENT
+
+    def collect(self) -> CloseableIterator:
+        """The rows, each with its RowKind; close it, or use it in ``with``, to end the query."""
+        if self._iterator is None:
+            self._iterator = self._open()
+        return self._iterator
+
+    def _open(self) -> CloseableIterator:
+        result = self._result
+        if isinstance(result, QueryResult):
+            client, directory = result.client, result.directory
+            note_reader(client)
+
+            def close() -> None:
+                if not client.job.get_job_status().is_terminal_state():
+                    client.job.cancel()
+                shutil.rmtree(directory, ignore_errors=True)
+
+            return CloseableIterator(
+                self._until_end(collected_records(client, directory), close), close
+            )
+        if isinstance(result, JobResult):
+            return CloseableIterator(iter([Row(*[-1] * len(result.targets))]), _nothing)
+        rows = [Row(*each) for each in result.rows]
+        return CloseableIterator(iter(rows), _nothing)
+
+    @staticmethod
+    def _until_end(records: Iterator[object], close: Any) -> Iterator[object]:
+        yield from records
+        close()
+
+    def print(self) -> None:
+        """Print the rows as Flink's tableau; of a query with the kind of each row in ``op``."""
+        if isinstance(self._result, RowsResult) and self._result.is_ok:
+            sys.stdout.write("OK\n")
+            return
+        if isinstance(self._result, QueryResult):
+            self._print_stream()
+            return
+        schema = self.get_resolved_schema()
+        types = schema.types
+        cells = [
+            [cell_text(value, kind) for value, kind in zip(row, types, strict=True)]
+            for row in self._rows()
+        ]
+        if isinstance(self._result, JobResult):
+            sys.stdout.write(
+                f"Job has been submitted with JobID {self._result.client.get_job_id()}\n"
+            )
+            return
+        _print_table(schema.names, cells)
+
+    def _rows(self) -> Iterable[Any]:
+        with self.collect() as rows:
+            return list(rows)
+
+    def _print_stream(self) -> None:
+        """Rows as they come: widths are by type, since later rows are not known."""
+        schema = self.get_resolved_schema()
+        widths = [2, *(column_width(c.name, c.type) for c in schema.columns)]
+        line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+        header = _line(["op", *schema.names], widths)
+        write = sys.stdout.write
+        write(f"{line}\n{header}\n{line}\n")
+        count = 0
+        with self.collect() as rows:
+            for row in rows:
+                values: Any = row
+                cells = [str(_kind(row)), *map(cell_text, values, schema.types)]
+                write(_line(cells, widths) + "\n")
+                count += 1
+        if count:
+            write(f"{line}\n")
+            write(f"{count} row{'' if count == 1 else 's'} in set\n")
+        else:
+            write("Empty set\n")
+        sys.stdout.flush()
+
+
+def _kind(row: object) -> RowKind:
+    return row.get_row_kind() if isinstance(row, Row) else RowKind.INSERT
+
+
+def _nothing() -> None:
+    """There is no job to end."""
+
+
+_ELLIPSIS: Final = "..."
+
+
+def display_width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    shown = []
+    for cell, width in zip(cells, widths, strict=True):
+        text = cell
+        if display_width(text) > width:
+            while display_width(text) > width - len(_ELLIPSIS):
+                text = text[:-1]
+            text += _ELLIPSIS
+        shown.append(" " * (width - display_width(text)) + text)
+    return "| " + " | ".join(shown) + " |"
+
+
+def _print_table(names: list[str], cells: list[list[str]]) -> None:
+    if len(names) == 1 and cells and any("\n" in row[0] for row in cells):
+        for row in cells:
+            sys.stdout.write(row[0] + "\n")
+        return
+    widths = [
+        max(display_width(name), *(display_width(row[i]) for row in cells), 1)
+        if cells
+        else display_width(name)
+        for i, name in enumerate(names)
+    ]
+    if not cells:
+        sys.stdout.write("Empty set\n")
+        return
+    line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    sys.stdout.write(f"{line}\n{_line(list(names), widths)}\n{line}\n")
+    for row in cells:
+        sys.stdout.write(_line(row, widths) + "\n")
+    count = len(cells)
+    sys.stdout.write(f"{line}\n{count} row{'' if count == 1 else 's'} in set\n")

@@ -1,0 +1,93 @@
+"""Values as the tableau shows them, and how wide their columns are.
+
+What it is: Flink's texts: NULL for None, digits of seconds by precision, and its widths by type.
+What it is not: a format to be read back.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.types.row import Row
+from millstream.types.time import Instant
+from millstream.types.type_roots import TypeRoot
+from millstream.types.value_texts import double_text, float_text
+
+if TYPE_CHECKING:
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["cell_text", "column_width"]
+
+_MAX_WIDTH: Final = 30
+_WIDTHS: Final = {
+    TypeRoot.BOOLEAN: 5,
+    TypeRoot.TINYINT: 4,
+    TypeRoot.SMALLINT: 6,
+    TypeRoot.INTEGER: 11,
+    TypeRoot.BIGINT: 20,
+    TypeRoot.DATE: 10,
+    TypeRoot.TIME_WITHOUT_TIME_ZONE: 8,
+}
+_TIMESTAMPS: Final = {
+    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
+    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
+}
+
+
+def column_width(name: str, kind: LogicalType) -> int:
+    """How many characters a column of a type has; as many as its name at least."""
+    root = kind.root
+    if root in _WIDTHS:
+        width = _WIDTHS[root]
+    elif root is TypeRoot.DECIMAL:
+        width = kind.precision + 2  # type: ignore[attr-defined]
+    elif root in _TIMESTAMPS:
+        precision: int = kind.precision  # type: ignore[attr-defined]
+        width = 19 if precision == 0 else 20 + precision
+    elif root in {TypeRoot.CHAR, TypeRoot.VARCHAR}:
+        width = min(kind.length, _MAX_WIDTH)  # type: ignore[attr-defined]
+    else:
+        width = _MAX_WIDTH
+    return max(width, len(name))
+
+
+def cell_text(value: Any, kind: LogicalType | None) -> str:  # noqa: C901, PLR0911 - a table
+    """The text of a value of a type."""
+    if value is None:
+        return "<NULL>"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float):
+        return float_text(value) if _is(kind, TypeRoot.FLOAT) else double_text(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, Instant):
+        moment = dt.datetime.fromtimestamp(value.seconds, dt.UTC).replace(tzinfo=None)
+        value = moment.replace(microsecond=value.nanos // 1000)
+    if isinstance(value, dt.datetime):
+        digits = getattr(kind, "precision", 6)
+        whole = value.strftime("%Y-%m-%d %H:%M:%S")
+        fraction = f"{value.microsecond:06d}000"[:digits]
+        return f"{whole}.{fraction}" if digits else whole
+    if isinstance(value, bytes | bytearray):
+        return f"x'{value.hex()}'"
+    children = () if kind is None else kind.children
+    if isinstance(value, Row | tuple):
+        types = children or (None,) * len(value)
+        return (
+            f"({', '.join(cell_text(each, one) for each, one in zip(value, types, strict=False))})"
+        )
+    if isinstance(value, list):
+        element = children[0] if children else None
+        return f"[{', '.join(cell_text(each, element) for each in value)}]"
+    if isinstance(value, dict):
+        one, other = children if len(children) == 2 else (None, None)  # noqa: PLR2004 - key, value
+        entries = (f"{cell_text(k, one)}={cell_text(v, other)}" for k, v in value.items())
+        return "{" + ", ".join(entries) + "}"
+    return str(value)
+
+
+def _is(kind: LogicalType | None, root: TypeRoot) -> bool:
+    return kind is not None and kind.root is root
