@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from millstream.expressions.decimals import fit_column, to_decimal_column
 from millstream.expressions.integers import is_integer
-from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.local_times import is_utc, local_column
 from millstream.types.logical_types import (
     BinaryType,
     CharType,
@@ -49,9 +49,6 @@ _MICROS: Final = 6
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _INTEGER_TEXT: Final = "^-?[0-9]{1,18}$"
 _DOUBLE_TEXT: Final = r"^-?[0-9]{1,300}(\.[0-9]+)?$"
-#: 2037-01-01: from then on Arrow (26.0) leaves out daylight saving time.
-_LAST_RULES: Final = 2_114_380_800
-_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _TWO_TO_63: Final = 2.0**63
 
 
@@ -112,7 +109,7 @@ def _text(info: CallInfo, column: Any, source: LogicalType) -> Any:  # noqa: PLR
     if isinstance(source, TimestampType):
         return _timestamp_text(column, source.precision)
     if isinstance(source, LocalZonedTimestampType):
-        local = _to_local(column, info.context.time_zone)
+        local = local_column(column, info.context.time_zone)
         return NotImplemented if local is None else _timestamp_text(local, source.precision)
     return NotImplemented
 
@@ -203,39 +200,18 @@ def _unscaled(column: pa.Array) -> NDArray[np.float64]:
 # -- times ------------------------------------------------------------------------------------
 
 
-def _to_local(column: Any, zone: str) -> Any:
-    """A column of instants as the session's clock shows them; None if Arrow cannot tell."""
-    if _is_utc(zone):
-        return pc.cast(column, pa.timestamp(column.type.unit, "UTC")).cast(
-            pa.timestamp(column.type.unit)
-        )
-    if isinstance(column, pa.Array):
-        latest = pc.max(column.cast(pa.int64())).as_py()
-        if latest is not None and latest >= _LAST_RULES * _PER_SECOND[column.type.unit]:
-            return None
-    try:
-        return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone)))
-    except (pa.ArrowInvalid, OSError):
-        return None
-
-
-def _is_utc(zone: str) -> bool:
-    found = zone_of(zone)
-    return found.rules is None and found.offset == 0
-
-
 def _to_time(info: CallInfo, column: Any, source: LogicalType, target: LogicalType) -> Any:
     if isinstance(source, LocalZonedTimestampType) and not isinstance(
         target, LocalZonedTimestampType
     ):
-        local = _to_local(column, info.context.time_zone)
+        local = local_column(column, info.context.time_zone)
         if local is None:
             return NotImplemented
         return _from_local(local, TimestampType(source.precision), target)
     if isinstance(target, LocalZonedTimestampType) and not isinstance(
         source, LocalZonedTimestampType
     ):
-        if not _is_utc(info.context.time_zone):
+        if not is_utc(info.context.time_zone):
             return NotImplemented  # Arrow moves local times that do not exist elsewhere
         local = _from_local(column, source, TimestampType(target.precision))
         return local if local is NotImplemented else local.cast(target.to_arrow())

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from millstream.expressions.functions.definition import FunctionGroup
 from millstream.expressions.functions.signatures import BIGINT, root, same_as, signature, symbol
 from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.local_times import local_column
 from millstream.types.logical_types import TimestampType
 from millstream.types.type_roots import TypeRoot
 from millstream.types.value_texts import civil_of_days, days_of_civil
@@ -169,12 +170,8 @@ def local_kernel_column(info: CallInfo, column: Any, type_: LogicalType) -> Any:
         return NotImplemented
     if type_.root is not _LTZ:
         return column
-    zone = zone_of(info.context.time_zone)
-    if zone.rules is None:
-        if zone.offset:
-            return NotImplemented
-        return column.cast(pa.timestamp(column.type.unit))
-    return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone.name)))
+    local = local_column(column, info.context.time_zone)
+    return NotImplemented if local is None else local
 
 
 def _kernel_of(unit: str | None) -> Callable[..., Any]:

@@ -1,0 +1,43 @@
+"""Columns of instants on the clocks of a time zone, where Arrow knows them as Java does.
+
+What it is: what kernels of casts and of temporal functions share.
+
+Read next: ``expressions/java/time_zones.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.expressions.java.time_zones import zone_of
+
+__all__ = ["is_utc", "local_column"]
+
+#: 2037-01-01: from then on Arrow (26.0) leaves out daylight saving time.
+_LAST_RULES: Final = 2_114_380_800
+_PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def local_column(column: Any, zone: str) -> Any:
+    """A column of instants as the session's clock shows them; None if Arrow cannot tell."""
+    if is_utc(zone):
+        return pc.cast(column, pa.timestamp(column.type.unit, "UTC")).cast(
+            pa.timestamp(column.type.unit)
+        )
+    if isinstance(column, pa.Array):
+        latest = pc.max(column.cast(pa.int64())).as_py()
+        if latest is not None and latest >= _LAST_RULES * _PER_SECOND[column.type.unit]:
+            return None
+    try:
+        return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone)))
+    except (pa.ArrowInvalid, OSError):
+        return None
+
+
+def is_utc(zone: str) -> bool:
+    """Whether a time zone is UTC by whatever name."""
+    found = zone_of(zone)
+    return found.rules is None and found.offset == 0
