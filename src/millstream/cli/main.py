@@ -6,7 +6,7 @@ error and exit code 1.
 What it is not: the commands, which have a module each.
 
 Read next: ``cli/run_command.py``, ``cli/plan_command.py``, ``cli/checkpoints_command.py``,
-``cli/transactions_command.py``.
+``cli/transactions_command.py``, ``cli/sql_command.py``.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_run(commands)
     _add_plan(commands)
+    _add_sql(commands)
     _add_checkpoints(commands)
     _add_transactions(commands)
     for command in commands.choices.values():
@@ -115,13 +116,47 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _add_program(plan)
 
 
+def _add_sql(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    sql = commands.add_parser(
+        "sql",
+        help="run statements of SQL, from files or as they are typed",
+        description="Run statements of SQL: of files, of standard input if that is no terminal, or "
+        "as they are typed. Jobs run on this machine unless --target says otherwise.",
+    )
+    sql.add_argument(
+        "-f",
+        "--file",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a script to run; - is standard input; may be repeated",
+    )
+    sql.add_argument(
+        "-i",
+        "--init",
+        dest="initial",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a script to run before all else, a prompt too; may be repeated",
+    )
+    _add_environment(sql)
+
+
 def _add_program(parser: argparse.ArgumentParser) -> None:
+    _add_environment(parser)
+    parser.add_argument("program", help="the Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+
+
+def _add_environment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parallelism", "-p", type=_positive, metavar="N", help="subtasks")
     parser.add_argument("--checkpoint-dir", metavar="DIR", help="where checkpoints are kept")
     parser.add_argument(
         "--target",
         choices=("spark", "local"),
-        help="what runs the job: Spark, or processes of this machine (default: spark)",
+        help="what runs the job: Spark, or processes of this machine",
     )
     parser.add_argument(
         "--pipelined",
@@ -140,8 +175,6 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="an option, for instance -D state.backend.type=hashmap; may be repeated",
     )
-    parser.add_argument("program", help="the Python file")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
 
 
 def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -287,8 +320,8 @@ def _dispatch(options: argparse.Namespace) -> int:
     from millstream.cli.program import ProgramOptions
 
     program = ProgramOptions(
-        path=options.program,
-        arguments=options.arguments,
+        path=getattr(options, "program", ""),
+        arguments=getattr(options, "arguments", []),
         parallelism=options.parallelism,
         checkpoint_directory=options.checkpoint_dir,
         target=options.target,
@@ -297,6 +330,11 @@ def _dispatch(options: argparse.Namespace) -> int:
         configuration_file=options.config,
         definitions=dict(options.definitions),
     )
+    if options.command == "sql":
+        from millstream.cli.sql_command import SqlOptions, run_sql
+
+        files, initial = tuple(options.files), tuple(options.initial)
+        return run_sql(SqlOptions(files, initial, program.configuration()))
     if options.command == "run":
         from millstream.cli.run_command import run_program
 

@@ -1,0 +1,142 @@
+"""Statements one after the other, whoever brings them.
+
+What it is: a script is split, each statement is run by a TableEnvironment, and its result is shown;
+a few commands are the shell's own.
+
+What it is not: the terminal (``cli/shell/terminal.py``), nor what a statement does.
+
+Read next: ``cli/shell/display.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.cli.shell.display import MODES, Display
+from millstream.errors import ConfigurationError
+from millstream.sql.parser.nodes import Execute, Query, ResetOption, SetOption
+from millstream.sql.parser.parser import parse_statement
+from millstream.sql.parser.splitting import is_complete, split_statements
+from millstream.sql.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from millstream.sql.parser.syntax import Statement
+    from millstream.table import TableEnvironment
+
+__all__ = ["HELP", "Shell", "is_whole"]
+
+#: Commands of the shell, which need no semicolon.
+_COMMANDS: Final = frozenset({"QUIT", "EXIT", "HELP", "CLEAR"})
+_RESULT_MODE: Final = "sql-client.execution.result-mode"
+_OWN_PREFIX: Final = "sql-client."
+_SYNCHRONOUS: Final = "table.dml-sync"
+
+HELP: Final = """\
+Statements are Flink's SQL and end with a semicolon; docs/sql.md has them.
+
+  SET 'sql-client.execution.result-mode' = 'table' | 'changelog' | 'tableau';
+                    how results are shown: as a table that is kept up to date,
+                    as the changes as they come, or as the changes in a frame
+  SET 'table.dml-sync' = 'true';
+                    wait for the end of each INSERT
+  SET 'execution.target' = 'spark';
+                    run what follows on Spark
+  SHOW TABLES;  DESCRIBE t;  EXPLAIN SELECT ...;
+
+  HELP              this text
+  CLEAR             an empty screen
+  QUIT, EXIT        end; Ctrl-D does the same
+
+Ctrl-C stops the query that runs, or throws away what has been typed.
+"""
+
+
+def is_whole(text: str) -> bool:
+    """Whether what has been typed can be run: statements with semicolons, a command, or nothing."""
+    return not text.strip() or text.strip().upper() in _COMMANDS or is_complete(text)
+
+
+class Shell:
+    """Runs statements and shows their results."""
+
+    def __init__(self, environment: TableEnvironment, console: Console, mode: str) -> None:
+        """Take what runs statements.
+
+        Args:
+            environment: Runs them.
+            console: Where results go.
+            mode: How results of queries are shown: ``table``, ``changelog`` or ``tableau``.
+        """
+        self.environment = environment
+        self.console = console
+        self._default_mode = mode
+        #: Options of the shell itself.
+        self._own: dict[str, str] = {_RESULT_MODE: mode}
+
+    def run(self, script: str) -> bool:
+        """Run all statements of a script, to the first that fails.
+
+        Args:
+            script: Statements with semicolons between them; a command alone.
+
+        Returns:
+            Whether the shell goes on: False after QUIT.
+
+        Raises:
+            MillstreamError: a statement cannot be run, or its job failed.
+            KeyboardInterrupt: a query was stopped; the statements behind it have not been run.
+        """
+        if script.strip().upper() in _COMMANDS:
+            return self._command(script.strip().upper())
+        for part in split_statements(script):
+            if part.statement.upper() in _COMMANDS:
+                if not self._command(part.statement.upper()):
+                    return False
+                continue
+            self._statement(parse_statement(part.text), part.text)
+        return True
+
+    def _command(self, command: str) -> bool:
+        if command == "HELP":
+            self.console.print(HELP, end="", markup=False, highlight=False)
+        elif command == "CLEAR":
+            self.console.clear()
+        return command not in {"QUIT", "EXIT"}
+
+    def _statement(self, statement: Statement, text: str) -> None:
+        if isinstance(statement, SetOption | ResetOption) and self._own_option(statement):
+            self.console.print("OK")
+            return
+        result = self.environment.execute_sql(text)
+        if isinstance(statement, Query) or (
+            isinstance(statement, Execute) and isinstance(statement.statement, Query)
+        ):
+            Display(self.console, self._own[_RESULT_MODE]).show(result)
+            return
+        result.print()
+        waits = self.environment.get_config().get(_SYNCHRONOUS, "false").lower() == "true"
+        if waits and result.get_job_client() is not None:
+            result.wait()
+        if isinstance(statement, ResetOption) and statement.key is None:
+            self._own = {_RESULT_MODE: self._default_mode}
+
+    def _own_option(self, statement: SetOption | ResetOption) -> bool:
+        """Set or reset an option of the shell; False if it is none."""
+        key = statement.key
+        if key is None or not key.startswith(_OWN_PREFIX):
+            return False
+        if key != _RESULT_MODE:
+            message = f"Unknown option '{key}'.{did_you_mean(key, [_RESULT_MODE])}"
+            raise ConfigurationError(message)
+        if isinstance(statement, ResetOption):
+            self._own[key] = self._default_mode
+            return True
+        value = (statement.value or "").lower()
+        if value not in MODES:
+            hint = did_you_mean(value, MODES)
+            message = f"'{key}' is one of {', '.join(MODES)}, not '{statement.value}'.{hint}"
+            raise ConfigurationError(message)
+        self._own[key] = value
+        return True

@@ -1,0 +1,98 @@
+"""``millstream sql``: statements of SQL from files, from standard input, or typed.
+
+What it is: which of these it is, and what the exit code says.
+What it is not: the shell (``cli/shell/shell.py``).
+
+Read next: ``cli/shell/shell.py``, ``cli/shell/terminal.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import ProgramError
+
+if TYPE_CHECKING:
+    from millstream.cli.shell.shell import Shell
+
+__all__ = ["SqlOptions", "run_sql"]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlOptions:
+    """What the command line says."""
+
+    #: Scripts to run, in order; ``-`` is standard input.
+    files: tuple[str, ...] = ()
+    #: Scripts that prepare a session: run first, before a prompt too.
+    initial: tuple[str, ...] = ()
+    #: Options of the configuration.
+    configuration: dict[str, str] = field(default_factory=dict)
+
+
+def run_sql(options: SqlOptions) -> int:
+    """Run scripts, or what is typed if there are none.
+
+    Jobs of INSERT statements run in this process: a script waits for them at its end; somebody who
+    leaves the prompt stops them.
+
+    Args:
+        options: What the command line says.
+
+    Returns:
+        0, or 1 if a job that was waited for has failed.
+
+    Raises:
+        MillstreamError: a statement of a script cannot be run, or its query failed.
+        KeyboardInterrupt: a query of a script was stopped.
+    """
+    from millstream.datastream.running_jobs import end_of_program
+
+    interactive = not options.files and sys.stdin.isatty()
+    shell = _shell(options, interactive=interactive)
+    try:
+        goes_on = all(shell.run(_read(name)) for name in options.initial)
+        if interactive and goes_on:
+            _prompt(shell)
+        for name in () if interactive or not goes_on else options.files or ("-",):
+            if not shell.run(_read(name)):
+                break
+    except BaseException:
+        end_of_program(failed=True)
+        raise
+    return 0 if end_of_program(failed=interactive) else 1
+
+
+def _shell(options: SqlOptions, *, interactive: bool) -> Shell:
+    from rich.console import Console
+
+    from millstream.cli.shell.shell import Shell
+    from millstream.configuration.configuration import Configuration
+    from millstream.configuration.options import PROGRESS
+    from millstream.table import TableEnvironment
+
+    # A line of progress would stand in the middle of the rows.
+    quiet = {PROGRESS.key: "off", **options.configuration}
+    environment = TableEnvironment.create(Configuration(quiet))
+    console = Console(highlight=False, emoji=False)
+    return Shell(environment, console, "table" if interactive else "tableau")
+
+
+def _prompt(shell: Shell) -> None:
+    from millstream.cli.shell.terminal import Terminal, history_file
+
+    shell.console.print("Millstream SQL.  HELP has commands, QUIT ends.")
+    Terminal(shell, history_file()).run()
+
+
+def _read(name: str) -> str:
+    if name == "-":
+        return sys.stdin.read()
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"The script {name} cannot be read: {error}"
+        raise ProgramError(message) from error
