@@ -349,7 +349,7 @@ def test_unknown_format_version_is_refused_before_anything_is_written(
     log.publish(manifest(0))
     damage(storage, 1, b'{"format_version":3', b'{"format_version":7')
     before = dict(storage.blobs)
-    with pytest.raises(UnknownFormatError, match=r"format version 7.*reads versions up to 3"):
+    with pytest.raises(UnknownFormatError, match=r"format version 7.*reads versions up to 4"):
         opened(storage)
     with pytest.raises(UnknownFormatError):
         log.latest()

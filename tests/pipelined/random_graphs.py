@@ -46,9 +46,11 @@ __all__ = [
     "WORLDS",
     "Computed",
     "Graph",
+    "InFlight",
     "Operation",
     "SourceSpec",
     "computed",
+    "number_of",
     "program",
     "random_graph",
     "rescaled",
@@ -226,23 +228,36 @@ def gathered(key: int, window: int, records: Iterable[Record]) -> Record:
 Timed = Counter[tuple[Record, int]]
 
 
+#: Uids of an operator and its reader -> records on their way between them.
+InFlight = dict[tuple[str, str], Counter[Record]]
+
+
 @dataclass
 class Computed:
-    """What the records up to some positions become."""
+    """What the records up to some positions become, but for those in flight."""
 
     #: Stream -> its records; of those behind windows, as if the input were over.
     streams: list[Counter[Record]]
     #: Keyed operation -> (key, input and record) -> how often it was met.
     states: dict[int, Counter[tuple[int, str]]]
+    #: Stream -> its records that its sink has.
+    sinks: dict[int, Counter[Record]]
 
 
-def computed(graph: Graph, positions: Mapping[str, int]) -> Computed:
+def computed(
+    graph: Graph, positions: Mapping[str, int], in_flight: InFlight | None = None
+) -> Computed:
     """Compute a program on what its splits have up to some positions.
 
     Args:
         graph: the program.
         positions: split -> how far it is read; those that are left out are not begun.
+        in_flight: what was not processed of that.
+
+    Raises:
+        ValueError: something in flight is of no stream.
     """
+    in_flight = in_flight or {}
     streams: list[Timed] = []
     states: dict[int, Counter[tuple[int, str]]] = {}
     for number, source in enumerate(graph.sources):
@@ -253,25 +268,52 @@ def computed(graph: Graph, positions: Mapping[str, int]) -> Computed:
         )
         streams.append(Counter((record, time_of(record)) for record in records))
     for number, operation in enumerate(graph.operations, len(graph.sources)):
-        inputs = [streams[stream] for stream in operation.inputs]
+        inputs = [
+            _without(streams[stream], in_flight, uid_of(stream), reader_of(number, operation))
+            for stream in operation.inputs
+        ]
         if operation.kind in ("keyed", "connected"):
             state = states[number] = Counter()
             for place, stream in enumerate(inputs):
                 for (record, _), count in stream.items():
                     state[key_of(record), memory_of(place, record)] += count
-        streams.append(_made(number, operation, inputs))
-    return Computed([_without_times(stream) for stream in streams], states)
+        streams.append(_made(number, operation, inputs, in_flight))
+    sinks = {
+        number: _without_times(
+            _without(streams[number], in_flight, uid_of(number), f"sink-{number}")
+        )
+        for number in graph.sinks
+    }
+    return Computed([_without_times(stream) for stream in streams], states, sinks)
 
 
-def _made(number: int, operation: Operation, inputs: list[Timed]) -> Timed:
+def _without(stream: Timed, in_flight: InFlight, source: str, target: str) -> Timed:
+    """A stream without the records in flight between two operators; each record has one time."""
+    gone = in_flight.get((source, target))
+    if not gone:
+        return stream
+    times = dict(stream.keys())
+    left = stream.copy()
+    for record, count in gone.items():
+        time = times.get(record)
+        if time is None or left[record, time] < count:
+            message = f"{record} is in flight from {source} to {target} and was not sent so often"
+            raise ValueError(message)
+        left[record, time] -= count
+    return +left
+
+
+def _made(number: int, operation: Operation, inputs: list[Timed], in_flight: InFlight) -> Timed:
     if operation.kind == "window":
         return _windows(number, inputs[0])
+    if operation.kind == "filter":  # two operators: what is kept goes through a map
+        kept = Counter({each: n for each, n in inputs[0].items() if is_kept(each[0])})
+        inputs = [_without(kept, in_flight, reader_of(number, operation), uid_of(number))]
     made: Timed = Counter()
     times = operation.parallelism if operation.kind == "broadcast" else 1
     for stream in inputs:
         for (record, time), count in stream.items():
-            if operation.kind != "filter" or is_kept(record):
-                made[passed(record, number), time] += count * times
+            made[passed(record, number), time] += count * times
     return made
 
 
@@ -308,6 +350,16 @@ def memory_of(place: int, record: Record) -> str:
 def uid_of(number: int) -> str:
     """Of a source or an operation."""
     return f"node-{number}"
+
+
+def reader_of(number: int, operation: Operation) -> str:
+    """The uid of what reads the inputs of an operation."""
+    return f"filter-{number}" if operation.kind == "filter" else uid_of(number)
+
+
+def number_of(uid: str) -> int:
+    """The number of the source or operation that an operator is a part of."""
+    return int(uid.rpartition("-")[2])
 
 
 def program(env: StreamExecutionEnvironment, graph: Graph, world: str, directory: Path) -> None:
@@ -353,7 +405,7 @@ def _operation(
     if kind == "union":
         stream = stream.union(*inputs[1:])
     elif kind == "filter":
-        stream = stream.filter(is_kept)
+        stream = stream.filter(is_kept).uid(f"filter-{number}")
     elif kind == "custom":
         stream = stream.partition_custom(_partition, key_of)
     elif kind == "global":

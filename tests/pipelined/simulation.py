@@ -25,7 +25,9 @@ from tests.pipelined.random_graphs import (
     WORLDS,
     Computed,
     Graph,
+    InFlight,
     computed,
+    number_of,
     program,
     rescaled,
     split_id,
@@ -40,17 +42,21 @@ from millstream.common import Configuration
 from millstream.connectors.basic.collect import read_collected
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.pipelined.regions import Regions
-from millstream.errors import SlotLostError
+from millstream.errors import IncompatibleProgramError, SlotLostError
 from millstream.execution.job import Job
 from millstream.execution.offsets import Position
 from millstream.execution.planned_source import plan_sources
+from millstream.execution.restored_program import fit
 from millstream.execution.run import Run
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
 from millstream.graph.stages import by_chain
+from millstream.graph.unaligned import edge_names
+from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import (
+    NEVER,
     Acknowledged,
     Assigned,
     BeginRegion,
@@ -69,6 +75,7 @@ from millstream.runtime.pipelined.messages import (
     TakeCheckpoint,
 )
 from millstream.runtime.pipelined.uploader import declined, finished
+from millstream.state.in_flight_files import read_frames
 from millstream.state.reader import open_state
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.types.pickling import loads
@@ -145,6 +152,8 @@ class Simulation:
         mode: EXACTLY_ONCE or AT_LEAST_ONCE; with that nothing may be missing.
         changes: whether the job goes on at another parallelism, or with some epochs on the other
             engine, after some of the kills.
+        barriers: "aligned", "unaligned", "time-out", or "mixed", where each checkpoint is one of
+            them.
     """
 
     def __init__(
@@ -158,8 +167,11 @@ class Simulation:
         changes: bool = False,
         backend: str = "hashmap",
         mode: str = "EXACTLY_ONCE",
+        barriers: str = "aligned",
     ) -> None:
         self.graph = graph
+        self.barriers = barriers
+        self._drawn = random.Random(f"barriers {seed}")
         self.backend = backend
         self.mode = mode
         self.directory = directory
@@ -179,6 +191,11 @@ class Simulation:
         self.restarted = 0
         #: Epochs that the other engine has run.
         self.epochs = 0
+        #: Frames in flight in checkpoints; restarts from such a checkpoint, at the same and at
+        #: another parallelism, on the other engine, and refused.
+        self.in_flight = 0
+        self.resumed = Counter[str]()
+        self._last: Manifest | None = None
         self.sizes = {
             split_id(number, split): size
             for number, source in enumerate(graph.sources)
@@ -217,8 +234,11 @@ class Simulation:
             InconsistentCutError: something is not as computed.
         """
         while not self._run_once():
+            how = "same"
             if self.changes and self.chance.random() < 0.5:
-                self.graph = rescaled(self.graph, self.chance)
+                how = self._rescale()
+            if self._last is not None and self._last.in_flight:
+                self.resumed[how] += 1
             # With epochs a split that has not begun holds no time back (decision 0003), so what
             # comes there later may be late: where there are windows, not before all have begun.
             may_run_epochs = self.changes and (self.compared or not self.graph.is_timed)
@@ -226,6 +246,27 @@ class Simulation:
                 self._run_epochs(self.chance.randint(1, 3))
         self.compare_output(computed(self.graph, self.sizes), "at the end")
         del WORLDS[self.world]
+
+    def _rescale(self) -> str:
+        """Go on at another parallelism, unless what is in flight would lie where a source is."""
+        before, self.graph = self.graph, rescaled(self.graph, self.chance)
+        try:
+            fit(self._job_graph(), self.storage, self._last)
+        except IncompatibleProgramError as error:
+            if "lies within one task now" not in str(error):
+                raise
+            self.graph = before
+            return "refused"
+        return "rescaled"
+
+    def deadline(self, time: int) -> int:
+        """Of the barriers of a checkpoint that is triggered now."""
+        kind = self.barriers
+        if kind == "mixed":
+            kind = self._drawn.choice(["aligned", "unaligned", "time-out"])
+        if kind == "aligned":
+            return NEVER
+        return 0 if kind == "unaligned" else time + self._drawn.choice([1, 20, 200])
 
     def _run_once(self) -> bool:
         run = Run(self._job(), tasks_at_work=True)
@@ -245,6 +286,8 @@ class Simulation:
             state_backend=self.backend,
             clock=self.clock.milliseconds,
         )
+        if self._last is not None and self._last.in_flight:
+            self.resumed["other engine"] += 1
         try:
             for _ in range(count):
                 self.grow()
@@ -269,11 +312,16 @@ class Simulation:
         Raises:
             InconsistentCutError: it is no consistent cut.
         """
+        self._last = manifest
         positions = self._positions(manifest)
         self.compared.append((manifest.epoch, positions))
         where = f"in checkpoint {manifest.epoch}, run {self.runs}, positions {positions}"
-        expected = computed(self.graph, positions)
         unknown = set() if manifest.final else self.graph.behind_windows
+        try:
+            expected = computed(self.graph, positions, self._in_flight(manifest, unknown))
+        except ValueError as error:
+            message = f"{error} {where}"
+            raise InconsistentCutError(message) from error
         for number in self.graph.keyed:
             if number in unknown:
                 continue
@@ -285,6 +333,24 @@ class Simulation:
                         found[cast("int", entry.key), name] += cast("int", entry.value)
             self._require(found, expected.states[number], f"operation {number} {where}")
         self.compare_output(expected, where, unknown)
+
+    def _in_flight(self, manifest: Manifest, unknown: AbstractSet[int]) -> InFlight:
+        """What was not processed, of streams that are known."""
+        graph = self._job_graph()
+        edges = {name: graph.edges[i] for i, name in enumerate(edge_names(graph).values())}
+        found: InFlight = {}
+        for handle in manifest.in_flight:
+            channels, frames = read_frames(handle, self.storage)
+            self.in_flight += len(frames)
+            for frame in frames:
+                name = channels[frame.channel].edge
+                is_known = number_of(name.source) not in unknown
+                if frame.kind not in (DATA_ARROW, DATA_PICKLE) or not is_known:
+                    continue
+                batch = decode_batch(frame.kind, frame.payload, edges[name].type_info)
+                records = (tuple(cast("Any", each)) for each in batch.values)
+                found.setdefault((name.source, name.target), Counter()).update(records)
+        return found
 
     def _positions(self, manifest: Manifest) -> dict[str, int]:
         """Split -> how far it is read."""
@@ -304,7 +370,7 @@ class Simulation:
         for number in set(self.graph.sinks) - unknown:
             path = self.directory / "sinks" / str(number)
             seen = Counter(tuple(cast("Any", each)) for each in read_collected(path))
-            self._require(seen, expected.streams[number], f"sink of stream {number} {where}")
+            self._require(seen, expected.sinks[number], f"sink of stream {number} {where}")
 
     def _require(self, found: Counter[Any], expected: Counter[Any], what: str) -> None:
         more, less = found - expected, expected - found
@@ -553,7 +619,9 @@ class SimulatedRun:
     # -- checkpoints ---------------------------------------------------------------------------
 
     def _trigger(self, *, final: bool) -> None:
-        message = TakeCheckpoint(self.epoch, final, self.sim.clock.milliseconds())
+        time = self.sim.clock.milliseconds()
+        deadline = NEVER if final else self.sim.deadline(time)
+        message = TakeCheckpoint(self.epoch, final, time, deadline)
         self.epoch += 1
         self.pending[message.epoch] = message, []
         offset: dict[str, object] = {"epoch": message.epoch, "final": final}

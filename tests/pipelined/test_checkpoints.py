@@ -8,6 +8,7 @@ from millstream.checkpoint.model import TaskAck
 from millstream.common import Configuration
 from millstream.engines.pipelined.checkpoints import DEFAULT_INTERVAL, Checkpoints
 from millstream.errors import CheckpointExpiredError, EngineError
+from millstream.runtime.pipelined.messages import NEVER
 
 TASKS = {(0, 0), (0, 1), (1, 0)}
 
@@ -174,3 +175,23 @@ def test_what_is_aborted_does_not_count_and_what_is_acknowledged_stays() -> None
     assert acknowledge(checkpoints, 1, (0, 1), (1, 0)) == [False, False]
     assert checkpoints.committed(0, 100.2).epoch == 0
     assert checkpoints.next == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "deadline"),
+    [
+        ({}, NEVER),
+        ({"unaligned": "true"}, 0),
+        ({"unaligned": "true", "aligned_checkpoint_timeout": "250 ms"}, 5250),
+        ({"aligned_checkpoint_timeout": "250 ms"}, NEVER),
+        ({"unaligned": "true", "mode": "AT_LEAST_ONCE"}, NEVER),
+    ],
+)
+def test_when_barriers_begin_to_overtake(settings: dict[str, str], deadline: int) -> None:
+    assert make(0, **settings).trigger(101.0, 5000).deadline == deadline
+
+
+@pytest.mark.parametrize("last", [{"final": True}, {"last": True}])
+def test_nothing_is_in_flight_in_the_last(last: dict[str, bool]) -> None:
+    checkpoints = make(unaligned="true")
+    assert checkpoints.trigger(101.0, 5000, **last).deadline == NEVER

@@ -5,12 +5,15 @@ Printed with a failure: the seed, which gives the same job, steps and kills agai
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipelined.random_graphs import random_graph
 from tests.pipelined.simulation import InconsistentCutError, Simulation
 
+from millstream.runtime.frames_in_flight import RestoredFrames
+from millstream.runtime.pipelined.alignment import Recording
 from millstream.runtime.pipelined.links import BARRIER
 from millstream.runtime.pipelined.task import PipelinedTask
 
@@ -18,14 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from millstream.runtime.pipelined.links import Frame, InLink
+    from millstream.runtime.pipelined.links import Barrier, Frame, InLink
 
 #: Those with an odd number stay at their parallelism and engine; of three there are windows in one,
 #: of seven one has its state in RocksDB.
 SEEDS = range(9)
 
 
-def simulate(seed: int, directory: Path, mode: str = "EXACTLY_ONCE") -> Simulation:
+#: Barriers that overtake; of those with an even number all kinds are in one job.
+OVERTAKING = range(20, 29)
+
+
+def simulate(
+    seed: int, directory: Path, mode: str = "EXACTLY_ONCE", barriers: str = "aligned"
+) -> Simulation:
     directory.mkdir(exist_ok=True)
     simulation = Simulation(
         random_graph(seed),
@@ -34,19 +43,29 @@ def simulate(seed: int, directory: Path, mode: str = "EXACTLY_ONCE") -> Simulati
         changes=seed % 2 == 0,
         backend="rocksdb" if seed % 7 == 4 else "hashmap",
         mode=mode,
+        barriers=barriers,
     )
     simulation.run()
     return simulation
 
 
-def simulate_all(seeds: Iterable[int], directory: Path) -> list[Simulation]:
-    return [simulate(seed, directory / str(seed)) for seed in seeds]
+def simulate_all(
+    seeds: Iterable[int], directory: Path, barriers: str = "aligned"
+) -> list[Simulation]:
+    return [simulate(seed, directory / str(seed), barriers=barriers) for seed in seeds]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_checkpoint_is_a_consistent_cut(tmp_path: Path, seed: int) -> None:
     print("seed", seed)
     assert simulate(seed, tmp_path).compared
+
+
+@pytest.mark.parametrize("seed", OVERTAKING)
+def test_each_checkpoint_is_a_cut_with_what_is_in_flight(tmp_path: Path, seed: int) -> None:
+    print("seed", seed)
+    barriers = "mixed" if seed % 2 == 0 else ("unaligned", "time-out")[seed // 2 % 2]
+    assert simulate(seed, tmp_path, barriers=barriers).compared
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5, 7])
@@ -67,6 +86,16 @@ def test_the_simulation_does_what_it_is_for(tmp_path: Path) -> None:
     assert any(each.restarted for each in done)
     assert any(each.declined for each in done)
     assert any(any(positions.values()) for each in done for _, positions in each.compared)
+
+
+def test_the_simulation_restarts_with_frames_in_flight(tmp_path: Path) -> None:
+    """On both engines, at the same parallelism and at others: seeds are tried until all were."""
+    restarted = Counter[str]()
+    for seed in range(100, 200, 2):
+        restarted += simulate(seed, tmp_path / str(seed), barriers="mixed").resumed
+        if all(restarted[how] for how in ("same", "rescaled", "other engine")):
+            return
+    pytest.fail(f"only {restarted}")
 
 
 def test_a_seed_gives_the_same_again(tmp_path: Path) -> None:
@@ -108,3 +137,45 @@ def test_a_barrier_that_overtakes_records_makes_no_cut(
     monkeypatch.setattr(PipelinedTask, "_next_ready", barriers_first)
     with pytest.raises(InconsistentCutError, match="missing"):
         simulate_all(SEEDS, tmp_path)
+
+
+def test_without_the_frames_in_flight_checkpoints_are_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recording, "write", lambda *_: None)
+    with pytest.raises(InconsistentCutError, match="missing"):
+        simulate_all(OVERTAKING, tmp_path, "unaligned")
+
+
+def test_without_the_frames_that_come_later_checkpoints_are_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a snapshot and the last barrier."""
+    monkeypatch.setattr(Recording, "take", lambda *_: None)
+    with pytest.raises(InconsistentCutError, match="missing"):
+        simulate_all(OVERTAKING, tmp_path, "unaligned")
+
+
+def test_frames_behind_a_barrier_are_in_no_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Recording.begin
+
+    def all_of_it(self: Recording, link: InLink, barrier: Barrier | None) -> None:
+        begin(self, link, barrier)
+        if barrier is not None:
+            known = {id(frame) for frame in self._frames}
+            more = (f for f in link.frames if f.kind != BARRIER and id(f) not in known)
+            self._frames.extend(more)
+
+    monkeypatch.setattr(Recording, "begin", all_of_it)
+    with pytest.raises(InconsistentCutError, match="not sent so often"):
+        simulate_all(OVERTAKING, tmp_path, "mixed")
+
+
+def test_without_restoring_what_was_in_flight_records_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RestoredFrames, "_read", lambda *_: [])
+    with pytest.raises(InconsistentCutError, match="missing"):
+        simulate_all(OVERTAKING, tmp_path, "unaligned")

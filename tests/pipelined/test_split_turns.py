@@ -22,7 +22,8 @@ from millstream.runtime.operators.timestamps_watermarks import TimestampsWaterma
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import Acknowledged, Grown, Held, TakeCheckpoint
-from millstream.runtime.pipelined.splits import SplitTurns, _Pace
+from millstream.runtime.pipelined.pace import Pace
+from millstream.runtime.pipelined.splits import SplitTurns
 from millstream.runtime.pipelined.uploader import finished
 from millstream.runtime.plan import SplitAssignment
 from millstream.types.pickling import loads
@@ -411,7 +412,7 @@ def test_barriers_are_between_the_records_of_slow_functions(
 
 
 def test_the_pace_of_a_source() -> None:
-    pace = _Pace(16_384)
+    pace = Pace(16_384, 0.005)
     for _ in range(20):
         pace.fed(3, 0.0001)
     assert pace.limit == 1024, "few records say nothing"

@@ -57,12 +57,7 @@ _SWEPT: Final = ("state", TEMPORARY_DIRECTORY)
 
 def state_names(manifest: Manifest) -> set[str]:
     """The names of all state files that ``manifest`` needs."""
-    return {
-        file["remote"]
-        for acks in manifest.operators.values()
-        for ack in acks
-        for file in ack.files()
-    }
+    return {file["remote"] for file in manifest.files()}
 
 
 class Cleaner:

@@ -472,7 +472,7 @@ class Coordinator:
             return version
         logged = manifest
         if self._mode is CheckpointingMode.NONE:
-            logged = replace(manifest, operators={}, splits={})
+            logged = replace(manifest, operators={}, splits={}, in_flight=[])
         crash_point("manifest.publish.before")
         version = self._log.publish(logged, self._cleaner.oldest_beside_next())
         self._last, self._version = manifest, version

@@ -53,12 +53,14 @@ class CheckpointSummary:
     #: Milliseconds since 1970.
     started: int
     published: int
-    #: Bytes of all state files it needs, and how many of these no older kept checkpoint needs.
+    #: Bytes of all files it needs, and how many of these no older kept checkpoint needs.
     state_size: int
     new_state_size: int
     state_files: int
     committables: int
     final: bool
+    #: Bytes of frames in flight, which are a part of the state size.
+    in_flight_size: int = 0
 
     @property
     def duration(self) -> int:
@@ -281,12 +283,8 @@ def _verify_files(
 
 
 def _files(manifest: Manifest) -> list[StateFile]:
-    """The state files it needs, each once."""
-    found: dict[str, StateFile] = {}
-    for acks in manifest.operators.values():
-        for ack in acks:
-            found.update({file["remote"]: file for file in ack.files()})
-    return list(found.values())
+    """The files it needs, each once."""
+    return list({file["remote"]: file for file in manifest.files()}.values())
 
 
 def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
@@ -309,6 +307,7 @@ def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
                 state_files=len(files),
                 committables=sum(manifest.committable_counts().values()),
                 final=manifest.final,
+                in_flight_size=sum(frames.file["size"] for frames in manifest.in_flight),
             )
         )
         older |= state_names(manifest)

@@ -14,18 +14,19 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
-from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
+from millstream.checkpoint.model import FramesInFlight, Manifest, OperatorAck, SplitState
 from millstream.checkpoint.program import record_from_json, record_to_json
 from millstream.contracts.operator_state import (
     GENERATOR_STATE,
     OperatorStateHandle,
     OperatorStateKind,
 )
+from millstream.graph.unaligned import EdgeName
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import StateFile, StateHandle
 
-__all__ = ["manifest_from_json", "manifest_to_json"]
+__all__ = ["edge_name_from_json", "manifest_from_json", "manifest_to_json"]
 
 #: A JSON object; its values are checked by the constructors that they go into.
 JsonObject = dict[str, Any]
@@ -33,6 +34,8 @@ JsonObject = dict[str, Any]
 
 def manifest_to_json(manifest: Manifest) -> JsonObject:
     """A JSON object that says all of ``manifest``."""
+    # Only where there are some: what has none is as releases before it write it.
+    in_flight = [_frames_to_json(frames) for frames in manifest.in_flight]
     return {
         "epoch": manifest.epoch,
         "generation": manifest.generation,
@@ -56,6 +59,7 @@ def manifest_to_json(manifest: Manifest) -> JsonObject:
         "program": {uid: record_to_json(record) for uid, record in manifest.program.items()},
         "committed": manifest.committed,
         "format_version": manifest.format_version,
+        **({"in_flight": in_flight} if in_flight else {}),
     }
 
 
@@ -89,8 +93,40 @@ def manifest_from_json(value: JsonObject) -> Manifest:
             uid: record_from_json(uid, record) for uid, record in value.get("program", {}).items()
         },
         committed=bool(value.get("committed", False)),
+        in_flight=[_frames_from_json(frames) for frames in value.get("in_flight", ())],
         format_version=int(value["format_version"]),
     )
+
+
+def _frames_to_json(frames: FramesInFlight) -> JsonObject:
+    return {
+        "stage": frames.stage,
+        "subtask": frames.subtask,
+        "edges": [list(edge) for edge in frames.edges],
+        "count": frames.count,
+        "file": dict(frames.file),
+    }
+
+
+def _frames_from_json(value: JsonObject) -> FramesInFlight:
+    return FramesInFlight(
+        stage=int(value["stage"]),
+        subtask=int(value["subtask"]),
+        edges=tuple(edge_name_from_json(edge) for edge in value["edges"]),
+        count=int(value["count"]),
+        file=_file_from_json(value["file"]),
+    )
+
+
+def edge_name_from_json(value: list[Any]) -> EdgeName:
+    """The name of an edge that a list says.
+
+    Raises:
+        TypeError, ValueError: it does not.
+    """
+    source, target, input_index, tag, number = value
+    tag = None if tag is None else str(tag)
+    return EdgeName(str(source), str(target), int(input_index), tag, int(number))
 
 
 def _operator_to_json(ack: OperatorAck) -> JsonObject:

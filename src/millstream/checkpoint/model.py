@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from millstream.contracts.metrics import Measure, MetricValue
     from millstream.contracts.operator_state import OperatorStateHandle
     from millstream.contracts.state_sections import StateSection
+    from millstream.graph.unaligned import EdgeName
 
 __all__ = [
     "FORMAT_VERSION",
+    "IN_FLIGHT_VERSION",
+    "READABLE_MANIFESTS",
     "READABLE_VERSIONS",
+    "FramesInFlight",
     "Manifest",
     "OperatorAck",
     "SplitState",
@@ -31,9 +35,13 @@ __all__ = [
 
 #: Version of the checkpoint format, as it is written.
 FORMAT_VERSION = 3
+#: That of one with frames in flight, which a release that knows nothing of them would lose.
+IN_FLIGHT_VERSION = 4
 #: Readers refuse any other.  1 says of the program only the kind of each operator; 1 and 2 have one
 #: nameless operator state.
-READABLE_VERSIONS = frozenset({1, 2, 3})
+READABLE_VERSIONS = frozenset({1, 2, FORMAT_VERSION})
+#: The same for manifests.
+READABLE_MANIFESTS = READABLE_VERSIONS | {IN_FLIGHT_VERSION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,22 @@ class OperatorAck:
                 yield handle.file
 
 
+@dataclass(frozen=True, slots=True)
+class FramesInFlight:
+    """What was on its way into one task when a barrier overtook it.
+
+    It comes behind the snapshots of those that have sent it, and ahead of that of the task.
+    """
+
+    stage: int
+    subtask: int
+    #: The edges that it lies on.
+    edges: tuple[EdgeName, ...]
+    #: How many frames.
+    count: int
+    file: StateFile
+
+
 @dataclass(slots=True)
 class SplitState:
     """Where reading of one source split stands."""
@@ -148,6 +172,8 @@ class TaskAck:
     #: What the task acknowledged, or would have, of epochs before this one that it does not know to
     #: be published, oldest first (``checkpoint/unconfirmed.py``); without state.
     earlier: list[TaskAck] = field(default_factory=list)
+    #: None: no barrier has overtaken anything on its way here.
+    in_flight: FramesInFlight | None = None
 
 
 @dataclass(slots=True)
@@ -179,7 +205,17 @@ class Manifest:
     program: dict[str, OperatorRecord] = field(default_factory=dict)
     #: Its output was committed before it was published: mode AT_LEAST_ONCE.
     committed: bool = False
+    #: In order of stage and subtask; of this epoch alone.
+    in_flight: list[FramesInFlight] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
+
+    def files(self) -> Iterator[StateFile]:
+        """The files that it needs; one may come more than once."""
+        for acks in self.operators.values():
+            for ack in acks:
+                yield from ack.files()
+        for frames in self.in_flight:
+            yield frames.file
 
     def committable_counts(self) -> dict[str, int]:
         """Sink uid -> how many committables, of the sinks that have any."""

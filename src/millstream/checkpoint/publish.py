@@ -15,7 +15,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
+from millstream.checkpoint.model import (
+    FORMAT_VERSION,
+    IN_FLIGHT_VERSION,
+    Manifest,
+    OperatorAck,
+    SplitState,
+)
 from millstream.contracts.metrics import added
 from millstream.errors import InconsistentEpochError
 
@@ -69,6 +75,8 @@ def make_manifest(
     """
     last = _of_program(metadata, last)
     splits, read = _splits(metadata, acks, last)
+    frames = [task.in_flight for task in acks if task.in_flight is not None]
+    in_flight = sorted(frames, key=lambda each: (each.stage, each.subtask))
     return Manifest(
         epoch=metadata.epoch,
         generation=metadata.generation,
@@ -85,6 +93,9 @@ def make_manifest(
         totals=_totals(acks, read, last),
         measures=_measures(metadata, acks, last),
         program=_program(metadata, acks, last),
+        # Never carried forward: this epoch has processed what was in flight before it.
+        in_flight=in_flight,
+        format_version=IN_FLIGHT_VERSION if in_flight else FORMAT_VERSION,
     )
 
 

@@ -72,13 +72,11 @@ def _signed_names(storage: LocalStorage) -> Iterator[str]:
 def _require_digests(storage: LocalStorage) -> None:
     """Refuse checksums that somebody could make another file for."""
     for manifest in ManifestLog(storage).manifests():
-        for acks in manifest.operators.values():
-            for ack in acks:
-                for file in ack.files():
-                    if not file["digest"].startswith("sha256:"):
-                        message = (
-                            f"{storage.location} cannot be signed: {file['remote']} was written by"
-                            " an older release, which kept a CRC-32 of it only. Sign a directory"
-                            " that this release has begun"
-                        )
-                        raise CheckpointError(message)
+        for file in manifest.files():
+            if not file["digest"].startswith("sha256:"):
+                message = (
+                    f"{storage.location} cannot be signed: {file['remote']} was written by an older"
+                    " release, which kept a CRC-32 of it only. Sign a directory that this release"
+                    " has begun"
+                )
+                raise CheckpointError(message)

@@ -111,7 +111,7 @@ def _part(ack: TaskAck) -> TaskAck:
     Splits are in it, for one that is read to its end is not in the next acknowledgement.
     """
     operators = [replace(operator, state=None, operator_states={}) for operator in ack.operators]
-    return replace(ack, operators=operators, earlier=[])
+    return replace(ack, operators=operators, earlier=[], in_flight=None)
 
 
 def _operator_together(earlier: OperatorAck, later: OperatorAck) -> OperatorAck:

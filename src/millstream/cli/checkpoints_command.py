@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.checkpoint.commit import PendingCommits
-    from millstream.checkpoint.inspect import OperatorDetails
+    from millstream.checkpoint.inspect import CheckpointSummary, OperatorDetails
     from millstream.checkpoint.model import SplitState
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
@@ -103,6 +103,7 @@ def _list(storage: CheckpointStorage) -> None:
         ("took", True),
         ("state", True),
         ("new", True),
+        ("in flight", True),
         ("files", True),
         ("committables", True),
         ("", False),
@@ -115,6 +116,7 @@ def _list(storage: CheckpointStorage) -> None:
             f"{summary.duration / 1000:.2f} s",
             format_bytes(summary.state_size),
             format_bytes(summary.new_state_size),
+            format_bytes(summary.in_flight_size) if summary.in_flight_size else "",
             str(summary.state_files),
             str(summary.committables),
             "end of job" if summary.final else "",
@@ -146,6 +148,7 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     print(
         f"Checkpoint {summary.epoch} of run {summary.generation}, "
         f"published {_moment(summary.published)}, {format_bytes(summary.state_size)} of state"
+        + _in_flight(summary)
         + (", the end of the job" if summary.final else "")
     )
     table = Table(
@@ -183,6 +186,12 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     _print_splits(manifest.splits, names)
     for name, value in sorted(accumulators(manifest, names).items()):
         print(f"{name}: {_number(value)}")
+
+
+def _in_flight(summary: CheckpointSummary) -> str:
+    if not summary.in_flight_size:
+        return ""
+    return f", {format_bytes(summary.in_flight_size)} of it in flight between tasks"
 
 
 def _number(value: object) -> str:

@@ -178,24 +178,30 @@ UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
     parse_boolean,
     False,  # noqa: FBT003 - the default of an option
-    "accepted; nothing is in flight between two epochs, so no checkpoint waits for barriers",
+    "whether barriers overtake records that wait, which become a part of the checkpoint, with "
+    "millstream.execution: pipelined and mode EXACTLY_ONCE; epochs have nothing in flight",
     aliases=("execution.checkpointing.unaligned",),
     without_effect="nothing is in flight between two epochs",
+    pipelined=True,
 )
 FORCE_UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.unaligned.forced",
     parse_boolean,
     False,  # noqa: FBT003 - the default of an option
-    "accepted, as execution.checkpointing.unaligned.enabled",
+    "unaligned checkpoints also with partition_custom(), whose partitioner must say the same of a "
+    "record at each restart",
     without_effect="nothing is in flight between two epochs",
+    pipelined=True,
 )
 ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
     "execution.checkpointing.aligned-checkpoint-timeout",
     parse_duration,
     0,
-    "accepted, as execution.checkpointing.unaligned.enabled",
+    "how long the barriers of an unaligned checkpoint wait, from its trigger on, before they "
+    "overtake records; 0: not at all",
     minimum=0,
     without_effect="nothing is in flight between two epochs",
+    pipelined=True,
 )
 SAVEPOINT_DIRECTORY: Final = ConfigOption(
     "execution.checkpointing.savepoint-dir",

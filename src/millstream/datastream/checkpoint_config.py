@@ -32,9 +32,9 @@ _ANY_NUMBER: Final = 2**31 - 1
 class CheckpointConfig:
     """The checkpointing settings.
 
-    An epoch is a checkpoint here: checkpoints never overlap, and each is complete before the
-    next begins.  So Flink's settings for unaligned and for concurrent checkpoints have no effect;
-    each says so once.
+    With ``millstream.execution: epochs`` an epoch is a checkpoint: checkpoints never overlap, each
+    is complete before the next begins, and nothing is in flight between them.  So Flink's settings
+    for unaligned and for concurrent checkpoints have no effect there; each says so once.
     """
 
     DEFAULT_MODE: Final = CheckpointingMode.EXACTLY_ONCE
@@ -184,38 +184,38 @@ class CheckpointConfig:
         """Where checkpoints are kept."""
         return checkpoint_storage_of(self._configuration.get(options.CHECKPOINTS_DIRECTORY))
 
-    # -- without effect --------------------------------------------------------------------
+    # -- barriers --------------------------------------------------------------------------
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> Self:  # noqa: FBT001, FBT002 - PyFlink's
-        """Accept it: no checkpoint waits for barriers."""
+        """Let barriers overtake records that wait, which become a part of the checkpoint."""
         self._configuration.set(options.UNALIGNED_CHECKPOINTS, enabled)
         return self
 
     def disable_unaligned_checkpoints(self) -> Self:
-        """Accept it: no checkpoint waits for barriers."""
+        """Let barriers wait for all that lies before them."""
         return self.enable_unaligned_checkpoints(enabled=False)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """What was set, which has no effect."""
+        """Whether barriers may overtake; with epochs there are none."""
         return self._configuration.get(options.UNALIGNED_CHECKPOINTS)
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> Self:  # noqa: FBT001, FBT002 - PyFlink's
-        """Accept it: no checkpoint waits for barriers."""
+        """Allow them also with ``partition_custom()``."""
         self._configuration.set(options.FORCE_UNALIGNED_CHECKPOINTS, force_unaligned_checkpoints)
         return self
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """What was set, which has no effect."""
+        """Whether they are allowed also with ``partition_custom()``."""
         return self._configuration.get(options.FORCE_UNALIGNED_CHECKPOINTS)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> Self:
-        """Accept it: no checkpoint waits for barriers."""
+        """Set how long barriers wait, from the trigger on, before they overtake; 0: not at all."""
         milliseconds = alignment_timeout.to_millis()
         self._configuration.set(options.ALIGNED_CHECKPOINT_TIMEOUT, milliseconds)
         return self
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
-        """What was set, which has no effect."""
+        """How long barriers wait before they overtake."""
         return Duration.of_millis(self._configuration.get(options.ALIGNED_CHECKPOINT_TIMEOUT))
 
     def set_alignment_timeout(self, alignment_timeout: Duration) -> Self:

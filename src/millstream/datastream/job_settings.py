@@ -111,11 +111,11 @@ class JobSettings:
         return self.get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """What was set, which has no effect: nothing is in flight between two epochs."""
+        """Whether barriers may overtake records; with epochs there are none."""
         return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """What was set, which has no effect: nothing is in flight between two epochs."""
+        """Whether they may also with ``partition_custom()``."""
         return self.get_checkpoint_config().is_force_unaligned_checkpoints()
 
     def set_state_backend(self, state_backend: StateBackend) -> Self:

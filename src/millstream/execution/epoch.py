@@ -66,6 +66,7 @@ def make_plan(
         local_root=local_root,
         state_backend=state_backend,
         fsync=fsync,
+        in_flight=[] if last is None else last.in_flight,
     )
 
 

@@ -85,6 +85,8 @@ class SourcePlanner:
         self._last_tick = 0
         #: Milliseconds of the clock at which something can change without data.
         self._next_due = _UNKNOWN if wakes else math.inf
+        #: The last checkpoint has frames in flight, which the next epoch is to process.
+        self._owes = False
         self._min_pause = min_pause / 1000
         self._wait_seconds = wait_seconds
         #: Monotonic seconds.
@@ -137,9 +139,10 @@ class SourcePlanner:
             untold |= position.untold
             position.untold = False  # this epoch tells it
             positions[planned.uid] = position.to_json()
-        if not (changed or over or untold or self._is_due(start, now)):
+        if not (changed or over or untold or self._owes or self._is_due(start, now)):
             return None
         self._last_tick = now
+        self._owes = False
         return {
             "epoch": cast("int", start["epoch"]) + 1,
             "time": max(now, cast("int", start["time"])),
@@ -154,6 +157,10 @@ class SourcePlanner:
             return False
         # Before the first epoch there is nothing that time could change.
         return now >= self._next_due and cast("int", start["epoch"]) >= 0
+
+    def owe(self) -> None:
+        """Plan an epoch though nothing may be there to read: it processes what is in flight."""
+        self._owes = True
 
     def wake_at(self, acks: Iterable[TaskAck]) -> None:
         """Take from the tasks of the last epoch when something can change without data."""

@@ -23,6 +23,8 @@ from millstream.checkpoint.program_changes import require_fit
 from millstream.configuration import options
 from millstream.contracts.operator import refusal_of, sections_of, tell_restored
 from millstream.contracts.sink import Sink
+from millstream.errors import IncompatibleProgramError
+from millstream.graph.unaligned import edge_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +84,7 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
         ignore_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
         refusal=partial(_refusal, {node.uid: node.factory for node in graph.nodes.values()}),
     )
+    _require_edges(graph, storage.location, last)
     for number, node in graph.nodes.items():
         record = stored.get(node.uid)
         if node.factory is not None and record is not None:
@@ -89,6 +92,40 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
         groups = stored_max_parallelism(last, node.uid)
         if groups is not None and groups != node.max_parallelism:
             graph.nodes[number] = replace(node, max_parallelism=groups)
+
+
+def _require_edges(graph: JobGraph, where: str, last: Manifest) -> None:
+    """Check that the program has a place for what is in flight in a checkpoint.
+
+    Cases, of an edge with frames in flight:
+
+    1. It still leads from task to task, or within one behind an exchange -> they are processed
+       first of all, at whatever parallelism.
+    2. It is gone -> refused, or dropped with ``millstream.state.ignore-unclaimed`` as state is.
+    3. It lies within a task that reads a source now -> refused: time is kept there per split, and
+       what is in flight is of none.
+    """
+    levels = {
+        name: graph.level(edge.target)
+        for edge, name in zip(graph.edges, edge_names(graph).values(), strict=True)
+    }
+    ignores = graph.configuration.get(options.IGNORE_UNCLAIMED_STATE)
+    for name in dict.fromkeys(name for frames in last.in_flight for name in frames.edges):
+        if levels.get(name, 0 if not ignores else 1) > 0:
+            continue
+        gone = "is not in the program" if name not in levels else "lies within one task now"
+        message = (
+            f"the program does not fit checkpoint {last.epoch} in {where}: records are in flight in"
+            f" it from {_title(last, name.source)} to {_title(last, name.target)}, and that edge"
+            f" {gone}. Run the job with the program and the parallelism that it had, and stop it:"
+            " nothing is in flight in the checkpoint that stop() makes. Nothing in the directory"
+            " was changed."
+        )
+        raise IncompatibleProgramError(message)
+
+
+def _title(last: Manifest, uid: str) -> str:
+    return (last.program.get(uid) or OperatorRecord(uid, "operator")).title
 
 
 def _refusal(

@@ -152,6 +152,8 @@ class Run:
             if last is not None:
                 self._planner.observe(last.splits)
                 self._planner.committed(last.splits)
+                if last.in_flight:
+                    self._planner.owe()
         return True
 
     def close(self) -> None:

@@ -302,6 +302,12 @@ class WatermarkValve:
         self._idle = {key for key, (_, idle) in channels.items() if idle}
         self.idle = bool(channels) and len(self._idle) == len(channels)
 
+    @property
+    def channels(self) -> dict[tuple[int, int], tuple[int, bool]]:
+        """(edge, channel) -> watermark and idleness, as it knows them now."""
+        idle = self._idle
+        return {key: (watermark, key in idle) for key, watermark in self._watermarks.items()}
+
     def watermark(self, edge: int, channel: int, watermark: int) -> int | None:
         """A channel has advanced; returns the operator's new watermark if it advanced too."""
         key = (edge, channel)

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.contracts.batch import Batch
 from millstream.runtime.frames import (
     FINISHED,
     IDLE,
@@ -28,8 +30,7 @@ from millstream.types.pickling import loads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
+    from millstream.runtime.frames_in_flight import RestoredFrame
     from millstream.runtime.stage import StageInstance
 
 __all__ = ["FrameReader"]
@@ -69,6 +70,15 @@ class FrameReader:
                 # here is bounded by what one of them makes.
                 if outbox.is_full:
                     yield from outbox.drain()
+
+    def process_restored(self, frame: RestoredFrame) -> None:
+        """Process a frame that was in flight in the checkpoint that the task begins with."""
+        payload = frame.payload
+        if isinstance(payload, Batch):
+            edge = self._instance.edges[frame.edge]
+            self._instance.operators[edge.target].process_batch(payload, edge.input_index)
+        else:
+            self.process(frame.edge, frame.kind, frame.channel, pa.py_buffer(payload))
 
     def process(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
         """Process a frame of this stage.

@@ -15,6 +15,7 @@ from millstream.contracts.batch import MIN_TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millstream.checkpoint.model import FramesInFlight
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateHandle
     from millstream.contracts.operator_state import StatePart
@@ -105,6 +106,13 @@ class EpochPlan:
     local_root: str
     state_backend: str
     fsync: bool = True
+    #: What barriers had overtaken at all tasks of the previous checkpoint.
+    in_flight: list[FramesInFlight] = field(default_factory=list)
+
+    def old_parallelism(self, uid: str) -> int:
+        """How many subtasks an operator had at the end of the previous epoch; 0: it was not."""
+        restore = self.operators.get(uid)
+        return 0 if restore is None else len(restore.watermarks)
 
     def subtask_watermark(self, uid: str, subtask: int, parallelism: int) -> int:
         """An operator's watermark at the end of the previous epoch."""

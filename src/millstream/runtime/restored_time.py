@@ -21,7 +21,7 @@ from millstream.runtime.exchange import WatermarkValve
 from millstream.runtime.time_origin import is_per_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from millstream.graph.model import StreamEdge, StreamNode
     from millstream.runtime.plan import EpochPlan, SplitAssignment
@@ -40,11 +40,18 @@ __all__ = [
 _Channels = dict[tuple[int, int], tuple[int, bool]]
 
 
-def restore_time(instance: StageInstance, plan: EpochPlan) -> None:
+def restore_time(
+    instance: StageInstance, plan: EpochPlan, in_flight: Callable[[int], _Channels]
+) -> None:
     """Set the time of all operators, outputs, valves and writers to the end of the last epoch.
 
     It comes before any operator is restored: one that fires a timer then emits into outputs and
     writers that must know what their receivers know.
+
+    Args:
+        instance: of the task.
+        plan: what is restored.
+        in_flight: the channels into a node with frames in flight, which come ahead of all else.
     """
     for node in instance.nodes:
         if is_restored_by_split(instance, node):
@@ -56,7 +63,8 @@ def restore_time(instance: StageInstance, plan: EpochPlan) -> None:
         output.watermark = watermark
         output.idle = plan.subtask_idle(uid, instance.subtask, parallelism)
         if instance.level > 0:
-            instance.valves[node.id] = WatermarkValve(watermark, _channels(instance, plan, node))
+            channels = _channels(instance, plan, node) | in_flight(node.id)
+            instance.valves[node.id] = WatermarkValve(watermark, channels)
     for writer in instance.writers:
         known = instance.outputs[writer.source_node]
         idle = instance.level > 0 and known.idle

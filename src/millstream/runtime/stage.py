@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Operator
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
     from millstream.runtime.operators.combiner import CombinerOperator
+    from millstream.runtime.partitioners import Partitioner
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["ChainedInput", "NodeOutput", "StageInstance"]
@@ -199,6 +200,11 @@ class StageInstance:
         writer.producer = f"operator {source.name!r} ({source.location})"
         self.writers.append(writer)
         return writer
+
+    def partitioner_into(self, edge: StreamEdge) -> Partitioner:
+        """The partitioner of an edge that leads here, to ask it whose a record is."""
+        source, target = self.graph.nodes[edge.source], self.graph.nodes[edge.target]
+        return create_partitioner(edge, 0, source.parallelism, self._context(target))
 
     def _context(self, node: StreamNode) -> OperatorContext:
         tags = {edge.tag for edge in self.graph.outputs(node.id) if edge.tag is not None}

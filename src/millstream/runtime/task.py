@@ -9,7 +9,8 @@ tests call it directly.
 
 The path of an epoch in a task::
 
-    time restored -> restore -> processing time -> splits or frames -> end_input (final epoch)
+    time restored -> restore -> processing time -> splits, or frames, those in flight first
+      -> end_input (final epoch)
       -> snapshot in order of the chain -> stores uploaded -> exchange flushed -> ack
 
 Read next: ``runtime/task_state.py``, ``runtime/split_reader.py``, ``runtime/frame_reader.py``,
@@ -78,6 +79,7 @@ class Task:
             if self._instance.level == 0:
                 yield from self._splits.read()
             else:
+                yield from self._process_in_flight()
                 yield from self._frames.read(frames)
             if self._plan.final:
                 yield from self._end_input()
@@ -109,6 +111,14 @@ class Task:
         payload = dumps((instance.level, instance.subtask, self._attempt))
         for level, subtask in sorted(targets):
             instance.outbox.add(level, subtask, -1, PRODUCER_ATTEMPT, payload)
+
+    def _process_in_flight(self) -> Iterator[pa.RecordBatch]:
+        """Process what barriers had overtaken here in the checkpoint that the epoch begins with."""
+        in_flight = self._state.in_flight
+        while in_flight:
+            in_flight.process_next(self._frames.process_restored)
+            if self._instance.outbox.is_full:
+                yield from self._instance.outbox.drain()
 
     def _end_input(self) -> Iterator[pa.RecordBatch]:
         """Producers first: what one of them has left goes to operators that are not ended yet."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import OperatorAck
 from millstream.contracts.operator import OperatorSnapshot, RestoreContext
+from millstream.runtime.frames_in_flight import RestoredFrames
 from millstream.runtime.restored_time import is_restored_by_split, refresh_time, restore_time
 from millstream.state.backend import open_store
 from millstream.state.key_groups import key_group_range
@@ -68,6 +69,8 @@ class TaskState:
         #: In the order of the chain.
         self.nodes = [node for node in instance.nodes if not is_restored_by_split(instance, node)]
         self._ids = {node.id for node in self.nodes}
+        #: Once it is restored: what is to be processed ahead of all else.
+        self.in_flight: RestoredFrames | None = None
         #: Operator states that acknowledgements name and that are not written yet.
         self.pending: list[PendingStates] = []
 
@@ -78,15 +81,16 @@ class TaskState:
         which outputs must know before anything is emitted; the operators; processing time, by which
         timers fire and emit into operators that are restored by now, those of consumers first, for
         their timers were due before what comes in now; then event time again where channels became
-        idle.
+        idle, unless there are frames in flight: that comes behind them.
         """
         instance, plan = self._instance, self._plan
-        restore_time(instance, plan)
+        self.in_flight = RestoredFrames(instance, plan)
+        restore_time(instance, plan, self.in_flight.channels_of)
         for node in self.nodes:
             instance.operators[node.id].restore(self._restore_context(node))
         for node in reversed(self.nodes):
             instance.operators[node.id].process_processing_time(plan.processing_time)
-        if instance.level > 0:
+        if instance.level > 0 and not self.in_flight:
             refresh_time(instance)
 
     def close(self) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
 from millstream.errors import CheckpointExpiredError, EngineError
-from millstream.runtime.pipelined.messages import TakeCheckpoint
+from millstream.graph.unaligned import is_unaligned
+from millstream.runtime.pipelined.messages import NEVER, TakeCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import TaskAck
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["DEFAULT_INTERVAL", "Checkpoints", "PendingCheckpoint"]
+__all__ = ["DEFAULT_INTERVAL", "Checkpoints", "PendingCheckpoint", "deadline_of"]
 
 #: Seconds between two checkpoints where the program does not say: how long exactly-once output
 #: may wait to be seen, against a file per sink and a manifest each time.
@@ -80,6 +81,12 @@ class Checkpoints:
         # As in Flink, a pause behind each leaves no room for two at a time.
         most = configuration.get(options.MAX_CONCURRENT_CHECKPOINTS)
         self._most = 1 if self._min_pause else most
+        #: Milliseconds after which barriers overtake; None: they never do.
+        self._patience = (
+            configuration.get(options.ALIGNED_CHECKPOINT_TIMEOUT)
+            if is_unaligned(configuration)
+            else None
+        )
         self._tasks = frozenset(tasks)
         self._next = first
         self._triggered = now
@@ -129,9 +136,11 @@ class Checkpoints:
             final: the input is over, and this is the last.
             last: this is the last, whether the input is over or not.
         """
-        message = TakeCheckpoint(self._next, final=final, time=time)
-        self._next += 1
         self._is_over = final or last
+        # As in Flink's savepoints, nothing is in flight in the last one.
+        deadline = deadline_of(None if self._is_over else self._patience, time)
+        message = TakeCheckpoint(self._next, final=final, time=time, deadline=deadline)
+        self._next += 1
         span = now - self._triggered
         expires = now + self._timeout
         self._pending.append(PendingCheckpoint(message, now, span, expires, self._is_over))
@@ -245,6 +254,18 @@ class Checkpoints:
 
     def _count_in_words(self) -> str:
         return f"({self._failures} of {self._tolerated} in a row)"
+
+
+def deadline_of(patience: int | None, time: int) -> int:
+    """When the barriers of a checkpoint begin to overtake, in milliseconds since 1970.
+
+    Args:
+        patience: milliseconds that they wait; None: for ever.
+        time: milliseconds since 1970, when it is triggered.
+    """
+    if patience is None:
+        return NEVER
+    return time + patience if patience else 0  # at once, whatever the clocks of slots say
 
 
 def _in_words(tasks: list[tuple[int, int]], most: int = 4) -> str:

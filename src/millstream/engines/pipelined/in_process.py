@@ -16,12 +16,13 @@ import contextlib
 import random
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import cloudpickle
 
 from millstream.contracts.source import Boundedness
 from millstream.contracts.split_cursor import RangeCursor
+from millstream.engines.pipelined.checkpoints import deadline_of
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import (
@@ -99,6 +100,10 @@ class PipelinedTasks:
         seed: of the order of turns.
     """
 
+    #: Milliseconds after which barriers overtake; None: they never do.  What the job's options say
+    #: of it is not heeded: tasks would go on behind a plan, while their output is committed.
+    patience: ClassVar[int | None] = None
+
     def __init__(self, graph: bytes, files: JobFiles, slots: int, tasks: int, seed: int) -> None:
         self._pickled = graph
         self._files = files
@@ -165,7 +170,8 @@ class PipelinedTasks:
             self._retire([each.channel for each in over if each.source_uid not in self._bounded])
             for uid in dict.fromkeys(each.source_uid for each in ends):
                 self._tell(SourceEnded(uid))
-            self._tell(TakeCheckpoint(plan.epoch, plan.final))
+            deadline = deadline_of(None if plan.final else self.patience, self._now)
+            self._tell(TakeCheckpoint(plan.epoch, plan.final, self._now, deadline))
             self._turn_until(lambda: len(self._acks) == self._tasks, "acknowledgements")
         return self._acks
 

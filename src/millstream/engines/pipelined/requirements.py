@@ -10,15 +10,20 @@ Read next: ``engines/pipelined/run_loop.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
+from millstream.configuration import options
 from millstream.errors import ProgramError
+from millstream.graph.unaligned import is_unaligned, why_not_unaligned
 from millstream.graph.validation import connector_label
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
 
 __all__ = ["require_pipelined", "why_not_pipelined"]
+
+_LOG: Final = logging.getLogger("millstream")
 
 
 def why_not_pipelined(graph: JobGraph) -> str | None:
@@ -30,7 +35,7 @@ def why_not_pipelined(graph: JobGraph) -> str | None:
                 " and hands no record to a task that lives on. Set millstream.execution: epochs,"
                 " or read what it reads with a source of Millstream's (docs/connectors.md)"
             )
-    return None
+    return why_not_unaligned(graph)
 
 
 def require_pipelined(graph: JobGraph) -> None:
@@ -42,3 +47,11 @@ def require_pipelined(graph: JobGraph) -> None:
     reason = why_not_pipelined(graph)
     if reason is not None:
         raise ProgramError(reason)
+    configuration = graph.configuration
+    if configuration.get(options.UNALIGNED_CHECKPOINTS) and not is_unaligned(configuration):
+        # As in Flink.
+        _LOG.warning(
+            "%s has no effect: barriers overtake with %s: EXACTLY_ONCE only",
+            options.UNALIGNED_CHECKPOINTS.key,
+            options.CHECKPOINTING_MODE.key,
+        )

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
-from millstream.runtime.frames import Outbox
+from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +35,8 @@ __all__ = [
     "CREDIT",
     "DATA_REFERENCE",
     "HEADER",
+    "RECORDS",
+    "Barrier",
     "Frame",
     "Header",
     "InLink",
@@ -47,14 +49,15 @@ __all__ = [
 
 #: Kinds of frames beside those of ``runtime/frames.py``.  Records within a slot, by reference.
 DATA_REFERENCE: Final = 16
-#: ``number`` is that of the checkpoint, the payload names the producer's attempt.
+#: ``number`` is that of the checkpoint, the payload a ``Barrier``.
 BARRIER: Final = 17
 #: ``number`` bytes were processed; goes against the direction of its link.
 CREDIT: Final = 18
 #: On the wire: kind, the four numbers of the link, attempt, edge, channel, number.
 HEADER: Final = struct.Struct("<BHHHHIiiq")
-#: Frames that hold no records need no credit.
-_RECORDS: Final = frozenset({0, 1, DATA_REFERENCE})
+_BARRIER: Final = struct.Struct("<?q")
+#: Frames that hold records; all others need no credit.
+RECORDS: Final = frozenset({DATA_ARROW, DATA_PICKLE, DATA_REFERENCE})
 #: Of a frame beside its payload, so that a million empty ones are bounded too.
 _FRAME_BYTES: Final = 64
 
@@ -120,6 +123,31 @@ class Frame(NamedTuple):
     size: int
 
 
+class Barrier(NamedTuple):
+    """What a barrier says."""
+
+    #: The producer's, of all that lies before it.
+    attempt: str
+    #: The input is over.
+    final: bool
+    #: Milliseconds since 1970 from which on it waits for nothing that lies before it.
+    deadline: int
+
+    def encode(self) -> bytes:
+        """The payload of its frame."""
+        return _BARRIER.pack(self.final, self.deadline) + self.attempt.encode()
+
+    @staticmethod
+    def decode(frame: Frame) -> Barrier:
+        """The inverse of ``encode``."""
+        if isinstance(frame.payload, Batch):
+            message = "a barrier has records"
+            raise TypeError(message)
+        content = bytes(frame.payload)
+        final, deadline = _BARRIER.unpack_from(content)
+        return Barrier(content[_BARRIER.size :].decode(), final, deadline)
+
+
 class OutLink:
     """The producer's end."""
 
@@ -138,10 +166,33 @@ class OutLink:
         return self.in_flight < self.limit
 
 
+class Recorder(Protocol):
+    """Takes what comes on a link for a checkpoint whose snapshot was taken ahead of its barrier."""
+
+    number: int
+
+    def take(self, frame: Frame) -> None:
+        """Take a frame that is not behind the barrier."""
+
+    def end(self, link: InLink, barrier: Barrier) -> None:
+        """The barrier has come."""
+
+
 class InLink:
     """The consumer's end."""
 
-    __slots__ = ("attempt", "blocked", "frames", "limit", "link", "processed")
+    __slots__ = (
+        "_was_ahead",
+        "ahead",
+        "attempt",
+        "blocked",
+        "frames",
+        "hear",
+        "limit",
+        "link",
+        "processed",
+        "recorders",
+    )
 
     def __init__(self, link: Link, limit: int, attempt: int = 0) -> None:
         self.link = link
@@ -152,6 +203,33 @@ class InLink:
         self.blocked = False
         #: Bytes whose credit was not given back yet.
         self.processed = 0
+        #: So many frames at the head are wanted before all others: a barrier does not overtake
+        #: them.
+        self.ahead = 0
+        self._was_ahead = False
+        #: Told of barriers when they come, wherever in the link they lie.
+        self.hear: Callable[[InLink, Frame], None] = _nobody
+        self.recorders: list[Recorder] = []
+
+    def put(self, frame: Frame) -> None:
+        """Take what has come."""
+        self.frames.append(frame)
+        if frame.kind == BARRIER:
+            self.hear(self, frame)
+        else:
+            for recorder in self.recorders:
+                recorder.take(frame)
+
+    def take(self) -> Frame:
+        """The next frame, to be processed."""
+        self._was_ahead = self.ahead > 0
+        self.ahead -= self._was_ahead
+        return self.frames.popleft()
+
+    def put_back(self, frame: Frame) -> None:
+        """Let what is left of the frame that was taken last be the next."""
+        self.frames.appendleft(frame)
+        self.ahead += self._was_ahead
 
     @property
     def is_ready(self) -> bool:
@@ -164,6 +242,11 @@ class InLink:
             given, self.processed = self.processed, 0
             return given
         return 0
+
+
+def _nobody(link: InLink, frame: Frame) -> None:
+    """Until a task listens."""
+    del link, frame
 
 
 class LinkOutbox(Outbox):
@@ -241,10 +324,11 @@ class LinkOutbox(Outbox):
     @staticmethod
     def size_of(kind: int, length: int) -> int:
         """Bytes of credit that a frame with so long a payload takes."""
-        return length + _FRAME_BYTES if kind in _RECORDS else 0
+        return length + _FRAME_BYTES if kind in RECORDS else 0
 
-    def barrier(self, number: int, payload: bytes) -> None:
-        """Send a barrier on all links, behind all that was sent."""
+    def barrier(self, number: int, barrier: Barrier) -> None:
+        """Send a barrier on all links, behind all that was sent: it overtakes where that waits."""
+        payload = barrier.encode()
         for target in self._links:
             self._send(target, Frame(BARRIER, -1, -1, number, payload, 0))
 

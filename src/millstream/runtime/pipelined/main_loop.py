@@ -377,7 +377,7 @@ class MainLoop:
 
     def _deliver(self, link: Link, frame: Frame) -> None:
         if self._is_here(link.target):
-            self._in[link].frames.append(frame)
+            self._in[link].put(frame)
             return
         attempt = self._out[link].attempt
         header = Header(frame.kind, link, attempt, frame.edge, frame.channel, frame.number).pack()
@@ -405,7 +405,7 @@ class MainLoop:
             end.in_flight -= number
         else:
             size = LinkOutbox.size_of(kind, len(payload))
-            end.frames.append(Frame(kind, edge, channel, number, payload, size))
+            end.put(Frame(kind, edge, channel, number, payload, size))
 
     # -- a turn --------------------------------------------------------------------------------
 
@@ -495,7 +495,7 @@ class MainLoop:
     def _obey(self, message: DriverMessage) -> None:
         if isinstance(message, TakeCheckpoint):
             for task in filter(lambda each: each.is_root, self.tasks):
-                self._spend(task, partial(task.trigger, message.epoch, final=message.final))
+                self._spend(task, partial(task.trigger, message))
         elif isinstance(message, Completed):
             for task in self.tasks:
                 task.confirm(message.epoch)

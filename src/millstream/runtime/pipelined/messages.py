@@ -11,13 +11,14 @@ Read next: ``runtime/pipelined/slot.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from millstream.graph.job_files import JobFiles
     from millstream.runtime.plan import SplitAssignment
 
 __all__ = [
+    "NEVER",
     "Acknowledged",
     "Assigned",
     "Beat",
@@ -44,6 +45,9 @@ __all__ = [
     "SubtaskTimes",
     "TakeCheckpoint",
 ]
+
+#: A deadline that does not come.
+NEVER: Final = 2**63 - 1
 
 #: Host and port.
 Address = tuple[str, int]
@@ -162,6 +166,8 @@ class TakeCheckpoint:
     final: bool = False
     #: Milliseconds since 1970.
     time: int = 0
+    #: Milliseconds since 1970 from which on its barriers overtake what lies before them.
+    deadline: int = NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from millstream.contracts.source import Split
 from millstream.errors import SourceError
 from millstream.graph.validation import connector_label
 from millstream.runtime.pipelined.messages import SplitProgress
+from millstream.runtime.pipelined.pace import Pace
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 from millstream.runtime.restored_time import SourceChain
 from millstream.runtime.source_errors import reading
@@ -41,39 +42,6 @@ __all__ = ["END_CHANNEL", "SplitTurns"]
 END_CHANNEL: Final = 1 << 30
 #: Seconds of work for which a batch should be long enough.
 _BATCH_SECONDS: Final = 0.005
-_FIRST_RECORDS: Final = 1024
-#: One poll counts for so much of what polls take.
-_NEWS: Final = 0.125
-
-
-class _Pace:
-    """How many records of a source make a fixed time of work: a barrier waits for a batch.
-
-    Batches are not shorter than the polls of a source to which they are dear: it would be read
-    record by record, and do little else than to begin.
-
-    Args:
-        most: records in a batch.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.limit = min(most, _FIRST_RECORDS)
-        #: Seconds that a poll takes, about.
-        self._polling = 0.0
-
-    def polled(self, seconds: float) -> None:
-        """Take how long a poll took that found something."""
-        self._polling += _NEWS * (seconds - self._polling)
-
-    def fed(self, records: int, seconds: float) -> None:
-        """Take how long the operators had with a batch."""
-        target = max(_BATCH_SECONDS, self._polling)
-        if seconds > 2 * target:
-            self.limit = max(1, min(self.limit, records) // 2)
-        elif seconds < target / 2 and 2 * records >= self.limit:
-            # A few records that were quick say nothing of many.
-            self.limit = min(self._most, 2 * self.limit)
 
 
 class _OpenSplit:
@@ -167,7 +135,7 @@ class SplitTurns:
         sources = [node for node in instance.nodes if node.kind == "source"]
         self._chains = {node.uid: SourceChain(instance, node) for node in sources}
         most = instance.graph.configuration.get(options.BATCH_SIZE)
-        self._paces = {node.uid: _Pace(most) for node in sources}
+        self._paces = {node.uid: Pace(most, _BATCH_SECONDS) for node in sources}
         self._splits: dict[int, _OpenSplit] = {}
         #: Read to their ends, while their readers wait for what follows them.
         self._ending: dict[int, _OpenSplit] = {}
@@ -315,7 +283,7 @@ class SplitTurns:
         pace.fed(len(batch), self._seconds() - began)
         return True
 
-    def _poll(self, split: _OpenSplit, pace: _Pace) -> None:
+    def _poll(self, split: _OpenSplit, pace: Pace) -> None:
         split.known = split.cursor.position
         began = self._seconds()
         with reading(split.label, split.assignment.split.id):

@@ -11,10 +11,14 @@ not.  A link whose barrier has come is *blocked*: what lies behind it waits unti
 brought theirs.  Then the task takes its snapshot and sends barrier N on, behind all that it has
 made of what came before N.  So the snapshots of all tasks are one consistent cut.
 
+A barrier that waits no longer *overtakes* (``runtime/pipelined/alignment.py``): the snapshot is
+taken ahead of what lies before it in the links, which the checkpoint gets as frames in flight.
+
 What can never happen: a record behind barrier N is in a snapshot N (with AT_LEAST_ONCE, where no
 link is blocked, it may be, and is processed again after a failure).
 
-Read next: ``runtime/pipelined/links.py``, ``runtime/task_state.py``.
+Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
+``runtime/task_state.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import resource
 import socket
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -37,8 +41,17 @@ from millstream.contracts.operator import Checkpoint
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError
 from millstream.runtime.frame_reader import FrameReader
-from millstream.runtime.frames import WATERMARK, decode_long
-from millstream.runtime.pipelined.links import BARRIER, DATA_REFERENCE, TaskId
+from millstream.runtime.frames import WATERMARK, decode_batch, decode_long, encode_long
+from millstream.runtime.pipelined.alignment import Alignment
+from millstream.runtime.pipelined.links import (
+    BARRIER,
+    DATA_REFERENCE,
+    RECORDS,
+    Barrier,
+    Frame,
+    TaskId,
+)
+from millstream.runtime.pipelined.pace import Pace
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.task_state import TaskState, attempt_name
@@ -49,12 +62,19 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import OperatorAck
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import PendingSnapshot
-    from millstream.runtime.pipelined.links import Frame, InLink, Link, LinkOutbox
+    from millstream.runtime.frames_in_flight import RestoredFrame
+    from millstream.runtime.pipelined.alignment import Recording
+    from millstream.runtime.pipelined.links import InLink, Link, LinkOutbox
+    from millstream.runtime.pipelined.messages import TakeCheckpoint
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state_files import PendingStates
 
 __all__ = ["PendingAck", "PipelinedTask"]
+
+#: Seconds of work behind which something else may come: a barrier, above all.
+_PIECE: Final = 0.02
+_MOST_RECORDS: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -70,6 +90,8 @@ class PendingAck:
     carrying: Callable[[TaskAck], TaskAck]
     #: States of earlier checkpoints whose upload has failed: later ones may name the same files.
     owed: list[PendingStates]
+    #: What was overtaken; None: all links were aligned.
+    recording: Recording | None = None
     #: Seconds from the first barrier to the last; in which nothing was processed.
     aligning: float = 0.0
     pause: float = 0.0
@@ -84,6 +106,8 @@ class PendingAck:
         while self.owed:
             self.owed[0].finish(self.storage)
             del self.owed[0]
+        if self.recording is not None:
+            self.ack.in_flight = self.recording.write(self.storage)
         for ack, snapshot in self.snapshots:
             ack.state = snapshot.finish()
         return self.carrying(self.ack)
@@ -138,8 +162,11 @@ class PipelinedTask:
             self.splits = SplitTurns(instance, plan, self._attempt, clock, seconds)
         mode = CheckpointingMode[instance.graph.configuration.get(options.CHECKPOINTING_MODE)]
         self._blocks = mode is CheckpointingMode.EXACTLY_ONCE
-        #: Epoch -> producer -> its attempt, of the barriers that have come.
+        #: Epoch -> producer -> its attempt, of the barriers that were reached.
         self._barriers: dict[int, dict[TaskId, str]] = {}
+        self._alignment = Alignment(instance, inputs, clock, self._release)
+        #: Snapshots that wait for what is in flight to be recorded, and those behind them.
+        self._held: deque[PendingAck] = deque()
         self._first_barrier = 0.0
         #: Snapshots that it does not know to be published; and files of states that could not be
         #: written.
@@ -147,10 +174,11 @@ class PipelinedTask:
         self._owed: list[PendingStates] = []
         #: Edge -> producers that have said that the source behind them is over.
         self._ended: dict[int, set[int]] = {}
-        #: Checkpoints that wait until all positions are exact: their numbers, and whether each is
-        #: the last.
-        self._waiting: deque[tuple[int, bool]] = deque()
+        #: Checkpoints that wait until all positions are exact.
+        self._waiting: deque[TakeCheckpoint] = deque()
         self._turn = 0
+        #: Edge -> how many of its records are a short time of work.
+        self._paces: dict[int, Pace] = {}
         self._began = seconds()
         #: Those that look at the clock, consumers first; those of splits are told by them.
         self._timed = [
@@ -186,12 +214,16 @@ class PipelinedTask:
 
         What is read until the positions are exact is the rest of a piece, so it is bounded.
         """
-        return bool(self._waiting) or self._outbox.has_credit
+        return self.has_credit or bool(self._waiting) or self._is_urgent
+
+    @property
+    def _is_urgent(self) -> bool:
+        return self._alignment.is_urgent(self._plan.epoch)
 
     @property
     def is_ready(self) -> bool:
         """Whether something has come that it may process."""
-        return any(link.is_ready for link in self._inputs)
+        return bool(self._state.in_flight) or any(link.is_ready for link in self._inputs)
 
     def run(self, deadline: float) -> bool:
         """Work until the deadline, or until there is nothing to do or no credit.
@@ -203,11 +235,9 @@ class PipelinedTask:
             Whether there was anything to do.
         """
         worked = False
-        while self.has_credit:
-            link = self._next_ready()
-            if link is None:
-                break
-            self._process(link, link.frames.popleft())
+        while self._is_urgent and self._overtake():
+            worked = True
+        while self.has_credit and self._process_next():
             worked = True
             if self._seconds() >= deadline:
                 return True
@@ -217,8 +247,23 @@ class PipelinedTask:
             return worked
         return self.splits.read(deadline) or worked
 
+    def _process_next(self) -> bool:
+        """Process a frame, those first that the task was restored with; whether there was any."""
+        in_flight = self._state.in_flight
+        if in_flight:
+            in_flight.process_next(self._process_restored)
+            return True
+        link = self._next_ready()
+        if link is None:
+            return False
+        self._process(link, link.take())
+        return True
+
     def _next_ready(self) -> InLink | None:
-        """Links by turns, so that none starves."""
+        """Links by turns, so that none starves, but one first that a checkpoint waits for."""
+        wanted = self._alignment.first_link()
+        if wanted is not None:
+            return wanted
         count = len(self._inputs)
         for step in range(count):
             index = (self._turn + step) % count
@@ -228,21 +273,44 @@ class PipelinedTask:
                 return link
         return None
 
+    def _process_restored(self, frame: RestoredFrame) -> Batch | None:
+        if frame.kind in RECORDS:
+            return self._process_records(frame)
+        self._frames.process_restored(frame)
+        return None
+
     def _process(self, link: InLink, frame: Frame) -> None:
+        size = frame.size
         if frame.kind == BARRIER:
             self._take_barrier(link, frame)
-        elif frame.kind == DATA_REFERENCE:
-            edge = self._instance.edges[frame.edge]
-            if isinstance(frame.payload, Batch):
-                operator = self._instance.operators[edge.target]
-                operator.process_batch(frame.payload, edge.input_index)
+        elif frame.kind in RECORDS:
+            rest = self._process_records(frame)
+            if rest is not None:
+                # Credit for the whole comes with its last records.
+                link.put_back(frame._replace(kind=DATA_REFERENCE, payload=rest))
+                size = 0
         elif not self._is_early_end(link, frame):
             payload = pa.py_buffer(frame.payload)
             self._frames.process(frame.edge, frame.kind, frame.channel, payload)
-        link.processed += frame.size
+        link.processed += size
         credit = link.take_credit()
         if credit:
             self._give_back(link.link, credit)
+
+    def _process_records(self, frame: Frame | RestoredFrame) -> Batch | None:
+        """Give an operator records for a short time of work; returns those that are left."""
+        edge = self._instance.edges[frame.edge]
+        batch = frame.payload
+        if not isinstance(batch, Batch):
+            batch = decode_batch(frame.kind, pa.py_buffer(batch), edge.type_info)
+        pace = self._paces.setdefault(edge.id, Pace(_MOST_RECORDS, _PIECE))
+        limit, rest = pace.limit, None
+        if len(batch) > limit:
+            batch, rest = batch.slice(0, limit), batch.slice(limit, len(batch))
+        began = self._seconds()
+        self._instance.operators[edge.target].process_batch(batch, edge.input_index)
+        pace.fed(len(batch), self._seconds() - began)
+        return rest
 
     def _is_early_end(self, link: InLink, frame: Frame) -> bool:
         """Whether a source's end waits for the ends of other producers of its edge.
@@ -261,13 +329,13 @@ class PipelinedTask:
 
     # -- barriers ------------------------------------------------------------------------------
 
-    def trigger(self, epoch: int, *, final: bool) -> None:
+    def trigger(self, message: TakeCheckpoint) -> None:
         """Take a checkpoint behind all that was read: for tasks without links into them."""
         if self._waiting or (self.splits is not None and not self.splits.settled):
-            self._waiting.append((epoch, final))
+            self._waiting.append(message)
             return
         self._first_barrier = self._seconds()
-        self._checkpoint(epoch, final=final)
+        self._checkpoint(message.epoch, message.deadline, final=message.final)
 
     @property
     def is_root(self) -> bool:
@@ -280,28 +348,72 @@ class PipelinedTask:
         self.splits.settle(deadline)
         if self.splits.settled:
             waiting, self._waiting = self._waiting, deque()
-            for epoch, final in waiting:
-                self.trigger(epoch, final=final)
+            for message in waiting:
+                self.trigger(message)
         return True
 
     def _take_barrier(self, link: InLink, frame: Frame) -> None:
-        attempt, final = _read_barrier(frame)
+        if frame.number < self._plan.epoch:
+            return  # it has overtaken what lay before it
+        barrier = Barrier.decode(frame)
         came = self._barriers.setdefault(frame.number, {})
         if not came:
             self._first_barrier = self._seconds()
-        came[link.link.source] = attempt
+        came[link.link.source] = barrier.attempt
         crash_point("barrier.align.before")
         link.blocked = self._blocks
         if len(came) < len(self._inputs):
             return
         crash_point("barrier.align.after")
         del self._barriers[frame.number]
-        self._frames.consumed = [(*source, name) for source, name in sorted(came.items())]
-        self._checkpoint(frame.number, final=final)
+        deadline = self._alignment.deadline(frame.number)
+        self._alignment.taken(frame.number)
+        self._frames.consumed = _consumed(came)
+        self._checkpoint(frame.number, deadline, final=barrier.final)
         for each in self._inputs:
             each.blocked = False
 
-    def _checkpoint(self, epoch: int, *, final: bool) -> None:
+    def _overtake(self) -> bool:
+        """Take a snapshot ahead of all that lies before its barriers; False if some has to wait."""
+        epoch = self._plan.epoch
+        if not self._alignment.can_overtake(epoch):
+            return False
+        crash_point("barrier.overtake.before")
+        if not self._barriers.pop(epoch, None):
+            self._first_barrier = self._seconds()
+        recording = self._alignment.overtake(epoch, self._held_back())
+        self._frames.consumed = []  # known when all barriers have come
+        # Over: a task whose clock is behind this one's is not to wait.
+        self._checkpoint(epoch, 0, final=False, recording=recording)
+        return True
+
+    def _held_back(self) -> list[RestoredFrame | Frame]:
+        """What lies in no link any more, and was not given to operators."""
+        found: list[RestoredFrame | Frame] = []
+        for edge, producers in self._ended.items():
+            source = self._instance.edges[edge].source
+            if len(producers) < self._instance.graph.nodes[source].parallelism:
+                end = encode_long(MAX_TIMESTAMP)
+                found += [
+                    Frame(WATERMARK, edge, END_CHANNEL + each, 0, end, 0) for each in producers
+                ]
+        if self._state.in_flight:
+            found += self._state.in_flight.left()
+        return found
+
+    def _release(self) -> None:
+        """Let go of the snapshots of which all is known."""
+        while self._held:
+            recording = self._held[0].recording
+            if recording is not None:
+                if not recording.is_complete:
+                    return
+                self._held[0].ack.consumed = _consumed(recording.attempts)
+            self._take(self._held.popleft())
+
+    def _checkpoint(
+        self, epoch: int, deadline: int, *, final: bool, recording: Recording | None = None
+    ) -> None:
         """The synchronous part of a snapshot, and the barrier behind it."""
         if epoch != self._plan.epoch:
             message = f"task {self.id} is asked for checkpoint {epoch} in epoch {self._plan.epoch}"
@@ -313,13 +425,15 @@ class PipelinedTask:
         next_attempt = self._name(epoch + 1)
         pending = self._snapshot(Checkpoint(epoch, next_attempt))
         crash_point("barrier.send.before")
-        self._outbox.barrier(epoch, bytes([final]) + self._attempt.encode())
+        self._outbox.barrier(epoch, Barrier(self._attempt, final, deadline))
         crash_point("barrier.send.after")
         self._go_on(epoch + 1, next_attempt)
         pending.aligning = began - self._first_barrier
         pending.pause = self._seconds() - began
+        pending.recording = recording
         self._taken.append(pending)
-        self._take(pending)
+        self._held.append(pending)
+        self._release()
 
     def _go_on(self, epoch: int, attempt: str) -> None:
         """What is processed from here on belongs to the next epoch."""
@@ -415,6 +529,8 @@ class PipelinedTask:
         """Let nothing more of its snapshots be finished: it is to be closed."""
         for each in self._taken:
             each.is_given_up = True
+        while self._held:
+            self._take(self._held.popleft())
 
     def close(self) -> None:
         """Close the user functions and stores."""
@@ -426,10 +542,6 @@ class PipelinedTask:
             self._state.close()
 
 
-def _read_barrier(frame: Frame) -> tuple[str, bool]:
-    """The producer's attempt, and whether the input is over."""
-    if isinstance(frame.payload, Batch):
-        message = "a barrier has records"
-        raise TypeError(message)
-    content = bytes(frame.payload)
-    return content[1:].decode(), bool(content[0])
+def _consumed(attempts: dict[TaskId, str]) -> list[tuple[int, int, str]]:
+    """As an acknowledgement names the producers' attempts."""
+    return [(*source, name) for source, name in sorted(attempts.items())]

@@ -1,0 +1,215 @@
+"""Frames in flight that a restored task begins with: what barriers had overtaken on the way to it.
+
+What it is: reads what a checkpoint has for one task and gives it to the operators, ahead of all
+that comes over the exchange; the same on every engine.
+
+**Time.** What was in flight is behind the snapshot of its producer, whose watermark promises that
+nothing older follows *behind that*.  So each channel with frames in flight comes back as a channel
+of its own beside those of the run (its number is negative), at the time that its reader knew.
+Watermarks, idleness and ends in flight move it, in the order in which they were sent; when all are
+processed these channels end, and the time of the producers holds.  Until then they hold time back.
+
+**Another parallelism.** Behind a keyed exchange a subtask takes the records of its key groups out
+of all that overlap them, and watermarks of each; behind others, all that subtask j was given goes
+to subtask j modulo the new parallelism (Flink's RANGE and ROUND_ROBIN).
+
+What can never happen: a record in flight reaches two subtasks, or none; or is late in a run though
+it was not in the one before.
+
+What it is not: the file (``state/in_flight_files.py``).
+
+Read next: ``runtime/restored_time.py``, ``graph/unaligned.py``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.graph.model import Partitioning
+from millstream.graph.unaligned import edge_names
+from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
+from millstream.runtime.restored_time import refresh_time
+from millstream.state.in_flight_files import read_frames
+from millstream.state.key_groups import key_group_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.checkpoint.model import FramesInFlight
+    from millstream.contracts.batch import Batch
+    from millstream.graph.model import StreamEdge
+    from millstream.graph.unaligned import EdgeName
+    from millstream.runtime.partitioners import Partitioner
+    from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.stage import StageInstance
+    from millstream.state.in_flight_files import ChannelInFlight, FrameInFlight
+
+__all__ = ["RestoredFrame", "RestoredFrames"]
+
+#: Channels of frames in flight have this number and those below it.
+_FIRST_CHANNEL: Final = -2
+
+
+class RestoredFrame(NamedTuple):
+    """One frame."""
+
+    edge: int
+    channel: int
+    #: Of ``runtime/frames.py``.
+    kind: int
+    #: Records out of which those of other subtasks were taken are a batch.
+    payload: bytes | memoryview | Batch
+
+
+class RestoredFrames:
+    """What was in flight to one task.
+
+    Contract:
+      1. Made before time is restored, which has to know ``channels``.  (``TaskState``)
+      2. Nothing else is given to the operators until it is empty.  (tasks)
+
+    Args:
+        instance: of the task.
+        plan: what is restored.
+    """
+
+    def __init__(self, instance: StageInstance, plan: EpochPlan) -> None:
+        self._instance = instance
+        self._plan = plan
+        #: (edge, channel) -> watermark and idleness, as its reader knew them.
+        self.channels: dict[tuple[int, int], tuple[int, bool]] = {}
+        self._partitioners: dict[int, Partitioner] = {}
+        names = edge_names(instance.graph) if plan.in_flight else {}
+        self._edges = {
+            names[edge.id]: edge
+            for edge in instance.graph.edges
+            if edge.id in names and edge.target in instance.operators
+        }
+        found = [frame for handle in plan.in_flight for frame in self._read(handle)]
+        # Where the operators at both ends of an edge share a task now, the later ones first: what
+        # they had in flight is older than what the others make.
+        places = {node.id: -place for place, node in enumerate(instance.nodes)}
+        found.sort(key=lambda frame: places[instance.edges[frame.edge].target])
+        self._frames = deque(found)
+
+    def __len__(self) -> int:
+        """How many frames are left."""
+        return len(self._frames)
+
+    def left(self) -> list[RestoredFrame]:
+        """The frames that are left, in order per channel."""
+        return list(self._frames)
+
+    def channels_of(self, node: int) -> dict[tuple[int, int], tuple[int, bool]]:
+        """The channels into a node."""
+        edges = self._instance.edges
+        return {key: time for key, time in self.channels.items() if edges[key[0]].target == node}
+
+    def process_next(self, process: Callable[[RestoredFrame], Batch | None]) -> None:
+        """Have a frame processed, ahead of the others; behind the last, time goes on.
+
+        Args:
+            process: gives it to its operator, or some of its records, and returns the others.
+        """
+        frame = self._frames.popleft()
+        rest = process(frame)
+        if rest is not None:
+            self._frames.appendleft(frame._replace(payload=rest))
+        elif not self._frames:
+            self._end()
+
+    def _end(self) -> None:
+        """End the channels, those first that are behind: the last one left has the latest time."""
+        instance = self._instance
+        found = []
+        for edge, channel in self.channels:
+            target = instance.edges[edge].target
+            time = instance.valves[target].channels.get((edge, channel))
+            if time is not None:
+                found.append((time[0], target, edge, channel))
+        for _, target, edge, channel in sorted(found):
+            instance.channel_finished(target, edge, channel)
+        self.channels.clear()
+        refresh_time(instance)
+
+    # -- what of it is this task's -------------------------------------------------------------
+
+    def _read(self, handle: FramesInFlight) -> list[RestoredFrame]:
+        mine: dict[EdgeName, bool] = {}
+        for name in handle.edges:
+            edge = self._edges.get(name)
+            is_all = None if edge is None else self._is_all(edge, handle.subtask)
+            if is_all is not None:
+                mine[name] = is_all
+        if not mine:
+            return []
+        channels, frames = read_frames(handle, self._plan.storage)
+        frames = self._without_early_ends(channels, frames)
+        numbers: dict[int, tuple[int, int]] = {}
+        found = []
+        for frame in frames:
+            channel = channels[frame.channel]
+            if channel.edge not in mine:
+                continue
+            if frame.channel not in numbers:
+                key = self._edges[channel.edge].id, _FIRST_CHANNEL - len(self.channels)
+                self.channels[key] = channel.watermark, channel.idle
+                numbers[frame.channel] = key
+            edge_id, number = numbers[frame.channel]
+            payload = self._payload(edge_id, frame, is_all=mine[channel.edge])
+            if payload is not None:
+                found.append(RestoredFrame(edge_id, number, frame.kind, payload))
+        return found
+
+    def _without_early_ends(
+        self, channels: list[ChannelInFlight], frames: list[FrameInFlight]
+    ) -> list[FrameInFlight]:
+        """Leave the end of a source out, but the last if all producers have said it.
+
+        If some have not, the next run tells all of them that the source is over.
+        """
+        ends: dict[EdgeName, list[FrameInFlight]] = {}
+        for frame in frames:
+            channel = channels[frame.channel]
+            if channel.ends and frame.kind == WATERMARK:
+                ends.setdefault(channel.edge, []).append(frame)
+        early: list[FrameInFlight] = []
+        for name, found in ends.items():
+            is_whole = len(found) >= self._plan.old_parallelism(name.source)
+            early += found[:-1] if is_whole else found
+        return [frame for frame in frames if not any(frame is each for each in early)]
+
+    def _is_all(self, edge: StreamEdge, subtask: int) -> bool | None:
+        """Whether all that an old subtask had on an edge is this task's; None: nothing is."""
+        node, mine = self._instance.graph.nodes[edge.target], self._instance.subtask
+        now, before = node.parallelism, self._plan.old_parallelism(node.uid)
+        if now == before:
+            return True if subtask == mine else None
+        if edge.partitioning is Partitioning.HASH:
+            first, stop = key_group_range(subtask, node.max_parallelism, before)
+            own, end = key_group_range(mine, node.max_parallelism, now)
+            return False if first < end and own < stop else None
+        if edge.partitioning is Partitioning.CUSTOM:
+            return False
+        return True if subtask % now == mine else None
+
+    def _payload(
+        self, edge_id: int, frame: FrameInFlight, *, is_all: bool
+    ) -> bytes | memoryview | Batch | None:
+        if is_all or frame.kind not in (DATA_ARROW, DATA_PICKLE):
+            return frame.payload
+        edge, subtask = self._instance.edges[edge_id], self._instance.subtask
+        batch = decode_batch(frame.kind, pa.py_buffer(frame.payload), edge.type_info)
+        if edge_id not in self._partitioners:
+            self._partitioners[edge_id] = self._instance.partitioner_into(edge)
+        targets = self._partitioners[edge_id].targets(batch)
+        if isinstance(targets, np.ndarray):
+            positions = np.flatnonzero(targets == subtask)
+            if len(positions) < len(batch):
+                return batch.take(positions) if len(positions) else None
+            return batch
+        return batch if targets in (None, subtask) else None
