@@ -222,7 +222,7 @@ def _list_operators() -> None:
         kernel=_divide_any,
         contextual=True,
         syntax="numeric1 / numeric2",
-        examples=[("7 / 2", "3"), ("7.0 / 2", "3.500000")],
+        examples=[("7 / 2", "3"), ("7.0 / 2", "3.500000000000")],
         documentation=_divided.__doc__ or "",
     )(_divided_any)
     functions.scalar(

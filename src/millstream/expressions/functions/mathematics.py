@@ -201,7 +201,7 @@ _list("EXP", _total(math.exp), np.exp, "e raised to the power of the number.", s
 _list("SIN", _total(math.sin), np.sin, "The sine of an angle in radians.", "0.8414709848078965")
 _list("SINH", _sinh, np.sinh, "The hyperbolic sine.", "1.1752011936438014")
 _list("COS", _total(math.cos), np.cos, "The cosine of an angle in radians.", "0.5403023058681398")
-_list("COSH", _total(math.cosh), np.cosh, "The hyperbolic cosine.", "1.543080634815244")
+_list("COSH", _total(math.cosh), np.cosh, "The hyperbolic cosine.", "1.5430806348152437")
 _list("TAN", _total(math.tan), np.tan, "The tangent of an angle in radians.", "1.5574077246549023")
 _list("TANH", _total(math.tanh), np.tanh, "The hyperbolic tangent.", "0.7615941559557649")
 _list("ASIN", _total(math.asin), np.arcsin, "The arc sine.", "1.5707963267948966")

@@ -136,7 +136,7 @@ def _field_kernel(info: CallInfo, rows: Any, field: Any) -> Any:
     contextual=True,
     can_fail=False,
     syntax="row.field",
-    examples=(("GET(ROW(1, 'a'), 1)", "a"),),
+    examples=(("ROW(1, 'a').EXPR$1", "a"),),
 )
 def get(info: CallInfo, values: tuple[Any, ...], field: str | int) -> Any:
     """The field of a row of a name, or at a position, from 0; both must be constants."""

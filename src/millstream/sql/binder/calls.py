@@ -16,7 +16,7 @@ from millstream.expressions.nodes import Literal
 from millstream.expressions.resolution import cast as implicit_cast
 from millstream.expressions.resolution import resolve_call
 from millstream.sql.binder.aggregates import AGGREGATES
-from millstream.types.logical_types import IntType, SymbolType, VarCharType
+from millstream.types.logical_types import IntType
 from millstream.types.type_casts import (
     needs_no_cast,
     supports_explicit_cast,
@@ -161,59 +161,3 @@ def user_call(
         return resolve_definition(definition, arguments, user=True)
     except ProgramError as error:
         raise context.error(node, str(error)) from error
-
-
-# -- JSON ----------------------------------------------------------------------------------------
-
-
-def _word(text: str) -> Literal:
-    return Literal(text, SymbolType(nullable=False))
-
-
-def _behaviour(binder: Binds, found: Any, default: str) -> tuple[Expression, Expression]:
-    if found is None:
-        return _word(default), Literal(None, VarCharType())
-    value = Literal(None, VarCharType()) if found.default is None else binder.bind(found.default)
-    return _word(found.kind), value
-
-
-def json_exists(binder: Binds, node: Any) -> Expression:
-    """``JSON_EXISTS``, with what it gives for an error."""
-    kind, _ = _behaviour(binder, node.on_error, "FALSE")
-    return binder.call(node, "JSON_EXISTS", binder.bind(node.operand), binder.bind(node.path), kind)
-
-
-def json_value(binder: Binds, node: Any) -> Expression:
-    """``JSON_VALUE``, cast to the type of RETURNING."""
-    empty = _behaviour(binder, node.on_empty, "NULL")
-    error = _behaviour(binder, node.on_error, "NULL")
-    operand, path = binder.bind(node.operand), binder.bind(node.path)
-    found = binder.call(node, "JSON_VALUE", operand, path, *empty, *error)
-    return found if node.returning is None else cast(found, node.returning)
-
-
-def json_query(binder: Binds, node: Any) -> Expression:
-    """``JSON_QUERY``, cast to the type of RETURNING."""
-    empty, _ = _behaviour(binder, node.on_empty, "NULL")
-    error, _ = _behaviour(binder, node.on_error, "NULL")
-    wrapper = _word(node.wrapper or "WITHOUT")
-    operand, path = binder.bind(node.operand), binder.bind(node.path)
-    found = binder.call(node, "JSON_QUERY", operand, path, wrapper, empty, error)
-    return found if node.returning is None else cast(found, node.returning)
-
-
-def json_object(binder: Binds, node: Any) -> Expression:
-    """``JSON_OBJECT``."""
-    if node.aggregate:
-        raise binder.context.error(node, "JSON_OBJECTAGG is not in this release.")
-    word = _word("ABSENT" if node.absent_on_null else "NULL")
-    flat = [part for entry in node.entries for part in entry]
-    return binder.call(node, "JSON_OBJECT", word, *binder.bind_all(flat))
-
-
-def json_array(binder: Binds, node: Any) -> Expression:
-    """``JSON_ARRAY``."""
-    if node.aggregate:
-        raise binder.context.error(node, "JSON_ARRAYAGG is not in this release.")
-    word = _word("NULL" if node.absent_on_null is False else "ABSENT")
-    return binder.call(node, "JSON_ARRAY", word, *binder.bind_all(node.elements))

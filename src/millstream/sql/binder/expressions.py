@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MillstreamError, ValidationError
+from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
-from millstream.sql.binder import calls
+from millstream.sql.binder import calls, json
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
@@ -279,22 +280,26 @@ class ExpressionBinder:
             hint = did_you_mean(node.name.last, known)
             message = f"Function '{shown}' not found.{hint}"
             raise self.context.error(node, message)
-        return self.call(node, name, *self.bind_all(node.arguments))
+        bound = self.bind_all(node.arguments)
+        if name == "JSON_STRING" and len(bound) == 1:
+            # What JSON_OBJECT and JSON_ARRAY make is not put into quotes.
+            return json_string(bound[0])
+        return self.call(node, name, *bound)
 
     def _json_exists(self, node: Any) -> Expression:
-        return calls.json_exists(self, node)
+        return json.json_exists(self, node)
 
     def _json_value(self, node: Any) -> Expression:
-        return calls.json_value(self, node)
+        return json.json_value(self, node)
 
     def _json_query(self, node: Any) -> Expression:
-        return calls.json_query(self, node)
+        return json.json_query(self, node)
 
     def _json_object(self, node: Any) -> Expression:
-        return calls.json_object(self, node)
+        return json.json_object(self, node)
 
     def _json_array(self, node: Any) -> Expression:
-        return calls.json_array(self, node)
+        return json.json_array(self, node)
 
     def _period(self, node: Any) -> Expression:
         left, right = node.left, node.right
