@@ -168,7 +168,7 @@ class FunctionParser(JsonParser):
             return self._value()
         if self.peek() != "=>":
             return self._value()
-        name = self.any_name()
+        name = self.name()
         self.expect("=>")
         return NamedArgument(name, self._value(), position=self.span(start))
 
@@ -187,8 +187,11 @@ class FunctionParser(JsonParser):
             self.unsupported("a model as an argument (ML_PREDICT and its like)")
         bare = word in {"SELECT", "VALUES", "WITH"}
         value = ScalarQuery(self.query()) if bare else self.expression()
-        if isinstance(value, ScalarQuery) and self.words[self.index] in {"PARTITION", "ORDER"}:
-            return self._partitioned(value.query, start)
+        if self.words[self.index] in {"PARTITION", "ORDER"}:
+            if isinstance(value, ScalarQuery):
+                return self._partitioned(value.query, start)
+            if isinstance(value, Identifier) and self.at("PARTITION"):
+                return self._partitioned(value, start)
         return value
 
     def _table_argument(self) -> TableArgument:

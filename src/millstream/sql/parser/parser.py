@@ -258,8 +258,8 @@ class _RecordingParser(StatementParser):
         word = self.words[index]
         expected = self.expected.get(index, {})
         wants_name = A_NAME in expected or AN_EXPRESSION in expected
-        behind_dot = index > 0 and self.words[index - 1] == "."
-        if wants_name and word in RESERVED and (behind_dot or word not in _CLAUSES):
+        sure = self.words[index - 1 : index] == ["."] or self.words[index + 1 :][:1] == ["=>"]
+        if wants_name and word in RESERVED and (sure or word not in _CLAUSES):
             return f". {word} is a reserved word; as a name it stands in backticks"
         if self.tokens.text[self.tokens.starts[index] :].startswith('"') and A_STRING in expected:
             return ". A string stands in single quotes"

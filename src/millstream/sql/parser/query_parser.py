@@ -150,7 +150,10 @@ class QueryParser(RelationParser):
             self.refuse("every query of a stream is continuous: leave out STREAM")
         distinct = self.accept_any("DISTINCT", "ALL") == "DISTINCT"
         items = self.listed(self._item)
-        source = self.from_clause() if self.accept("FROM") else None
+        if not self.accept("FROM"):
+            # As in Flink, nothing stands behind the items of a query without tables.
+            return Select(items, distinct=distinct, hints=hints, position=self.span(start))
+        source = self.from_clause()
         where = self.expression() if self.accept("WHERE") else None
         group_by = None
         if self.accept("GROUP"):

@@ -71,7 +71,8 @@ class QueryUnparser(ExpressionUnparser):
 
     def _grouping(self, element: n.Expression | n.GroupingSet | n.GroupingSets) -> str:
         if isinstance(element, n.GroupingSet):
-            return f"({self.expressions(element.keys)})"
+            keys = self.expressions(element.keys)
+            return keys if len(element.keys) == 1 else f"({keys})"
         if isinstance(element, n.GroupingSets):
             return f"{element.kind} ({', '.join(map(self._grouping, element.elements))})"
         return self.expression(element)

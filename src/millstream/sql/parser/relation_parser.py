@@ -181,6 +181,8 @@ class RelationParser(MatchParser):
             query = self.query_from(inner.query, begin)
             self.expect(")")
             return DerivedTable(query, lateral, position=self.span(start))
+        if not isinstance(inner, Join) or lateral:
+            self.refuse_span(self.span(begin), "parentheses are for queries and joins")
         self.expect(")")
         return inner
 

@@ -206,10 +206,11 @@ class CompileAndExecutePlan(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Statement):
-    """``DELETE FROM table WHERE ...``."""
+    """``DELETE FROM table AS alias WHERE ...``."""
 
     table: Identifier
     where: Expression | None = None
+    alias: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +223,12 @@ class Assignment(Node):
 
 @dataclass(frozen=True, slots=True)
 class Update(Statement):
-    """``UPDATE table SET ... WHERE ...``."""
+    """``UPDATE table AS alias SET ... WHERE ...``."""
 
     table: Identifier
     assignments: tuple[Assignment, ...]
     where: Expression | None = None
+    alias: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,15 +356,20 @@ class StatementParser(ShowParser):
     def _delete(self, start: int) -> Delete:
         self.expect("FROM")
         table = self.identifier()
+        alias = self._alias()
         where = self.expression() if self.accept("WHERE") else None
-        return Delete(table, where, position=self.span(start))
+        return Delete(table, where, alias, position=self.span(start))
+
+    def _alias(self) -> Name | None:
+        return self.name() if self.accept("AS") or self.at_name() else None
 
     def _update(self, start: int) -> Update:
         table = self.identifier()
+        alias = self._alias()
         self.expect("SET")
         assignments = self.listed(self._assignment)
         where = self.expression() if self.accept("WHERE") else None
-        return Update(table, assignments, where, position=self.span(start))
+        return Update(table, assignments, where, alias, position=self.span(start))
 
     def _assignment(self) -> Assignment:
         start = self.index

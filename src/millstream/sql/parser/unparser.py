@@ -377,13 +377,15 @@ class _StatementUnparser(QueryUnparser):
 
     @_words.register
     def _of_delete(self, delete: n.Delete) -> Iterable[str]:
-        yield f"DELETE FROM {identifier_text(delete.table)}"  # noqa: S608 - a text, for people and for the parser
+        alias = "" if delete.alias is None else f" AS {name_text(delete.alias)}"
+        yield f"DELETE FROM {identifier_text(delete.table)}{alias}"  # noqa: S608 - a text, for people and for the parser
         if delete.where is not None:
             yield f"WHERE {self.expression(delete.where)}"
 
     @_words.register
     def _of_update(self, update: n.Update) -> Iterable[str]:
-        yield f"UPDATE {identifier_text(update.table)} SET"
+        alias = "" if update.alias is None else f" AS {name_text(update.alias)}"
+        yield f"UPDATE {identifier_text(update.table)}{alias} SET"
         yield ", ".join(
             f"{name_text(each.column)} = {self.expression(each.value)}"
             for each in update.assignments
