@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.checkpoint.model import SplitState
-    from millstream.contracts.source import Source, Split
+    from millstream.contracts.source import KnownSplits, Source, Split
     from millstream.execution.offsets import Offset
     from millstream.execution.rate import EpochSizer
     from millstream.execution.split_log import SplitLog
     from millstream.functions.watermark_strategy import WatermarkAlignment
     from millstream.graph.model import JobGraph
 
-__all__ = ["PlannedSource", "SourceSplits", "choose_subtask", "plan_sources"]
+__all__ = ["PlannedSource", "SourceSplits", "choose_subtask", "new_splits", "plan_sources"]
 
 
 @dataclass(slots=True)
@@ -126,17 +126,28 @@ class SourceSplits:
         Returns:
             Those that were found; the table has them, or what another driver has logged.
         """
-        table, now = planned.table, time.monotonic()
-        if table.count and source.boundedness is Boundedness.BOUNDED:
+        if not self.is_due(planned, source):
             return []
-        if now < planned.next_discovery:
-            return []
-        planned.next_discovery = now + source.discovery_interval / 1000
-        found = [split for split in source.discover(table.seen) if split.id not in table.seen]
-        if found:
-            planned.table = self._log.append(planned.uid, table, found)
-            self._compact(planned)
+        found = new_splits(source, planned.table.seen)
+        self.take_in(planned, found)
         return found
+
+    @staticmethod
+    def is_due(planned: PlannedSource, source: Source) -> bool:
+        """Whether it is time to look for new splits; then it is not for some time."""
+        now = time.monotonic()
+        if planned.table.count and source.boundedness is Boundedness.BOUNDED:
+            return False
+        if now < planned.next_discovery:
+            return False
+        planned.next_discovery = now + source.discovery_interval / 1000
+        return True
+
+    def take_in(self, planned: PlannedSource, found: list[Split]) -> None:
+        """Log new splits of a source; the table has them, or what another driver has logged."""
+        if found:
+            planned.table = self._log.append(planned.uid, planned.table, found)
+            self._compact(planned)
 
     def _compact(self, planned: PlannedSource) -> None:
         """Let the log drop splits that are finished at every checkpoint that is kept."""
@@ -172,6 +183,11 @@ class SourceSplits:
             if planned.source is not None:
                 states = splits.get(planned.uid, {})
                 planned.source.committed({name: each.position for name, each in states.items()})
+
+
+def new_splits(source: Source, known: KnownSplits) -> list[Split]:
+    """Ask a source for the splits that are not known; takes as long as its system does."""
+    return [split for split in source.discover(known) if split.id not in known]
 
 
 def choose_subtask(number: int, load: list[int], *, final: bool) -> int:

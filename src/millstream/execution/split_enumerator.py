@@ -5,6 +5,9 @@ assigns them, tells how far they can be read, when a source is over and which sp
 others; and it makes the offset of a checkpoint from what the tasks acknowledge.  That is the offset
 that an engine with epochs goes on from (``execution/planner.py``), and the other way round.
 
+What it asks of the systems behind sources may take long (``execution/inquiries.py``): it goes on
+with what it knows, and takes the answers when they are there.
+
 What it is not: a reader, nor a judge of idleness.  A slot does that by its own clock: a split is
 idle if no record of it came for the strategy's timeout while it was not held, its position was at
 the end that the slot was told last, and its cursor had nothing.  So ``SplitAssignment.idle`` is
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millstream.contracts.source import Boundedness
 from millstream.execution.alignment import AlignedSplit, Aligner
+from millstream.execution.inquiries import Inquiries, Question, SplitEnd, end_of, is_read_at_once
 from millstream.execution.offsets import Offset, Position
 from millstream.execution.planned_source import SourceSplits
 from millstream.graph.validation import error_context
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, SplitState, TaskAck
     from millstream.contracts.source import Source, Split
     from millstream.execution.alignment import TimeOfSplit
+    from millstream.execution.inquiries import Answer, Inquiry
     from millstream.execution.planned_source import PlannedSource
     from millstream.execution.split_log import SplitLog
     from millstream.runtime.pipelined.messages import SplitProgress
@@ -115,8 +120,12 @@ class _Reading:
     assigned: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Milliseconds of the clock from which on growing splits are asked for their ends.
     next_question: float = 0
+    #: Split id -> its end, of those that are about to be assigned.
+    ends: dict[str, SplitEnd] = field(default_factory=dict)
     #: Whether the slots were told that it is over.
     ended: bool = False
+    #: What it was asked and has not answered.
+    asked: Inquiry[Answer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +142,8 @@ class SplitEnumerator:
     """Assigns the splits of a run to tasks that live on.
 
     Contract:
-      1. ``begin`` first, then all else; from one thread.  It asks the sources, so it takes as long
-         as their systems take to answer.  (caller)
+      1. ``begin`` first, then all else, then ``close``; from one thread.  ``begin`` asks the
+         sources, so it takes as long as their systems take to answer.  (caller)
       2. What an ``Update`` says is told to the slots in the order of updates.  (caller)
       3. A task acknowledges all splits that it had been assigned when it was told to take the
          checkpoint, but for those whose end it has acknowledged before, also for a checkpoint that
@@ -149,6 +158,7 @@ class SplitEnumerator:
         last: the last checkpoint; None: the job begins.
         retained: how many checkpoints are kept, of which the splits must be known.
         clock: milliseconds since 1970.
+        inquiries: asks the sources; None: each at once, and waits for the answer.
     """
 
     def __init__(
@@ -160,8 +170,10 @@ class SplitEnumerator:
         *,
         retained: int = 2,
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
+        inquiries: Inquiries | None = None,
     ) -> None:
         self._planned = planned
+        self._inquiries = inquiries or Inquiries()
         self._splits = SourceSplits(planned, log, retained)
         self._start = start
         self._clock = clock
@@ -197,6 +209,8 @@ class SplitEnumerator:
         made: list[SplitAssignment] = []
         for reading in self._readings:
             with error_context(reading.planned.label):
+                # Ahead of all, so that a new split is one of those that wait.
+                self._splits.discover(reading.planned, reading.source)
                 self._begin(reading, now, made)
         return made
 
@@ -205,7 +219,6 @@ class SplitEnumerator:
         begun = sorted(position.at)
         made += [self._assign(reading, n, position.at[n], now) for n in begun]
         self._take_in(reading, (n for n in table.splits if n not in position.at), now, made)
-        self._discover(reading, now, made)
         self._assign_waiting(reading, now, made)
 
     def restart(
@@ -233,6 +246,11 @@ class SplitEnumerator:
             if uid in self._times:
                 self._times[uid] = dict(last.splits.get(uid, {}) if last else {})
             reading = self._readings[number] = _reading(old.planned, old.source, start)
+            # What it is asked meanwhile is answered, for whichever tasks.
+            reading.asked = old.asked
+            reading.ends = {
+                each.split.id: SplitEnd(each.end, each.final) for each in old.open.values()
+            }
             with error_context(reading.planned.label):
                 self._begin(reading, now, made)
         for channel in gone:
@@ -242,7 +260,7 @@ class SplitEnumerator:
         return gone, made
 
     def look(self, now: int) -> Update:
-        """What has changed; costs what the unfinished splits cost.
+        """What has changed; costs what the unfinished splits cost, and does not wait for sources.
 
         Args:
             now: milliseconds since 1970.
@@ -254,8 +272,7 @@ class SplitEnumerator:
         made: list[SplitAssignment] = []
         for reading in self._readings:
             with error_context(reading.planned.label):
-                self._discover(reading, now, made)
-                self._ask_for_ends(reading, now, update)
+                self._ask(reading, now, made, update)
                 self._assign_waiting(reading, now, made)
             if not reading.ended and self._is_over(reading):
                 reading.ended = True
@@ -306,13 +323,55 @@ class SplitEnumerator:
 
     # -- splits --------------------------------------------------------------------------------
 
-    def _discover(self, reading: _Reading, now: int, made: list[SplitAssignment]) -> None:
-        if reading.ended:
-            return
-        known = reading.planned.table.count
-        if self._splits.discover(reading.planned, reading.source):
-            table = reading.planned.table
-            self._take_in(reading, range(known, table.count), now, made)
+    def _ask(
+        self, reading: _Reading, now: int, made: list[SplitAssignment], update: Update
+    ) -> None:
+        """Ask a source what is due to be asked, and take what it has answered."""
+        if reading.asked is None:
+            question = self._question(reading, now)
+            if question is None:
+                return
+            uid, label = reading.planned.uid, reading.planned.label
+            reading.asked = self._inquiries.ask(uid, label, question.ask)
+        if reading.asked.is_answered:
+            answer, reading.asked = reading.asked.answer(), None
+            self._hear(reading, answer, now, made, update)
+
+    def _question(self, reading: _Reading, now: int) -> Question | None:
+        source, planned = reading.source, reading.planned
+        looks = not reading.ended and self._splits.is_due(planned, source)
+        splits: dict[int, tuple[Split, int, SplitEnd]] = {}
+        if not source.cursors_follow or now >= reading.next_question:
+            reading.next_question = now + _SELDOM
+            for channel, each in reading.open.items():
+                if not each.final or (source.cursors_follow and each.position < each.end):
+                    splits[channel] = each.split, each.position, SplitEnd(each.end, each.final)
+        if not looks and not splits:
+            return None
+        return Question(source, planned.table.seen if looks else None, splits)
+
+    def _hear(
+        self,
+        reading: _Reading,
+        answer: Answer,
+        now: int,
+        made: list[SplitAssignment],
+        update: Update,
+    ) -> None:
+        planned, known = reading.planned, reading.planned.table.count
+        if answer.found:
+            self._splits.take_in(planned, answer.found)
+            reading.ends.update(answer.ends)
+            self._take_in(reading, range(known, planned.table.count), now, made)
+        for channel, found in answer.grown.items():
+            each = reading.open.get(channel)
+            if each is None or each.final:
+                continue  # it is over, or is read by others now
+            each.final = found.final
+            if found.final:
+                update.final.add(channel)
+            if found.final or found.end > each.end:
+                update.grown[channel] = each.end = found.end
 
     def _take_in(
         self, reading: _Reading, numbers: Iterable[int], now: int, made: list[SplitAssignment]
@@ -323,7 +382,7 @@ class SplitEnumerator:
             split = table.splits.get(number)
             if split is None:
                 continue  # finished, by a driver that has compacted the log
-            if reading.source.is_final(split) and not reading.source.side_by_side:
+            if not is_read_at_once(reading.source, split):
                 reading.waiting.append(number)
             else:
                 start = reading.source.start_offset(split)
@@ -360,7 +419,8 @@ class SplitEnumerator:
         """Assign a split from an offset on; a subtask is found for it if none is given."""
         planned, source = reading.planned, reading.source
         split = planned.table.splits[number]
-        final, end = source.is_final(split), source.end_offset(split)
+        known = reading.ends.pop(split.id, None) or end_of(source, split)
+        final, end = known.final, known.end
         if subtask is None:
             every = range(planned.parallelism)
             subtask = self._least(reading, every) if final else number % planned.parallelism
@@ -394,28 +454,6 @@ class SplitEnumerator:
                     if other is reading and each.in_turn:
                         left[each.subtask] += max(0, each.end - each.position)
         return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))
-
-    def _ask_for_ends(self, reading: _Reading, now: int, update: Update) -> None:
-        source = reading.source
-        if source.cursors_follow:
-            if now < reading.next_question:
-                return
-            reading.next_question = now + _SELDOM
-        for channel, each in reading.open.items():
-            if source.cursors_follow and each.position < each.end:
-                # It is not asked where to stop, but may notice that this is not what was read.
-                source.next_stop(each.split, each.position, 1, each.end)
-            if each.final:
-                continue  # its end does not change any more
-            # In this order: the end of a split that is final already is its last.
-            each.final = source.is_final(each.split)
-            end = source.end_offset(each.split)
-            if each.position > end:
-                source.ends_early(each.split, each.position)
-            if each.final:
-                update.final.add(channel)
-            if each.final or end > each.end:
-                update.grown[channel] = each.end = end
 
     # -- watermark alignment -------------------------------------------------------------------
 
@@ -464,6 +502,10 @@ class SplitEnumerator:
         )
 
     # -- checkpoints ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._inquiries.close()
 
     def triggered(self, epoch: int) -> None:
         """Take that the slots are told now to take a checkpoint, behind all that they were told."""

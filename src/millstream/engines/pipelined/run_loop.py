@@ -46,6 +46,7 @@ from millstream.engines.pipelined.committing import Committed, CommittingThread,
 from millstream.engines.pipelined.control_server import ControlServer
 from millstream.engines.pipelined.regions import Regions
 from millstream.errors import EngineError, WorkerLostError
+from millstream.execution.inquiries import Inquiries
 from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
@@ -131,6 +132,7 @@ class RunLoop:
             run.last,
             retained=self._configuration.get(options.NUM_RETAINED),
             clock=clock,
+            inquiries=Inquiries(in_threads=True),
         )
         #: Channel -> the slot that reads its split.
         self._readers: dict[int, int] = {}
@@ -559,6 +561,7 @@ class RunLoop:
         finally:
             self._committing.close()
             self._server.close()
+            self._sources.close()
 
     def _cause(self, error: WorkerLostError) -> BaseException:
         """What says most: that a slot was killed rather than that a connection ended."""
