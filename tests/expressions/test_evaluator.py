@@ -18,6 +18,7 @@ from millstream.expressions.evaluator import (
     compile_projection,
     is_deterministic,
 )
+from millstream.expressions.folding import fold
 from millstream.expressions.functions.definition import FunctionDefinition, NullBehaviour
 from millstream.expressions.functions.signatures import INT, integer, signature
 from millstream.expressions.nodes import Call, Expression, InputReference, Literal, transform, walk
@@ -382,3 +383,37 @@ def test_a_literal_keeps_its_sign() -> None:
     assert resolve_call("-", lit(Decimal("1.5"), DecimalType(2, 1))) == lit(
         Decimal("-1.5"), DecimalType(2, 1)
     )
+
+
+# -- folding ----------------------------------------------------------------------------------
+
+
+YES = resolve_call("=", lit(1), lit(1))
+NO = resolve_call("=", lit(1), lit(2))
+EQUAL = resolve_call("=", A, B)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (resolve_call("+", lit(1), resolve_call("*", lit(2), lit(3))), "7"),
+        (resolve_call("+", A, resolve_call("*", lit(2), lit(3))), "+(a, 6)"),
+        (resolve_call("/", lit(1), lit(0)), "/(1, 0)"),
+        (
+            resolve_call("AND", YES, EQUAL),
+            "=(a, b)",
+        ),
+        (resolve_call("AND", EQUAL, NO), "false"),
+        (resolve_call("OR", EQUAL, NO), "=(a, b)"),
+        (resolve_call("CASE", NO, A, B), "b"),
+        (
+            resolve_call("CASE", resolve_call("=", A, A), A, lit(True, BooleanType()), B, A),
+            "CASE(=(a, a), a, b)",
+        ),
+        (resolve_call("RAND", lit(1)), "RAND(1)"),
+        (resolve_call("NULLIF", lit(1), lit(1)), "null:INTEGER"),
+    ],
+    ids=str,
+)
+def test_folding(expression: Expression, text: str) -> None:
+    assert str(fold(expression, CONTEXT)) == text

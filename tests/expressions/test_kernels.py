@@ -53,6 +53,7 @@ ROWS = 120
 INTEGERS: list[LogicalType] = [TinyIntType(), SmallIntType(), IntType(), BigIntType()]
 DECIMALS: list[LogicalType] = [
     DecimalType(5, 2),
+    DecimalType(9, 4),
     DecimalType(18, 0),
     DecimalType(20, 10),
     DecimalType(38, 0),

@@ -25,6 +25,7 @@ __all__ = [
     "QUOTIENT",
     "combine_columns",
     "comparable_columns",
+    "divide_columns",
     "fit",
     "fit_column",
     "to_decimal_column",
@@ -136,6 +137,38 @@ def combine_columns(operation: str, left: Any, right: Any, type_: DecimalType) -
         left = left.cast(pa.decimal256(left.type.precision, left.type.scale))
         right = right.cast(pa.decimal256(right.type.precision, right.type.scale))
     return fit_column(getattr(pc, operation)(left, right), type_)
+
+
+def divide_columns(left: Any, right: Any, type_: DecimalType) -> Any:
+    """Divide decimals as Flink does: rounded HALF_UP to 38 digits, then to the type.
+
+    The two roundings are one if the first never makes a half of less than a half.  A quotient
+    is no nearer to a half of the last digit than ``1 / (2 * divisor)``, so it suffices that the
+    first keeps more digits behind the last than the divisor has.
+
+    Args:
+        left: decimal128.
+        right: decimal128.
+        type_: the type of the result.
+
+    Returns:
+        decimal128, or NotImplemented where two roundings may differ from one.
+
+    Raises:
+        pa.ArrowException: a divisor is 0.
+    """
+    one, other = left.type, right.type
+    whole = one.precision - one.scale + other.scale
+    kept = _MAX_DIGITS - whole - type_.scale
+    # With that scale of the dividend, Arrow's quotient has a digit more than is needed.
+    scale = max(one.scale, type_.scale + other.scale - other.precision)
+    precision = one.precision + scale - one.scale
+    digits = precision + other.precision + 1
+    if kept <= other.precision or digits > _MAX_ARROW_DIGITS - 1:
+        return NotImplemented
+    dividend = left.cast(pa.decimal256(precision, scale))
+    divisor = right.cast(pa.decimal256(other.precision, other.scale))
+    return fit_column(pc.divide(dividend, divisor), type_)
 
 
 def _exact_precision(operation: str, left: pa.DataType, right: pa.DataType) -> int:

@@ -21,7 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.decimals import EXACT, QUOTIENT, combine_columns, fit, fit_column
+from millstream.expressions.decimals import (
+    EXACT,
+    QUOTIENT,
+    combine_columns,
+    divide_columns,
+    fit,
+    fit_column,
+)
 from millstream.expressions.functions import mathematics, time_arithmetic
 from millstream.expressions.functions.definition import (
     NOT_CONSTANT,
@@ -116,7 +123,7 @@ def _computed(
 
 def _divide(info: CallInfo, left: Any, right: Any) -> Any:
     if isinstance(info.result_type, DecimalType):
-        return NotImplemented
+        return divide_columns(left, right, info.result_type)
     if not is_integer(info.result_type):
         return pc.divide(left, right)
     return _quotient(left, right)
