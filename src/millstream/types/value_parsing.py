@@ -53,12 +53,12 @@ def _refusal(text: str, what: str, reason: str = "") -> ValueError:
 
 
 def parse_boolean(text: str) -> bool:
-    """TRUE, T, YES, Y, 1 or their opposites, in any case.
+    """TRUE, T, YES, Y, 1 or their opposites, in any case and without spaces.
 
     Raises:
         ValueError: it is none of them.
     """
-    word = text.strip(" ").lower()
+    word = text.lower()
     if word in _TRUE:
         return True
     if word in _FALSE:

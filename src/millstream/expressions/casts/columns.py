@@ -49,7 +49,6 @@ _MICROS: Final = 6
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _INTEGER_TEXT: Final = "^-?[0-9]{1,18}$"
 _DOUBLE_TEXT: Final = r"^-?[0-9]{1,300}(\.[0-9]+)?$"
-_TWO_TO_63: Final = 2.0**63
 
 
 def cast_column(info: CallInfo, column: Any) -> Any:  # noqa: PLR0911 - a table
@@ -164,16 +163,18 @@ def _to_number(column: Any, source: LogicalType, target: LogicalType) -> Any:  #
 
 
 def _truncated(column: Any, target: LogicalType) -> Any:
-    """Floating-point numbers cut towards zero: to 64 bits as Java does, then to fewer."""
+    """Floating-point numbers cut towards zero as Java does: to 32 or 64 bits, then to fewer."""
     if isinstance(column, pa.Scalar):
         return NotImplemented
     values = column.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)
-    inside = np.abs(values) < _TWO_TO_63
-    longs = np.where(inside, values, 0.0).astype(np.int64)
+    through = np.int64 if target.root is TypeRoot.BIGINT else np.int32
+    bounds = np.iinfo(through)
+    limit = -float(bounds.min)
+    inside = np.abs(values) < limit
+    longs = np.where(inside, values, 0.0).astype(through)
     if not inside.all():
-        bounds = np.iinfo(np.int64)
-        longs[values >= _TWO_TO_63] = bounds.max
-        longs[values <= -_TWO_TO_63] = bounds.min
+        longs[values >= limit] = bounds.max
+        longs[values <= -limit] = bounds.min
     mask = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     return pa.array(longs.astype(target.to_arrow().to_pandas_dtype()), mask=mask)
 

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cast_function", "interval_unit"]
 
-_LEAST_LONG: Final = -(1 << 63)
-_MOST_LONG: Final = (1 << 63) - 1
+_INT_BITS: Final = 32
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -200,19 +199,21 @@ def _decimal_to(target: LogicalType) -> Cast:
 def _float_to(target: LogicalType) -> Cast:
     if is_integer(target):
         bits = bits_of(target)
-        return lambda value: wrap(_to_long(value), bits)
+        through = max(bits, _INT_BITS)
+        return lambda value: wrap(_saturated(value, through), bits)
     if isinstance(target, DecimalType):
         return lambda value: fit(Decimal(repr(_finite(value))), target)
     return _narrowed(target)
 
 
-def _to_long(value: float) -> int:
-    """As Java: what is too large becomes the largest, NaN becomes 0."""
+def _saturated(value: float, bits: int) -> int:
+    """As Java: what is too large becomes the largest, NaN becomes 0; narrower types wrap that."""
     if math.isnan(value):
         return 0
+    half = 1 << (bits - 1)
     if math.isinf(value):
-        return _MOST_LONG if value > 0 else _LEAST_LONG
-    return min(max(int(value), _LEAST_LONG), _MOST_LONG)
+        return half - 1 if value > 0 else -half
+    return min(max(int(value), -half), half - 1)
 
 
 def _finite(value: float) -> float:

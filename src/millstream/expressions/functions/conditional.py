@@ -32,7 +32,7 @@ from millstream.types.logical_types import NullType
 from millstream.types.type_casts import supports_implicit_cast
 from millstream.types.type_derivation import common_type
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_parsing import parse_decimal
+from millstream.types.value_parsing import parse_double
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -201,9 +201,9 @@ def is_digit(text: str) -> bool:
 
 
 def is_decimal(text: str) -> bool:
-    """TRUE if the text is a number: digits with a sign, a point or an exponent."""
+    """TRUE if CAST makes a DOUBLE of the text."""
     try:
-        parse_decimal(text)
+        parse_double(text)
     except ValueError:
         return False
     return True

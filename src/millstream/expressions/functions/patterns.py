@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.expressions.java.regular_expressions import compile_pattern
+
 if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
 
@@ -98,7 +100,7 @@ def _tokens(pattern: str, escape: str | None) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=1000)
 def compiled_similar(pattern: str, escape: str | None) -> re.Pattern[str]:
-    """The regular expression of a pattern of SIMILAR TO.
+    """The regular expression of a pattern of SIMILAR TO: Java's, but for % and _.
 
     Raises:
         ValueError: it is no SQL regular expression.
@@ -122,21 +124,12 @@ def compiled_similar(pattern: str, escape: str | None) -> re.Pattern[str]:
             continue
         parts.append(_similar_part(character))
         position += 1
-    try:
-        return re.compile("".join(parts))
-    except re.error as error:
-        message = f"{pattern!r} is no SQL regular expression: {error}"
-        raise ValueError(message) from error
+    return compile_pattern("".join(parts))
 
 
 def _similar_part(character: str) -> str:
-    if character == "%":
-        return _ANY_TEXT
-    if character == "_":
-        return _ANY_CHARACTER
-    if character == "(":
-        return "(?:"
-    return character if character in "|*+?{})" else re.escape(character)
+    """All else means what it means to Java, a dot any character, as in Flink."""
+    return {"%": _ANY_TEXT, "_": "."}.get(character, character)
 
 
 def _character_class(pattern: str, start: int) -> tuple[str, int]:
@@ -149,8 +142,7 @@ def _character_class(pattern: str, start: int) -> tuple[str, int]:
     if end < 0:
         message = f"{pattern!r} has a [ without a ]"
         raise ValueError(message)
-    inner = pattern[start + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-    return f"[{inner}]", end + 1
+    return pattern[start : end + 1], end + 1
 
 
 def like_column(info: CallInfo, string: Any, pattern: Any, *escape: Any) -> Any:

@@ -2,7 +2,7 @@
 
 What it is: the signatures that these operators have besides those of numbers, and what they do:
 a date or timestamp plus months keeps the day where the month has it, else takes the month's last;
-a time of day goes round the clock.
+a date plus hours counts whole days of them; a time of day goes round the clock.
 
 What it is not: functions of the group ``temporal`` (TIMESTAMPADD and its like), which may use it.
 
@@ -50,6 +50,7 @@ __all__ = ["DIVIDED", "MINUS", "PLUS", "TIMES", "add_months", "compute", "kernel
 NANOS_PER_DAY: Final = 86_400_000_000_000
 _NANOS_PER_MILLI: Final = 1_000_000
 _MILLIS_PER_DAY: Final = 86_400_000
+_MILLIS: Final = 3
 _TIMESTAMPS: Final = (
     TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
     TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
@@ -60,12 +61,9 @@ _TIMESTAMPS: Final = (
 
 
 def _shifted_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    """A date with hours becomes a timestamp, all else stays what it is."""
+    """The time's own type; a time attribute is none any more."""
     del constants
-    time, length = types if types[0].is_a(TypeFamily.DATETIME) else (types[1], types[0])
-    sub_day = isinstance(length, DayTimeIntervalType) and length.resolution != "DAY"
-    if isinstance(time, DateType) and sub_day:
-        return TimestampType(3)
+    time = types[0] if types[0].is_a(TypeFamily.DATETIME) else types[1]
     if isinstance(time, TimestampType):
         return TimestampType(time.precision)
     if isinstance(time, LocalZonedTimestampType):
@@ -172,7 +170,7 @@ def compute(operation: str, info: CallInfo, left: Any, right: Any) -> object:
     amount = right if operation == "add" else -right
     if isinstance(other, YearMonthIntervalType):
         return _plus_months(one, left, amount)
-    return _plus_millis(one, info.result_type, left, amount)
+    return _plus_millis(one, left, amount)
 
 
 def _interval_bits(type_: LogicalType) -> int:
@@ -201,13 +199,16 @@ def _plus_months(type_: LogicalType, value: int, months: int) -> int:
     return add_months(days, months) * NANOS_PER_DAY + of_day
 
 
-def _plus_millis(type_: LogicalType, result: LogicalType, value: int, millis: int) -> int:
+def _plus_millis(type_: LogicalType, value: int, millis: int) -> int:
     if isinstance(type_, DateType):
-        if isinstance(result, DateType):
-            return value + millis // _MILLIS_PER_DAY
-        return value * NANOS_PER_DAY + millis * _NANOS_PER_MILLI
+        # Whole days only.
+        days = abs(millis) // _MILLIS_PER_DAY
+        return value + days if millis > 0 else value - days
     moved = value + millis * _NANOS_PER_MILLI
-    return moved % NANOS_PER_DAY if isinstance(type_, TimeType) else moved
+    if isinstance(type_, TimeType):
+        moved %= NANOS_PER_DAY
+    precision: int = type_.precision  # type: ignore[attr-defined]
+    return moved - int(moved % 10 ** (9 - precision))
 
 
 # -- columns ----------------------------------------------------------------------------------
@@ -237,6 +238,6 @@ def kernel(operation: str, info: CallInfo, left: Any, right: Any) -> Any:
     if isinstance(one, DayTimeIntervalType):
         total = combine(left.cast(pa.int64()), right.cast(pa.int64()))
         return total.cast(info.result_type.to_arrow())
-    if not isinstance(one, TimestampType | LocalZonedTimestampType):
+    if not isinstance(one, TimestampType | LocalZonedTimestampType) or one.precision < _MILLIS:
         return NotImplemented
     return combine(left, right).cast(info.result_type.to_arrow())
