@@ -18,7 +18,7 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
     "First steps": ("getting-started", "tutorial", "notebooks", "engines", "barriers", "pyflink"),
     "Programs": ("time", "windows", "aggregates", "joins", "testing"),
-    "SQL": ("sql_functions",),
+    "SQL": ("sql_shell", "sql_functions"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }

@@ -34,7 +34,7 @@ _OWN_PREFIX: Final = "sql-client."
 _SYNCHRONOUS: Final = "table.dml-sync"
 
 HELP: Final = """\
-Statements are Flink's SQL and end with a semicolon; docs/sql.md has them.
+Statements are Flink's SQL and end with a semicolon.
 
   SET 'sql-client.execution.result-mode' = 'table' | 'changelog' | 'tableau';
                     how results are shown: as a table that is kept up to date,
