@@ -30,7 +30,9 @@ from millstream.graph.transformation import (
 )
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table import factories
+from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table.conform import ConformFactory
+from millstream.runtime.operators.table.expand import ExpandFactory
 from millstream.runtime.operators.table.specs import (
     AggregateCall,
     JoinKind,
@@ -38,14 +40,17 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
+from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
 from millstream.sql.planner import physical
+from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
+from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.types.key_columns import KeyColumns
-from millstream.types.logical_types import TimestampKind
+from millstream.types.logical_types import MultisetType, TimestampKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -316,15 +321,48 @@ class Lowering:
             members=members,
         )
 
+    def _expand(self, node: physical.Expand) -> Transformation:
+        factory = ExpandFactory(node.keys, node.sets)
+        return self._one("Expand", factory, self.stream(node.input), stream_type(node.row))
+
+    def _correlate(self, node: physical.Correlate) -> Transformation:
+        below, argument = node.input, node.arguments[0]
+        columns = [*references(below.row), argument]
+        row = row_of([*below.row.names, "$nested"], [each.type for each in columns])
+        calc = physical.Calc(row=row, inputs=(below,), projections=tuple(columns))
+        factory = UnnestFactory(
+            outer=node.join is JoinType.LEFT,
+            ordinality=node.with_ordinality,
+            repeats=isinstance(argument.type, MultisetType),
+        )
+        return self._one("Correlate", factory, self._calc(calc), stream_type(node.row))
+
+    def _window_function(self, node: physical.WindowTableFunction) -> Transformation:
+        factory = factories.WindowFunctionFactory(
+            input_type=node.input.row,
+            window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
+            time=node.time,
+            is_rowtime=is_rowtime(node.input.row.fields[node.time].type),
+            time_zone=self.options.time_zone,
+        )
+        below = self.stream(node.input)
+        return self._one("WindowTableFunction", factory, below, stream_type(node.row))
+
     # -- with state ------------------------------------------------------------------------------
 
     def _stateful(
-        self, node: PhysicalNode, own: str, factory: Any, *, single: bool
+        self, node: PhysicalNode, own: str, factory: Any, *, single: bool, ticks: bool = False
     ) -> Transformation:
         below = self.stream(node.input)
         place = self._noted(node, own)
         return self._one(
-            node.kind, factory, below, stream_type(node.row), place=place, single=single
+            node.kind,
+            factory,
+            below,
+            stream_type(node.row),
+            place=place,
+            single=single,
+            ticks=ticks,
         )
 
     def _group_aggregate(self, node: physical.GroupAggregate) -> Transformation:
@@ -342,6 +380,42 @@ class Lowering:
         words = [f"{call.function}({self._names(below, call.arguments)})" for call in node.calls]
         own = f"GroupAggregate[{self._names(below, node.keys)}][{','.join(words)}]"
         return self._stateful(node, own, factory, single=not node.keys)
+
+    def _window_aggregate(self, node: physical.WindowAggregate) -> Transformation:
+        below = node.input.row
+        in_event_time = is_rowtime(below.fields[node.time].type)
+        factory = factories.WindowAggregateFactory(
+            input_type=below,
+            window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
+            time=node.time,
+            keys=node.keys,
+            aggregates=aggregate_calls(node.calls),
+            properties=node.properties,
+            is_rowtime=in_event_time,
+            attached=node.attached,
+            time_zone=self.options.time_zone,
+        )
+        words = [f"{call.function}({self._names(below, call.arguments)})" for call in node.calls]
+        own = f"WindowAggregate[{self._names(below, node.keys)}][{','.join(words)}]"
+        return self._stateful(
+            node, own, factory, single=not node.keys, ticks=not in_event_time
+        )
+
+    def _limit(self, node: physical.Limit) -> Transformation:
+        """The first rows as they come: a Top-N without an order."""
+        append = node.input.is_insert_only
+        factory = factories.TopNFactory(
+            input_type=node.input.row,
+            keys=(),
+            order=(),
+            start=node.offset + 1,
+            end=node.offset + node.limit,
+            output_rank=False,
+            strategy=RankStrategy.APPEND if append else RankStrategy.RETRACT,
+            update_before=node.update_before,
+            state_ttl=self.options.state_ttl,
+        )
+        return self._stateful(node, "Limit", factory, single=True)
 
     def _over(self, node: physical.OverAggregate) -> Transformation:
         below = node.input.row
@@ -491,6 +565,11 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.DropUpdateBefore: Lowering._drop,  # noqa: SLF001
     physical.Union: Lowering._union,  # noqa: SLF001
     physical.GroupAggregate: Lowering._group_aggregate,  # noqa: SLF001
+    physical.Expand: Lowering._expand,  # noqa: SLF001
+    physical.Correlate: Lowering._correlate,  # noqa: SLF001
+    physical.WindowTableFunction: Lowering._window_function,  # noqa: SLF001
+    physical.WindowAggregate: Lowering._window_aggregate,  # noqa: SLF001
+    physical.Limit: Lowering._limit,  # noqa: SLF001
     physical.OverAggregate: Lowering._over,  # noqa: SLF001
     physical.Deduplicate: Lowering._deduplicate,  # noqa: SLF001
     physical.Rank: Lowering._rank,  # noqa: SLF001
