@@ -18,7 +18,7 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
     "First steps": ("getting-started", "tutorial", "notebooks", "engines", "barriers", "pyflink"),
     "Programs": ("time", "windows", "aggregates", "joins", "testing"),
-    "SQL": ("sql_shell", "sql_functions"),
+    "SQL": ("sql", "sql_shell", "sql_functions"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }
@@ -30,6 +30,8 @@ PROJECT: Final = ("contributors", "decisions/index", "dependencies", "CHANGELOG"
 REFERENCE: Final[dict[str, dict[str, str]]] = {
     "Programs": {
         "millstream.datastream": "Streams and jobs",
+        "millstream.table": "Tables and SQL",
+        "millstream.table.expressions": "Expressions of tables",
         "millstream.datastream.functions": "Functions",
         "millstream.datastream.window": "Windows",
         "millstream.datastream.aggregates": "Built-in aggregates",

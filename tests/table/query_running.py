@@ -33,14 +33,21 @@ def environment(parallelism: int = 1, **options: str) -> TableEnvironment:
     )
 
 
-def changelog(env: TableEnvironment, query: str, directory: Path, seed: int = 0) -> list[Any]:
-    """The rows of a query with their kinds, in the order in which they came."""
+def changelog(
+    env: TableEnvironment, query: str, directory: Path, seed: int = 0, limit: int | None = None
+) -> list[Any]:
+    """The rows of a query with their kinds, in the order in which they came.
+
+    Epochs read up to ``limit`` units of the sources; None: numbers drawn by the seed.
+    """
     plan = env.sql_query(query).plan
     out = directory / f"collected-{random.Random(query + str(seed)).random()}"
     end = env.session.collected(plan, str(out))
     graph = env.session.program.graph_of([end], "test")
     drawn = random.Random(seed)
-    MiniCluster(graph, limits=(drawn.randint(1, 40) for _ in range(1000)), seed=seed).run()
+    MiniCluster(
+        graph, limits=(limit or drawn.randint(1, 400) for _ in range(1000)), seed=seed
+    ).run()
     return list(read_collected(out))
 
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from millstream.expressions.nodes import Literal
 from millstream.types.logical_types import (
     DateType,
     DayTimeIntervalType,
+    DecimalType,
     TimeType,
     YearMonthIntervalType,
 )
+from millstream.types.type_roots import TypeFamily, TypeRoot
 
 if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import IntervalLiteral, TemporalLiteral
+    from millstream.types.logical_types import LogicalType
 
-__all__ = ["interval_literal", "temporal_literal"]
+__all__ = ["interval_literal", "temporal_literal", "typed_literal"]
 
 _TEMPORAL: Final = re.compile(
     r"(?:(?P<date>\d{1,4}-\d{1,2}-\d{1,2}))?[ T]?"
@@ -56,6 +60,23 @@ def temporal_literal(node: TemporalLiteral) -> Literal:
     if isinstance(node.type, TimeType):
         return Literal(nanos, node.type)
     return Literal(days * 86_400 * _SECOND + nanos, node.type)
+
+
+def typed_literal(literal: Literal, kind: LogicalType) -> Literal | None:
+    """A literal as one of another type, without a cast; None if its value would be another."""
+    value, root = literal.value, kind.root
+    if value is None:
+        return Literal(None, kind)
+    wanted = kind.with_nullability(False)  # noqa: FBT003
+    families = TypeFamily.CHARACTER_STRING, TypeFamily.TIMESTAMP, TypeFamily.INTEGER_NUMERIC
+    same_form = any(literal.type.is_a(each) and kind.is_a(each) for each in families)
+    if same_form and root is not TypeRoot.CHAR:
+        return Literal(value, wanted)
+    if isinstance(kind, DecimalType) and isinstance(value, int | Decimal):
+        return Literal(Decimal(value).quantize(Decimal(1).scaleb(-kind.scale)), wanted)
+    if root is TypeRoot.DOUBLE and isinstance(value, int | float | Decimal):
+        return Literal(float(value), wanted)
+    return None
 
 
 def interval_literal(node: IntervalLiteral) -> Literal:

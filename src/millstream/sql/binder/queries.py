@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.literals import typed_literal
 from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
@@ -160,7 +161,7 @@ class QueryBinder:
         row = row_of(names, types)
         cast = [
             [
-                each if isinstance(kind, NullType) else calls.coerced(each, kind) or each
+                each if isinstance(kind, NullType) else _constant(each, kind)
                 for each, kind in zip(bound, types, strict=True)
             ]
             for bound in rows
@@ -276,6 +277,15 @@ def sort_key(column: int, item: Any) -> SortKey:
     if nulls_first is None:
         nulls_first = not item.descending
     return SortKey(column, item.descending, nulls_first)
+
+
+def _constant(expression: Expression, kind: LogicalType) -> Expression:
+    """A value of VALUES as one of the column's type."""
+    if isinstance(expression, Literal):
+        typed = typed_literal(expression, kind)
+        if typed is not None:
+            return typed
+    return calls.coerced(expression, kind) or expression
 
 
 def one_row() -> ValuesNode:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import UnsupportedSqlError
 from millstream.expressions.context import EvaluationContext
+from millstream.expressions.nodes import Literal
 from millstream.graph.model import Partitioning
 from millstream.graph.transformation import (
     OneInputTransformation,
@@ -28,9 +29,9 @@ from millstream.graph.transformation import (
     TwoInputTransformation,
     UnionTransformation,
 )
+from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table import factories
-from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.runtime.operators.table.expand import ExpandFactory
 from millstream.runtime.operators.table.specs import (
@@ -50,12 +51,13 @@ from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.types.key_columns import KeyColumns
-from millstream.types.logical_types import MultisetType, TimestampKind
+from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.contracts.sink import Sink
+    from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.types.logical_types import RowType
@@ -397,17 +399,20 @@ class Lowering:
         )
         words = [f"{call.function}({self._names(below, call.arguments)})" for call in node.calls]
         own = f"WindowAggregate[{self._names(below, node.keys)}][{','.join(words)}]"
-        return self._stateful(
-            node, own, factory, single=not node.keys, ticks=not in_event_time
-        )
+        return self._stateful(node, own, factory, single=not node.keys, ticks=not in_event_time)
 
     def _limit(self, node: physical.Limit) -> Transformation:
-        """The first rows as they come: a Top-N without an order."""
+        """The first rows as they come: a Top-N by a constant."""
+        below = node.input.row
+        zero = Literal(0, IntType(nullable=False))
+        row = row_of([*below.names, "$zero"], [*below.children, zero.type])
+        columns: tuple[Expression, ...] = (*references(below), zero)
+        before = physical.Calc(row=row, inputs=(node.input,), projections=columns)
         append = node.input.is_insert_only
         factory = factories.TopNFactory(
-            input_type=node.input.row,
+            input_type=row,
             keys=(),
-            order=(),
+            order=(SortColumn(len(below)),),
             start=node.offset + 1,
             end=node.offset + node.limit,
             output_rank=False,
@@ -415,7 +420,14 @@ class Lowering:
             update_before=node.update_before,
             state_ttl=self.options.state_ttl,
         )
-        return self._stateful(node, "Limit", factory, single=True)
+        place = self._noted(node, "Limit")
+        ranked = self._one(
+            "Limit", factory, self._calc(before), stream_type(row), place=place, single=True
+        )
+        drop = factories.CalcFactory(
+            input_type=row, projections=tuple(references(below)), evaluation=self.evaluation
+        )
+        return self._one("Calc", drop, ranked, stream_type(node.row))
 
     def _over(self, node: physical.OverAggregate) -> Transformation:
         below = node.input.row
