@@ -118,6 +118,8 @@ class JobDriver:
         #: The generation that was begun last.
         self._generation: int | None = None
         self._status = JobStatus.CREATED
+        #: Around the status: who cancels, and the job's own thread, both say where it is.
+        self._moving = threading.Lock()
         self._error: BaseException | None = None
         #: What the restart strategy has said of that there is no restart.
         self._final: Exception | None = None
@@ -162,9 +164,17 @@ class JobDriver:
     def cancel(self) -> None:
         """Stop the job; the epoch that runs is given up and its output aborted by the next run."""
         self._cancelled.set()
-        if not self._status.is_terminal_state():
-            self._status = JobStatus.CANCELLING
+        self._move(JobStatus.CANCELLING)
         self._ended.wait()
+
+    def _move(self, status: JobStatus) -> None:
+        """Note where the job is: nowhere else once it has ended, and at its end once cancelled."""
+        with self._moving:
+            if self._status.is_terminal_state():
+                return
+            if self._cancelled.is_set() and not status.is_terminal_state():
+                status = JobStatus.CANCELLING
+            self._status = status
 
     def stop(self, *, drain: bool = False) -> str:
         """Have the engine stop behind a last checkpoint, and wait for it."""
@@ -236,7 +246,7 @@ class JobDriver:
         )
 
     def _end(self, status: JobStatus) -> None:
-        self._status = status
+        self._move(status)
         self._ended.set()
 
     def _run_until_over(self) -> bool:
@@ -248,7 +258,7 @@ class JobDriver:
         )
         try:
             while not self._cancelled.is_set():
-                self._status = JobStatus.RUNNING
+                self._move(JobStatus.RUNNING)
                 try:
                     return self.execute_once(strategy)
                 except FencedError:
@@ -291,7 +301,7 @@ class JobDriver:
             if cause is error:
                 raise error
             raise cause from error
-        self._status = JobStatus.RESTARTING
+        self._move(JobStatus.RESTARTING)
         line = self._engine.in_a_line(cause)
         _LOG.warning("restarting in %.1f s after: %s", delay, line)
         self._monitor.progress.update_failure(line)
@@ -326,7 +336,7 @@ class JobDriver:
                 raise
 
         def on_resumed() -> None:
-            self._status = JobStatus.RUNNING
+            self._move(JobStatus.RUNNING)
 
         run = self._run = Run(
             self._job,

@@ -18,6 +18,8 @@ class StopRequest:
     def __init__(self) -> None:
         """Begin without one."""
         self._asked = threading.Event()
+        #: Around the first question: of two at a time one says how.
+        self._asking = threading.Lock()
         self._drains = False
 
     @property
@@ -32,6 +34,7 @@ class StopRequest:
 
     def ask(self, *, drain: bool) -> None:
         """Have it stop; who has asked first has said how."""
-        if not self._asked.is_set():
-            self._drains = drain
-            self._asked.set()
+        with self._asking:
+            if not self._asked.is_set():
+                self._drains = drain
+                self._asked.set()
