@@ -20,6 +20,7 @@ from millstream.runtime.operators.table.group_aggregate import (
     GroupAggregateOperator,
     LocalGroupAggregateOperator,
 )
+from millstream.runtime.operators.table.interval_join import TableIntervalJoinOperator
 from millstream.runtime.operators.table.join import JoinOperator
 from millstream.runtime.operators.table.over import OverOperator
 from millstream.runtime.operators.table.plans import (
@@ -28,10 +29,12 @@ from millstream.runtime.operators.table.plans import (
     DeduplicatePlan,
     DropUpdateBeforePlan,
     GroupAggregatePlan,
+    IntervalJoinPlan,
     JoinPlan,
     LocalGroupAggregatePlan,
     OverPlan,
     SinkMaterializerPlan,
+    TemporalJoinPlan,
     TopNPlan,
     WindowAggregatePlan,
     WindowFunctionPlan,
@@ -41,6 +44,7 @@ from millstream.runtime.operators.table.sink_materializer import (
     DropUpdateBeforeOperator,
     SinkMaterializerOperator,
 )
+from millstream.runtime.operators.table.temporal_join import TemporalJoinOperator
 from millstream.runtime.operators.table.top_n import TopNOperator
 from millstream.runtime.operators.table.window_aggregate import WindowAggregateOperator
 from millstream.runtime.operators.table.window_function import WindowFunctionOperator
@@ -54,10 +58,12 @@ __all__ = [
     "DeduplicateFactory",
     "DropUpdateBeforeFactory",
     "GroupAggregateFactory",
+    "IntervalJoinFactory",
     "JoinFactory",
     "LocalGroupAggregateFactory",
     "OverFactory",
     "SinkMaterializerFactory",
+    "TemporalJoinFactory",
     "TopNFactory",
     "WindowAggregateFactory",
     "WindowFunctionFactory",
@@ -171,3 +177,21 @@ class WindowAggregateFactory(WindowAggregatePlan):
         """Make a new, unopened instance."""
         is_session = self.window.kind is WindowKind.SESSION and self.attached is None
         return SessionAggregateOperator(self) if is_session else WindowAggregateOperator(self)
+
+
+@dataclass(frozen=True)
+class IntervalJoinFactory(IntervalJoinPlan):
+    """A join of inserts whose times are near each other."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return TableIntervalJoinOperator(self)
+
+
+@dataclass(frozen=True)
+class TemporalJoinFactory(TemporalJoinPlan):
+    """Each left row with the version of the right at its event time."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return TemporalJoinOperator(self)

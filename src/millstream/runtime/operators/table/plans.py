@@ -40,10 +40,12 @@ __all__ = [
     "DeduplicatePlan",
     "DropUpdateBeforePlan",
     "GroupAggregatePlan",
+    "IntervalJoinPlan",
     "JoinPlan",
     "LocalGroupAggregatePlan",
     "OverPlan",
     "SinkMaterializerPlan",
+    "TemporalJoinPlan",
     "TopNPlan",
     "WindowAggregatePlan",
     "WindowFunctionPlan",
@@ -319,6 +321,68 @@ class WindowAggregatePlan:
             "attached": str(self.attached is not None).lower(),
         }
         return [StateSection("windows", "packed accumulators by key and window", details=details)]
+
+
+@dataclass(frozen=True)
+class IntervalJoinPlan:
+    """A join of inserts whose times are near each other.  Gives the left columns, then the right.
+
+    INNER, LEFT, RIGHT and FULL.  The operator holds watermarks back.
+    """
+
+    left_type: RowType
+    right_type: RowType
+    kind: JoinKind
+    left: JoinSide
+    right: JoinSide
+    #: As of JoinPlan.
+    filter_nulls: tuple[bool, ...]
+    left_time: int
+    right_time: int
+    #: Milliseconds: the time of the right row less that of the left lies between them, inclusive.
+    lower: int
+    upper: int
+    is_rowtime: bool = True
+    condition: Expression | None = None
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "left": _columns_text(self.left_type),
+            "right": _columns_text(self.right_type),
+        }
+        return [StateSection("joined by interval", "packed rows by join key", details=details)]
+
+
+@dataclass(frozen=True)
+class TemporalJoinPlan:
+    """Each left row with the version of the right at its event time.  INNER or LEFT.
+
+    Gives the left columns, then the right ones.  The right is a changelog with a time attribute.
+    """
+
+    left_type: RowType
+    right_type: RowType
+    kind: JoinKind
+    left: JoinSide
+    right: JoinSide
+    #: As of JoinPlan.
+    filter_nulls: tuple[bool, ...]
+    left_time: int
+    right_time: int
+    condition: Expression | None = None
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "left": _columns_text(self.left_type),
+            "right": _columns_text(self.right_type),
+        }
+        return [StateSection("versions", "packed rows by join key", details=details)]
 
 
 def _call_text(call: AggregateCall) -> str:
