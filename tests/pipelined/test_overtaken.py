@@ -1,0 +1,108 @@
+"""Jobs on slots whose barriers overtake: under backpressure, and killed before the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from tests.forked import fork_server, run_forked
+from tests.pipelined import unaligned_program
+from tests.pipelined.test_failures import KEYS
+from tests.pipelined.unaligned_program import ROW, SlowCount, slow_job
+
+from millstream.checkpoint.inspect import inspect_checkpoint, list_checkpoints
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.common import Types
+from millstream.crash_points import points_of
+from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
+from millstream.state.in_flight_files import read_frames
+from millstream.state.reader import open_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.checkpoint.model import Manifest
+    from millstream.datastream import StreamExecutionEnvironment
+
+    Make = Callable[..., StreamExecutionEnvironment]
+    Eventually = Callable[[Callable[[], bool], str], None]
+
+NUMBERS = 1600
+DEADLINE = 90.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[None]:
+    with fork_server():
+        yield
+
+
+def cases() -> list[object]:
+    """All points; those that are not often in ``make test`` are for a soak."""
+    often = ("barrier.overtake.before", "in-flight.upload.after")
+    points = [*points_of("unaligned task"), "task.ack.before"]
+    return [pytest.param(p, marks=[] if p in often else [pytest.mark.soak]) for p in points]
+
+
+def check(directory: Path, numbers: int) -> None:
+    """Each number once, with counts without gaps."""
+    files = [each for each in (directory / "out").iterdir() if not each.name.startswith(".")]
+    lines = [line for each in files for line in each.read_text().splitlines()]
+    pairs = [tuple(map(int, line.split(","))) for line in lines]
+    assert sorted(number for number, _ in pairs) == list(range(numbers))
+    for key in range(KEYS):
+        counts = sorted(count for number, count in pairs if number % KEYS == key)
+        assert counts == list(range(1, len(counts) + 1))
+
+
+def rows_in_flight(storage: LocalStorage, manifest: Manifest) -> int:
+    found = 0
+    for handle in manifest.in_flight:
+        for frame in read_frames(handle, storage)[1]:
+            if frame.kind in (DATA_ARROW, DATA_PICKLE):
+                found += len(decode_batch(frame.kind, frame.payload, Types.STRING()))
+    return found
+
+
+def test_checkpoints_complete_while_their_readers_are_slow(
+    make: Make, tmp_path: Path, eventually: Eventually
+) -> None:
+    """A barrier that waited for what lies before it would do so for many seconds."""
+    gate = tmp_path / "gate"
+    client = slow_job(make, tmp_path, SlowCount(gate, 0.02), NUMBERS).execute_async("slow")
+    storage = LocalStorage(tmp_path / "checkpoints")
+
+    def waiting() -> list[int]:
+        found = list_checkpoints(storage).checkpoints if storage.exists("job.json") else []
+        return [each.epoch for each in found if each.in_flight_size > 100 * ROW]
+
+    eventually(lambda: bool(waiting()), "a checkpoint with frames in flight")
+    manifest = inspect_checkpoint(storage, waiting()[0]).manifest
+    in_flight = rows_in_flight(storage, manifest)
+    with open_state(storage, manifest, "count") as state:
+        counted = sum(cast("int", entry.value) for entry in state.entries("seen"))
+    gate.touch()
+    client.get_job_execution_result().result()
+    check(tmp_path, NUMBERS)
+    assert counted < in_flight
+    assert counted + in_flight == manifest.totals["numbers.numRecordsIn"]
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("point", cases())
+def test_killed_between_overtaking_and_the_manifest(tmp_path: Path, point: str) -> None:
+    program = Path(unaligned_program.__file__)
+    for number, crash in enumerate([f"{point}:3", f"{point}:1", ""]):
+        run = run_forked(
+            program,
+            [str(tmp_path)],
+            directory=tmp_path / f"run-{number}",
+            crash=crash,
+            deadline=DEADLINE,
+        )
+        if crash:
+            assert run.killed, f"{crash} was not reached\n{run.output}"
+        else:
+            assert run.exit_code == 0, run.output
+    check(tmp_path, NUMBERS)
