@@ -201,6 +201,7 @@ CASES: list[tuple[LogicalType, LogicalType, Any, Any]] = [
     (STRING, TimestampType(3), "2021-02-30", days_of_civil(2021, 2, 28) * DAY),
     (STRING, TimestampType(3), "2021-09-24T12:34:56", FAILS),
     (STRING, TimestampType(3), "123", FAILS),
+    (STRING, TimestampType(3), "2021-09-23 24:00:00", 18_894 * DAY),
     (DateType(), TimestampType(3), 18_894, 18_894 * DAY),
     (TimeType(0), TimestampType(3), NOON, NOON),
     (TimestampType(9), TimestampType(4), MOMENT, MOMENT - 56_700),

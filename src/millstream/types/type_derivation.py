@@ -307,16 +307,22 @@ def _divided(one: DecimalType, other: DecimalType) -> DecimalType:
 
 
 def modulo_types(left: LogicalType, right: LogicalType) -> LogicalType:
-    """The type of the remainder of a division of two numbers; of integers the divisor's."""
+    """The type of the remainder of a division of two numbers; of whole ones the divisor's."""
     plain = _arithmetic(left, right)
     if plain is None:
-        one, other = decimal_of(left), decimal_of(right)
-        scale = max(one.scale, other.scale)
-        whole = min(one.precision - one.scale, other.precision - other.scale)
-        plain = _adjusted(whole + scale, scale)
+        plain = _decimal_modulo(left, right)
     elif plain.is_a(TypeFamily.INTEGER_NUMERIC):
         plain = right
     return _nullable(plain, left, right)
+
+
+def _decimal_modulo(left: LogicalType, right: LogicalType) -> LogicalType:
+    one, other = decimal_of(left), decimal_of(right)
+    scale = max(one.scale, other.scale)
+    if scale == 0:
+        return right
+    whole = min(one.precision - one.scale, other.precision - other.scale)
+    return _adjusted(whole + scale, scale)
 
 
 def _adjusted(precision: int, scale: int) -> DecimalType:

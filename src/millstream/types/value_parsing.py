@@ -42,6 +42,8 @@ _TIMESTAMP: Final = re.compile(
     r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
     r"(?: ([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(\.[0-9]{0,9})?)?"
 )
+#: The end of a day, as Java takes it.
+_MIDNIGHT: Final = " 24:00:00"
 _MAX_SHOWN: Final = 60
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _MAX_YEAR: Final = 9999
@@ -201,7 +203,9 @@ def parse_timestamp(text: str, precision: int) -> int:
         raise _refusal(text, "TIMESTAMP")
     days = days_of_civil(year, month, min(day, _length_of_month(year, month)))
     of_day = 0
-    if match[4] is not None:
+    if text.endswith(_MIDNIGHT):
+        of_day = NANOS_PER_DAY
+    elif match[4] is not None:
         of_day = _clock(text, "TIMESTAMP", match[4], match[5], match[6], match[7] or "")
     step: int = 10 ** (9 - precision)
     return days * NANOS_PER_DAY + of_day - of_day % step

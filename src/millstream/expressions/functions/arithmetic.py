@@ -53,7 +53,7 @@ from millstream.types.type_derivation import (
     multiply_types,
     round_type,
 )
-from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,6 +74,8 @@ def _numeric_operator(derive: Callable[[LogicalType, LogicalType], LogicalType])
             return decimal_of(types[0]), decimal_of(types[1])
         if result.is_a(TypeFamily.INTEGER_NUMERIC) and derive is modulo_types:
             # The remainder has the divisor's type, but is computed in the wider one.
+            if isinstance(types[0], DecimalType):
+                return types[0], types[1]
             wider = add_types(types[0], types[1])
             return wider.with_nullability(types[0].nullable), types[1]
         return tuple(result.with_nullability(type_.nullable) for type_ in types)
@@ -170,7 +172,7 @@ def _float_quotient(left: float, right: float) -> float:
 
 
 def _modulo(info: CallInfo, left: Any, right: Any) -> Any:
-    if isinstance(info.result_type, DecimalType):
+    if isinstance(info.argument_types[0], DecimalType):
         return NotImplemented
     if not is_integer(info.result_type):
         return mathematics.on_arrays(np.fmod, left, right)
@@ -182,10 +184,11 @@ def _modulo(info: CallInfo, left: Any, right: Any) -> Any:
 def _remainder(info: CallInfo, left: Any, right: Any) -> object:
     """The remainder of a division; negative only if numeric1 is."""
     type_ = info.result_type
-    if isinstance(type_, DecimalType):
+    if isinstance(left, Decimal):
         if not right:
             raise ZeroDivisionError(_DIVISION_BY_ZERO)
-        return fit(EXACT.remainder(left, right), type_)
+        rest = EXACT.remainder(left, Decimal(right))
+        return fit(rest, type_) if isinstance(type_, DecimalType) else int(rest)
     if not is_integer(type_):
         undefined = right == 0 or math.isinf(left) or math.isnan(left) or math.isnan(right)
         return math.nan if undefined else math.fmod(left, right)
@@ -453,8 +456,8 @@ def _rounded(info: CallInfo, value: Any, digits: int, rounding: str) -> object:
     if isinstance(value, float):
         if not math.isfinite(value):
             return value
-        shortest = repr(value) if type_.root is TypeRoot.DOUBLE else str(np.float32(value))
-        return float(_rounded_exactly(Decimal(shortest), digits, rounding))
+        # The digits of a DOUBLE, of FLOAT too.
+        return float(_rounded_exactly(Decimal(repr(value)), digits, rounding))
     exact = _rounded_exactly(Decimal(value), digits, rounding)
     if isinstance(type_, DecimalType):
         return fit(exact, type_)

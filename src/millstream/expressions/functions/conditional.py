@@ -9,6 +9,7 @@ Read next: ``expressions/special_forms.py``.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -252,6 +253,10 @@ def _alike(type_: LogicalType, common: LogicalType) -> bool:
     )
 
 
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def _extreme(name: str, *, greatest: bool) -> None:
     """List GREATEST or LEAST."""
     compare = pc.greater if greatest else pc.less
@@ -262,13 +267,18 @@ def _extreme(name: str, *, greatest: bool) -> None:
         result = values[0]
         for value in values[1:]:
             # A NULL in the comparison makes the result NULL, as it has to be.
-            result = pc.if_else(compare(value, result), value, result)
+            better = compare(value, result)
+            if pa.types.is_floating(result.type):
+                # NaN is the greatest number here, as it is for Java's compareTo.
+                better = pc.or_(better, pc.is_nan(value if greatest else result))
+            result = pc.if_else(better, value, result)
         return result
 
     def reference(*values: Any) -> object:
         result = values[0]
         for value in values[1:]:
             better = value > result if greatest else value < result
+            better = better or _is_nan(value if greatest else result)
             result = value if better else result
         return result
 

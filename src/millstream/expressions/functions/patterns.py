@@ -28,21 +28,18 @@ _ANY_TEXT: Final = "(?s:.*)"
 #: As in Java, a dot is any character but the end of a line.
 _ANY_CHARACTER: Final = "[^\n\r\u0085\u2028\u2029]"
 _SIMILAR_SPECIAL: Final = "_%|*+?{}()[]^-"
+_NAMED: Final = {
+    "ALPHA": r"\p{Alpha}",
+    "UPPER": r"\p{Upper}",
+    "LOWER": r"\p{Lower}",
+    "DIGIT": r"\d",
+    "SPACE": " ",
+    "WHITESPACE": r"\s",
+    "ALNUM": r"\p{Alnum}",
+}
+#: Names of sets of characters, in capitals or small letters.
 _CLASSES: Final = {
-    "[:ALPHA:]": "[A-Za-z]",
-    "[:alpha:]": "[A-Za-z]",
-    "[:UPPER:]": "[A-Z]",
-    "[:upper:]": "[A-Z]",
-    "[:LOWER:]": "[a-z]",
-    "[:lower:]": "[a-z]",
-    "[:DIGIT:]": r"[0-9]",
-    "[:digit:]": r"[0-9]",
-    "[:SPACE:]": " ",
-    "[:space:]": " ",
-    "[:WHITESPACE:]": r"[ \t\n\r\f\v]",
-    "[:whitespace:]": r"[ \t\n\r\f\v]",
-    "[:ALNUM:]": r"[A-Za-z0-9]",
-    "[:alnum:]": r"[A-Za-z0-9]",
+    f"[:{word}:]": text for name, text in _NAMED.items() for word in (name, name.lower())
 }
 
 
@@ -122,27 +119,27 @@ def compiled_similar(pattern: str, escape: str | None) -> re.Pattern[str]:
             text, position = _character_class(pattern, position)
             parts.append(text)
             continue
-        parts.append(_similar_part(character))
+        # All else means what it means to Java, a dot any character, as in Flink.
+        parts.append(_SIMILAR.get(character, character))
         position += 1
     return compile_pattern("".join(parts))
 
 
-def _similar_part(character: str) -> str:
-    """All else means what it means to Java, a dot any character, as in Flink."""
-    return {"%": _ANY_TEXT, "_": "."}.get(character, character)
+_SIMILAR: Final = {"%": _ANY_TEXT, "_": ".", "\\": "\\\\", "^": "\\^", "$": "\\$"}
 
 
 def _character_class(pattern: str, start: int) -> tuple[str, int]:
-    for name, text in _CLASSES.items():
-        if pattern.startswith(f"[{name}]", start):
-            return text, start + len(name) + 2
-        if pattern.startswith(name, start):
-            return text, start + len(name)
-    end = pattern.find("]", start + 1)
-    if end < 0:
+    """A set in brackets, with the names in it, and where it ends."""
+    inner = ""
+    position = start + 1
+    while position < len(pattern) and pattern[position] != "]":
+        name = next((name for name in _CLASSES if pattern.startswith(name, position)), None)
+        inner += pattern[position] if name is None else _CLASSES[name]
+        position += 1 if name is None else len(name)
+    if position == len(pattern):
         message = f"{pattern!r} has a [ without a ]"
         raise ValueError(message)
-    return pattern[start : end + 1], end + 1
+    return f"[{inner}]", position + 1
 
 
 def like_column(info: CallInfo, string: Any, pattern: Any, *escape: Any) -> Any:
