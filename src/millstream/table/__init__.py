@@ -24,9 +24,11 @@ from millstream.table.table_descriptor import FormatDescriptor, TableDescriptor
 from millstream.table.table_environment import StreamTableEnvironment, TableEnvironment
 from millstream.table.table_result import ResultKind, TableResult
 from millstream.table.types import DataTypes
+from millstream.table.udf import AsyncScalarFunction, FunctionContext, ScalarFunction
 from millstream.types.row import Row, RowKind
 
 __all__ = [
+    "AsyncScalarFunction",
     "Catalog",
     "CatalogDatabase",
     "CatalogFunction",
@@ -36,6 +38,7 @@ __all__ = [
     "ExplainDetail",
     "Expression",
     "FormatDescriptor",
+    "FunctionContext",
     "GenericInMemoryCatalog",
     "GroupedTable",
     "ObjectPath",
@@ -43,6 +46,7 @@ __all__ = [
     "ResultKind",
     "Row",
     "RowKind",
+    "ScalarFunction",
     "Schema",
     "StatementSet",
     "StreamTableEnvironment",

@@ -18,6 +18,7 @@ from millstream.datastream.data_stream import DataStream
 from millstream.datastream.environment import StreamExecutionEnvironment
 from millstream.errors import ProgramError, ValidationError
 from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.catalog.objects import CatalogFunction
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_identifier, parse_statement
 from millstream.sql.statements.running import execute, run
@@ -28,6 +29,7 @@ from millstream.table.streams import read_stream, write_stream
 from millstream.table.table import PlanView, Table
 from millstream.table.table_config import TableConfig
 from millstream.table.table_result import TableResult
+from millstream.table.udf import udf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -282,6 +284,43 @@ class TableEnvironment:
     def list_temporary_views(self) -> list[str]:
         """The temporary views of the current database."""
         return self._session.catalogs.temporary(views_only=True)
+
+    def create_temporary_function(self, path: str, function: Any) -> None:
+        """Register a function, as ``udf`` makes it, under a path of a catalog.
+
+        Raises:
+            CatalogError: there is one already.
+        """
+        self._create_function(path, function, system=False)
+
+    def create_temporary_system_function(self, name: str, function: Any) -> None:
+        """Register a function, as ``udf`` makes it, that is found from any catalog.
+
+        Raises:
+            CatalogError: there is one already.
+        """
+        self._create_function(name, function, system=True)
+
+    def _create_function(self, path: str, function: Any, *, system: bool) -> None:
+        made = function if hasattr(function, "definition") else udf(function)
+        self._session.catalogs.create_function(
+            parse_identifier(path).names,
+            CatalogFunction(implementation=made),
+            temporary=True,
+            system=system,
+        )
+
+    def drop_temporary_function(self, path: str) -> bool:
+        """Drop a temporary function; whether there was one."""
+        return self._session.catalogs.drop_function(
+            parse_identifier(path).names, temporary=True, if_exists=True
+        )
+
+    def drop_temporary_system_function(self, name: str) -> bool:
+        """Drop a temporary system function; whether there was one."""
+        return self._session.catalogs.drop_function(
+            parse_identifier(name).names, temporary=True, system=True, if_exists=True
+        )
 
     def list_user_defined_functions(self) -> list[str]:
         """The functions of users that can be named."""

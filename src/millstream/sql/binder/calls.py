@@ -8,13 +8,15 @@ What it is not: the functions (``expressions/functions/``), nor aggregates
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.errors import ProgramError
+from millstream.expressions.functions.definition import FunctionDefinition
 from millstream.expressions.functions.registry import built_in_functions, find_function
 from millstream.expressions.nodes import Literal
 from millstream.expressions.resolution import cast as implicit_cast
-from millstream.expressions.resolution import resolve_call
+from millstream.expressions.resolution import resolve_call, resolve_definition
 from millstream.sql.binder.aggregates import AGGREGATES
 from millstream.types.logical_types import IntType
 from millstream.types.type_casts import (
@@ -37,6 +39,7 @@ __all__ = [
     "cast",
     "coerced",
     "field",
+    "inline_call",
     "is_aggregate",
     "is_known",
     "names",
@@ -148,16 +151,43 @@ def user_call(
     """A call of a function of the user.
 
     Raises:
-        ValidationError: it is no scalar function.
+        ValidationError: it is no scalar function, or the arguments do not fit.
     """
-    from millstream.expressions.functions.definition import FunctionDefinition
-    from millstream.expressions.resolution import resolve_definition
-
     definition = function.implementation
+    if isinstance(definition, str):
+        definition = _imported(context, node, definition)
+    definition = getattr(definition, "definition", definition)
     if not isinstance(definition, FunctionDefinition):
-        message = "Functions of users are not in this release."
+        message = f"{function.implementation!r} is no function made by udf()."
         raise context.error(node, message)
     try:
         return resolve_definition(definition, arguments, user=True)
     except ProgramError as error:
         raise context.error(node, str(error)) from error
+
+
+def inline_call(
+    context: BindingContext,
+    node: Node,
+    definition: FunctionDefinition,
+    arguments: Sequence[Expression],
+) -> Expression:
+    """A call of a function of the user that is at hand.
+
+    Raises:
+        ValidationError: the arguments do not fit.
+    """
+    try:
+        return resolve_definition(definition, arguments, user=True)
+    except ProgramError as error:
+        raise context.error(node, str(error)) from error
+
+
+def _imported(context: BindingContext, node: Node, path: str) -> object:
+    """What ``CREATE FUNCTION ... AS 'module.name'`` names."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        message = f"There is no function '{path}': {error}."
+        raise context.error(node, message) from error

@@ -16,6 +16,7 @@ from millstream.errors import MillstreamError, ValidationError
 from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
 from millstream.sql.binder import calls, json
+from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
@@ -286,6 +287,10 @@ class ExpressionBinder:
             return json_string(bound[0])
         return self.call(node, name, *bound)
 
+    def _inline(self, node: Any) -> Expression:
+        arguments = self.bind_all(node.arguments)
+        return calls.inline_call(self.context, node, node.definition, arguments)
+
     def _json_exists(self, node: Any) -> Expression:
         return json.json_exists(self, node)
 
@@ -345,6 +350,7 @@ _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.ElementAccess: ExpressionBinder._element,  # noqa: SLF001
     nodes.FieldAccess: ExpressionBinder._field_access,  # noqa: SLF001
     nodes.FunctionCall: ExpressionBinder._function,  # noqa: SLF001
+    InlineCall: ExpressionBinder._inline,  # noqa: SLF001
     nodes.JsonExists: ExpressionBinder._json_exists,  # noqa: SLF001
     nodes.JsonValue: ExpressionBinder._json_value,  # noqa: SLF001
     nodes.JsonQuery: ExpressionBinder._json_query,  # noqa: SLF001

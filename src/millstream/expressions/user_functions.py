@@ -1,0 +1,223 @@
+"""Scalar functions of users as entries like those of the built-in ones.
+
+What it is: ``definition_of``, from a Python function (or an object with ``eval``, ``open`` and
+``close``) to a ``FunctionDefinition``, which the binder puts into the call, since the registry does
+not know it.  There are four kinds: *general* sees one row at a time, as programs see values
+(``types/external_values.py``); *async* the same, many rows at once; *pandas* and *arrow* see
+columns.
+
+What it is not: the words of PyFlink (``table/udf.py``), or functions of tables and aggregates.
+
+Read next: ``expressions/functions/definition.py``, ``table/udf.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.errors import TypeMismatchError
+from millstream.expressions.functions.definition import FunctionDefinition, NullBehaviour
+from millstream.expressions.functions.signatures import (
+    Nullability,
+    Signature,
+    any_type,
+    exactly,
+    signature,
+)
+from millstream.types.external_values import from_external, to_external
+from millstream.types.values import column_of, values_of_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.expressions.functions.definition import CallInfo
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["KINDS", "FunctionContext", "definition_of"]
+
+KINDS: Final = ("general", "async", "pandas", "arrow")
+#: Calls of an async function that may wait at a time: ``table.exec.async-scalar`` of Flink's.
+_CONCURRENT: Final = 10
+
+
+class FunctionContext:
+    """What a function may ask when it is opened."""
+
+    def __init__(self, job_parameters: Mapping[str, str]) -> None:
+        """Take the parameters of the job."""
+        self._job_parameters = job_parameters
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """A global parameter of the job.
+
+        Args:
+            key: its name.
+            default_value: what is given if there is none of that name.
+
+        Returns:
+            Its value.
+        """
+        return self._job_parameters.get(key, default_value)
+
+
+class _Opened:
+    """A function that was opened, with the way of its arguments and results."""
+
+    def __init__(self, function: Any, info: CallInfo) -> None:
+        self.call = getattr(function, "eval", function)
+        open_ = getattr(function, "open", None)
+        if open_ is not None:
+            open_(FunctionContext(info.context.job_parameters))
+        close = getattr(function, "close", None)
+        if close is not None:
+            # An evaluator has no end of its own: it is there as long as its operator.
+            weakref.finalize(self, close)
+        self.arguments = [to_external(type_) for type_ in info.argument_types]
+        self.result = from_external(info.result_type)
+
+    def external(self, values: Sequence[Any]) -> list[Any]:
+        return [convert(value) for convert, value in zip(self.arguments, values, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Code:
+    """What the evaluator calls: picklable, and opened where it runs."""
+
+    function: Any
+
+    def opened(self, info: CallInfo) -> _Opened:
+        found: _Opened | None = info.state.get("opened")
+        if found is None:
+            found = info.state["opened"] = _Opened(self.function, info)
+        return found
+
+
+class _General(_Code):
+    def __call__(self, info: CallInfo, *values: Any) -> Any:
+        opened = self.opened(info)
+        return opened.result(opened.call(*opened.external(values)))
+
+
+class _Columns(_Code):
+    """The kernel of kinds that see columns; a constant is repeated for all rows."""
+
+    def __call__(self, info: CallInfo, *columns: Any) -> Any:
+        opened = self.opened(info)
+        arrays = [
+            pa.repeat(column, info.rows) if isinstance(column, pa.Scalar) else column
+            for column in columns
+        ]
+        try:
+            result = self.result_of(opened, info, arrays)
+        except Exception as error:
+            # The evaluator adds the expression to what it expects of a kernel.
+            message = f"{type(error).__name__}: {error}"
+            raise ValueError(message) from error
+        if len(result) != info.rows:
+            message = f"the function gives {len(result)} values for {info.rows} rows"
+            raise ValueError(message)
+        return result
+
+    def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
+        raise NotImplementedError
+
+
+class _Arrow(_Columns):
+    def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
+        result = opened.call(*arrays)
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if not isinstance(result, pa.Array):
+            message = f"the function gives {type(result).__name__}, no pyarrow.Array"
+            raise TypeMismatchError(message)
+        return result.cast(info.result_type.to_arrow())
+
+
+class _Pandas(_Columns):
+    def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
+        result = opened.call(*(array.to_pandas() for array in arrays))
+        return pa.Array.from_pandas(result, type=info.result_type.to_arrow())
+
+
+class _Async(_Columns):
+    def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
+        columns = [
+            values_of_column(array, type_)
+            for array, type_ in zip(arrays, info.argument_types, strict=True)
+        ]
+        rows = zip(*columns, strict=True) if columns else ((),) * info.rows
+        found = asyncio.run(_gathered(opened, [opened.external(row) for row in rows]))
+        return column_of([opened.result(value) for value in found], info.result_type)
+
+
+async def _gathered(opened: _Opened, rows: list[list[Any]]) -> list[Any]:
+    limit = asyncio.Semaphore(_CONCURRENT)
+
+    async def one(row: list[Any]) -> Any:
+        async with limit:
+            return await opened.call(*row)
+
+    return await asyncio.gather(*map(one, rows))
+
+
+_KERNELS: Final[dict[str, type[_Columns]]] = {
+    "async": _Async,
+    "pandas": _Pandas,
+    "arrow": _Arrow,
+}
+
+
+def definition_of(
+    name: str,
+    function: Callable[..., Any] | Any,
+    result_type: LogicalType,
+    *,
+    input_types: Sequence[LogicalType] | None = None,
+    deterministic: bool = True,
+    kind: str = "general",
+) -> FunctionDefinition:
+    """The table entry of a user's function.
+
+    Args:
+        name: for plans and errors.
+        function: a Python function, or an object with ``eval`` and, if it wants, ``open`` and
+            ``close``.
+        result_type: the type of its results.
+        input_types: what arguments are cast to; None: any number of any types.
+        deterministic: whether equal arguments give equal results.
+        kind: one of ``KINDS``.
+
+    Returns:
+        The entry.  NULLs come as None, and the result may be NULL if its type is nullable.
+    """
+    columns = _KERNELS.get(kind)
+    return FunctionDefinition(
+        name,
+        "user",
+        signatures=(_signature(input_types, result_type),),
+        nulls=NullBehaviour.CALLED,
+        reference=_General(function) if columns is None else None,
+        kernel=None if columns is None else columns(function),
+        contextual=True,
+        deterministic=deterministic,
+    )
+
+
+def _signature(input_types: Sequence[LogicalType] | None, result: LogicalType) -> Signature:
+    if input_types is None:
+        arguments, repeats = [any_type()], True
+    else:
+        arguments = [exactly(f"arg{at}", type_) for at, type_ in enumerate(input_types)]
+        repeats = False
+    return signature(
+        *arguments,
+        result=result,
+        repeats=repeats,
+        optional=int(repeats),
+        nullability=Nullability.RULE,
+    )

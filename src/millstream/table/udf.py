@@ -1,0 +1,213 @@
+"""Functions of users in SQL and the Table API: PyFlink's ``pyflink.table.udf``.
+
+What it is: ``udf`` for scalar functions, of rows, of pandas' Series, of Arrow's arrays, and async
+ones.  The result is registered by ``create_temporary_function``, by ``CREATE FUNCTION ... AS
+'module.name' LANGUAGE PYTHON``, or called as it is on expressions.
+
+What it is not: ``udtf``, ``udaf`` and ``udtaf``; these are not there yet.
+
+Read next: ``expressions/user_functions.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import inspect
+import typing
+from abc import ABC, abstractmethod
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+
+from millstream.errors import ProgramError
+from millstream.expressions.user_functions import KINDS, FunctionContext, definition_of
+from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.parser.parser import parse_type
+from millstream.table.expression import Expression, as_node
+from millstream.types.logical_types import (
+    BigIntType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LogicalType,
+    TimestampType,
+    TimeType,
+    VarBinaryType,
+    VarCharType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.expressions.functions.definition import FunctionDefinition
+
+__all__ = [
+    "AsyncScalarFunction",
+    "FunctionContext",
+    "ScalarFunction",
+    "UserDefinedFunction",
+    "UserDefinedScalarFunctionWrapper",
+    "udf",
+]
+
+_ANNOTATED: Final[dict[object, LogicalType]] = {
+    int: BigIntType(),
+    str: VarCharType(),
+    float: DoubleType(),
+    bool: BooleanType(),
+    bytes: VarBinaryType(),
+    Decimal: DecimalType(38, 18),
+    dt.date: DateType(),
+    dt.time: TimeType(6),
+    dt.datetime: TimestampType(6),
+}
+
+
+class UserDefinedFunction:
+    """A function of a user that keeps something, from ``open`` to ``close``."""
+
+    def open(self, function_context: FunctionContext) -> None:
+        """Get ready: called once wherever the function runs, before the first row."""
+
+    def close(self) -> None:
+        """Clean up: called when the operator is gone."""
+
+    def is_deterministic(self) -> bool:
+        """Whether equal arguments always give equal results."""
+        return True
+
+
+class ScalarFunction(UserDefinedFunction, ABC):
+    """A function from values to a value."""
+
+    @abstractmethod
+    def eval(self, *args: Any) -> Any:
+        """The result for the arguments of one row (of a column, if it is made for columns)."""
+
+
+class AsyncScalarFunction(UserDefinedFunction, ABC):
+    """A function that waits: ten of its calls may wait at a time, in the order of their rows."""
+
+    @abstractmethod
+    async def eval(self, *args: Any) -> Any:
+        """The result for the arguments of one row."""
+
+
+_Function: TypeAlias = "Callable[..., Any] | ScalarFunction | AsyncScalarFunction | type"
+
+
+class UserDefinedScalarFunctionWrapper:
+    """What ``udf`` makes: a function with its types."""
+
+    def __init__(self, function: Any, definition: FunctionDefinition) -> None:
+        """Made by ``udf``."""
+        self._function = function
+        self.definition = definition
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any) -> Expression:
+        """A call on expressions and plain values."""
+        return Expression(InlineCall(self.definition, tuple(map(as_node, args))))
+
+
+def _type_of(given: LogicalType | str) -> LogicalType:
+    if isinstance(given, LogicalType):
+        return given
+    return parse_type(given)
+
+
+def _annotated_result(function: Any, name: str) -> LogicalType:
+    code = getattr(function, "eval", function)
+    try:
+        annotation = typing.get_type_hints(code).get("return")
+    except (NameError, TypeError):
+        annotation = None
+    options = [each for each in typing.get_args(annotation) if each is not type(None)]
+    found = _ANNOTATED.get(options[0] if len(options) == 1 else annotation)
+    if found is None:
+        message = f"udf {name}: say result_type, or annotate what it returns with a plain type"
+        raise ProgramError(message)
+    return found
+
+
+@overload
+def udf(
+    f: None = None,
+    input_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    result_type: LogicalType | str | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001 - PyFlink's
+    name: str | None = None,
+    func_type: str = "general",
+) -> Callable[[_Function], UserDefinedScalarFunctionWrapper]: ...
+
+
+@overload
+def udf(
+    f: _Function,
+    input_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    result_type: LogicalType | str | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001 - PyFlink's
+    name: str | None = None,
+    func_type: str = "general",
+) -> UserDefinedScalarFunctionWrapper: ...
+
+
+def udf(
+    f: _Function | None = None,
+    input_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    result_type: LogicalType | str | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001 - PyFlink's
+    name: str | None = None,
+    func_type: str = "general",
+) -> Any:
+    """Make a scalar function of SQL and the Table API.
+
+    Args:
+        f: a Python function, which may be async, or an object or class with ``eval``; None: a
+            decorator is given.
+        input_types: the types of the arguments; None: arguments are taken as they are.
+        result_type: the type of the result; None: from the annotation of what it returns.
+        deterministic: whether equal arguments give equal results; None: as ``is_deterministic``
+            of the object says, else True.
+        name: for plans and errors; None: that of the function.
+        func_type: ``general`` (one row at a time), ``pandas`` (Series) or, beyond PyFlink,
+            ``arrow`` (pyarrow.Array).
+
+    Returns:
+        The function, to be called on expressions or registered; or a decorator.
+
+    Raises:
+        ProgramError: there is no such ``func_type``, or the result has no type.
+    """
+    if f is None:
+        return functools.partial(
+            udf,
+            input_types=input_types,
+            result_type=result_type,
+            deterministic=deterministic,
+            name=name,
+            func_type=func_type,
+        )
+    if func_type not in KINDS or func_type == "async":
+        message = f"func_type is general, pandas or arrow, not {func_type!r}"
+        raise ProgramError(message)
+    function: Any = f() if inspect.isclass(f) else f
+    code = getattr(function, "eval", function)
+    shown = name or str(getattr(function, "__name__", type(function).__name__))
+    if inspect.iscoroutinefunction(code):
+        func_type = "async"
+    if deterministic is None:
+        says = getattr(function, "is_deterministic", None)
+        deterministic = bool(says()) if says is not None else True
+    if input_types is not None and isinstance(input_types, LogicalType | str):
+        input_types = [input_types]
+    definition = definition_of(
+        shown,
+        function,
+        _annotated_result(function, shown) if result_type is None else _type_of(result_type),
+        input_types=None if input_types is None else [_type_of(each) for each in input_types],
+        deterministic=deterministic,
+        kind=func_type,
+    )
+    return UserDefinedScalarFunctionWrapper(function, definition)
