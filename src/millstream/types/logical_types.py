@@ -574,7 +574,8 @@ class RawType(LogicalType):
         return f"RAW('{self.class_name}', ?)"
 
     def _serializable(self) -> str:
-        return f"RAW('{self.class_name}', 'pickle')"
+        quoted = self.class_name.replace("'", "''")
+        return f"RAW('{quoted}', 'pickle')"
 
 
 @dataclass(frozen=True)
