@@ -16,6 +16,7 @@ from millstream.cli.shell.display import Display, Rows
 from millstream.cli.shell.shell import Shell, is_whole
 from millstream.cli.shell.terminal import Terminal, history_file
 from millstream.errors import ConfigurationError, JobError, SqlParserError, ValidationError
+from millstream.execution.job_client import JobStatus
 from millstream.sql.catalog.schema import Column, ResolvedSchema
 from millstream.types.logical_types import BigIntType, VarCharType
 from millstream.types.row import Row, RowKind
@@ -88,6 +89,7 @@ class Environment:
     console: Console
     rows: tuple[Any, ...] = CHANGES
     failure: BaseException | None = None
+    job: object = field(default_factory=object)
     options: dict[str, str] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
@@ -97,7 +99,7 @@ class Environment:
         if "missing" in statement:
             message = "missing: no such table"
             raise ValidationError(message)
-        job = object() if "INSERT" in statement else None
+        job = self.job if "INSERT" in statement else None
         self.results.append(Result(self.console, self.rows, self.failure, job))
         return self.results[-1]
 
@@ -205,6 +207,50 @@ def test_an_insert_is_waited_for_if_that_is_wanted(shell: Shell, environment: En
     environment.options["table.dml-sync"] = "true"
     shell.run("INSERT INTO t SELECT 2; SHOW TABLES")
     assert [each.waited for each in environment.results] == [False, False, True, False]
+
+
+@dataclass
+class Client:
+    """A job in the background."""
+
+    status: JobStatus = JobStatus.RUNNING
+
+    @property
+    def job(self) -> Client:
+        return self
+
+    def get_job_id(self) -> str:
+        return "j1"
+
+    def get_job_status(self) -> JobStatus:
+        return self.status
+
+    def get_job_execution_result(self) -> None:
+        if self.status is JobStatus.FAILED:
+            message = "division by zero"
+            raise JobError(message)
+
+
+def test_the_end_of_a_job_in_the_background_is_told_once(
+    shell: Shell, environment: Environment
+) -> None:
+    failing, finishing, synchronous = Client(), Client(), Client(JobStatus.FINISHED)
+    for client in (failing, finishing):
+        environment.job = client
+        shell.run("INSERT INTO t SELECT 1")
+    environment.options["table.dml-sync"] = "true"
+    environment.job = synchronous
+    shell.run("INSERT INTO t SELECT 2")
+    shell.tell_of_ended_jobs()
+    assert "Job" not in shown(environment.console)
+    failing.status = JobStatus.FAILED
+    shell.tell_of_ended_jobs()
+    expected = "Job j1 has ended: FAILED\nJobError: division by zero\n"
+    assert shown(environment.console).endswith(f"printed\n{expected}")
+    finishing.status = JobStatus.FINISHED
+    shell.tell_of_ended_jobs()
+    shell.tell_of_ended_jobs()
+    assert shown(environment.console).endswith(f"{expected}Job j1 has ended: FINISHED\n")
 
 
 def test_a_table_has_the_rows_that_are_left(console: Console) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.cli.shell.display import MODES, Display
-from millstream.errors import ConfigurationError
+from millstream.errors import ConfigurationError, MillstreamError
 from millstream.sql.parser.nodes import Execute, Query, ResetOption, SetOption
 from millstream.sql.parser.parser import parse_statement
 from millstream.sql.parser.splitting import is_complete, split_statements
@@ -22,6 +22,7 @@ from millstream.sql.suggestions import did_you_mean
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from millstream.execution.job_client import JobClient
     from millstream.sql.parser.syntax import Statement
     from millstream.table import TableEnvironment
 
@@ -72,6 +73,8 @@ class Shell:
         self.environment = environment
         self.console = console
         self._default_mode = mode
+        #: Jobs of INSERT statements that have not been told of yet.
+        self._jobs: list[JobClient] = []
         #: Options of the shell itself.
         self._own: dict[str, str] = {_RESULT_MODE: mode}
 
@@ -98,6 +101,22 @@ class Shell:
             self._statement(parse_statement(part.text), part.text)
         return True
 
+    def tell_of_ended_jobs(self) -> None:
+        """Say of each job in the background that has ended since how it did."""
+        running = []
+        for client in self._jobs:
+            status = client.job.get_job_status()
+            if not status.is_terminal_state():
+                running.append(client)
+                continue
+            message = f"Job {client.get_job_id()} has ended: {status.name}"
+            try:
+                client.job.get_job_execution_result()
+            except MillstreamError as error:
+                message += f"\n{type(error).__name__}: {error}"
+            self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._jobs = running
+
     def _command(self, command: str) -> bool:
         if command == "HELP":
             self.console.print(HELP, end="", markup=False, highlight=False)
@@ -116,9 +135,12 @@ class Shell:
             Display(self.console, self._own[_RESULT_MODE]).show(result)
             return
         result.print()
-        waits = self.environment.get_config().get(_SYNCHRONOUS, "false").lower() == "true"
-        if waits and result.get_job_client() is not None:
-            result.wait()
+        client = result.get_job_client()
+        if client is not None:
+            if self.environment.get_config().get(_SYNCHRONOUS, "false").lower() == "true":
+                result.wait()
+            else:
+                self._jobs.append(client)
         if isinstance(statement, ResetOption) and statement.key is None:
             self._own = {_RESULT_MODE: self._default_mode}
 

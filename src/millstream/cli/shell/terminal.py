@@ -72,6 +72,7 @@ class Terminal:
     def run(self) -> None:
         """Read and run statements until QUIT or the end of the input."""
         while True:
+            self._shell.tell_of_ended_jobs()
             try:
                 text = self._session.prompt(_PROMPT)
             except KeyboardInterrupt:
