@@ -18,8 +18,9 @@ from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table.factories import (
     WindowAggregateFactory,
     WindowFunctionFactory,
+    WindowRankFactory,
 )
-from millstream.runtime.operators.table.specs import AggregateCall
+from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
 from millstream.types.logical_types import (
     BigIntType,
     LocalZonedTimestampType,
@@ -327,3 +328,65 @@ def test_sessions_refuse_what_cannot_be_put_together() -> None:
     factory = WindowAggregateFactory(ROWS, spec, 1, (0,), (DISTINCT,), ())
     with pytest.raises(ProgramError, match="DISTINCT, lists, and MIN and MAX"):
         factory.create()
+
+
+RANKED = RowType.of(k=VarCharType(5), t=TIME, n=BigIntType(), e=PLAIN)
+ranked_rows = st.tuples(
+    st.sampled_from(["a", None]),
+    st.none(),
+    st.one_of(st.none(), st.integers(-3, 3)),
+    st.sampled_from([5, 10, 15]).map(at),
+)
+
+
+@pytest.mark.parametrize("long_lived", [False, True])
+@examples(25)
+@given(
+    plan=st.lists(
+        st.one_of(
+            st.lists(ranked_rows, min_size=1, max_size=6), st.integers(0, 16), st.just("snapshot")
+        ),
+        max_size=10,
+    ),
+    numbers=st.sampled_from([(1, 1), (1, 3), (2, 3)]),
+    descending=st.booleans(),
+)
+def test_first_rows_of_windows_are_given_when_they_are_over(
+    long_lived: bool, plan: list[Any], numbers: tuple[int, int], descending: bool
+) -> None:
+    start, end = numbers
+    order = (SortColumn(2, descending),)
+    factory = WindowRankFactory(RANKED, (0,), order, start, end, output_rank=True, window_end=3)
+    rows: list[Row] = []
+    watermark, late = -1, 0
+    types = [*(each.type for each in RANKED), BigIntType()]
+    with TableHarness(factory, RANKED, types, long_lived=long_lived) as harness:
+        harness.watermark(-1)
+        for step in [*plan, 100]:
+            before = len(harness.changes)
+            if step == "snapshot":
+                harness.end_epoch()
+            elif isinstance(step, int):
+                watermark = max(watermark, step)
+                harness.watermark(step)
+                over = [row for row in rows if milliseconds(row[3]) - 1 <= watermark]
+                rows = [row for row in rows if milliseconds(row[3]) - 1 > watermark]
+                found = {row for _, row in harness.changes[before:]}
+                assert found == ranked(over, start, end, descending=descending)
+            else:
+                harness.feed([(I, row) for row in step])
+                on_time = [row for row in step if milliseconds(row[3]) - 1 > watermark]
+                late += len(step) - len(on_time)
+                rows += on_time
+        harness.end_epoch()
+        assert harness.metrics["numLateRecordsDropped"] == late
+        assert list(harness.state_entries()) == []
+
+
+def ranked(rows: list[Row], start: int, end: int, *, descending: bool) -> set[Row]:
+    found: set[Row] = set()
+    for place in {(row[0], row[3]) for row in rows}:
+        mine = [row for row in rows if (row[0], row[3]) == place]
+        mine.sort(key=lambda row: -100 if row[2] is None else row[2], reverse=descending)
+        found |= {(*row, n) for n, row in enumerate(mine, 1) if start <= n <= end}
+    return found

@@ -106,6 +106,21 @@ class PackedValues(CachedValues[Place]):
         self.cache.update(zip(keys, rows, strict=True))
         self.dirty.update(keys)
 
+    def _add(self, keys: list[Place], puts: Puts, deletes: list[bytes]) -> None:
+        if not keys:
+            return
+        rows = list(map(self.cache.__getitem__, keys))
+        pairs = zip(self.names(keys), rows, strict=True)
+        if None in rows:
+            for name, row in pairs:
+                if row is None:
+                    deletes.append(name)
+                else:
+                    puts.append((name, row))
+        else:
+            puts.extend(pairs)
+        self.measure(rows)
+
     def end_epoch(self) -> None:
         """Forget all, if it is much."""
         if len(self.cache) > _MOST_KEPT:

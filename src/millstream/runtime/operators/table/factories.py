@@ -38,6 +38,7 @@ from millstream.runtime.operators.table.plans import (
     TopNPlan,
     WindowAggregatePlan,
     WindowFunctionPlan,
+    WindowRankPlan,
 )
 from millstream.runtime.operators.table.session_aggregate import SessionAggregateOperator
 from millstream.runtime.operators.table.sink_materializer import (
@@ -48,6 +49,7 @@ from millstream.runtime.operators.table.temporal_join import TemporalJoinOperato
 from millstream.runtime.operators.table.top_n import TopNOperator
 from millstream.runtime.operators.table.window_aggregate import WindowAggregateOperator
 from millstream.runtime.operators.table.window_function import WindowFunctionOperator
+from millstream.runtime.operators.table.window_rank import WindowRankOperator
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import Operator
@@ -67,6 +69,7 @@ __all__ = [
     "TopNFactory",
     "WindowAggregateFactory",
     "WindowFunctionFactory",
+    "WindowRankFactory",
 ]
 
 
@@ -195,3 +198,12 @@ class TemporalJoinFactory(TemporalJoinPlan):
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return TemporalJoinOperator(self)
+
+
+@dataclass(frozen=True)
+class WindowRankFactory(WindowRankPlan):
+    """The rows numbered START to END of each key and window."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return WindowRankOperator(self)

@@ -49,6 +49,7 @@ __all__ = [
     "TopNPlan",
     "WindowAggregatePlan",
     "WindowFunctionPlan",
+    "WindowRankPlan",
 ]
 
 
@@ -383,6 +384,36 @@ class TemporalJoinPlan:
             "right": _columns_text(self.right_type),
         }
         return [StateSection("versions", "packed rows by join key", details=details)]
+
+
+@dataclass(frozen=True)
+class WindowRankPlan:
+    """The rows numbered START to END of each key and window, given when that is over.
+
+    The input has its windows already.  Gives its columns, then the number if ``output_rank``.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    order: tuple[SortColumn, ...]
+    start: int
+    end: int
+    output_rank: bool
+    #: The column of window_end.
+    window_end: int
+    is_rowtime: bool = True
+    #: Whose clock windows go by; None where their time attribute is a TIMESTAMP.
+    time_zone: str | None = None
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "columns": _columns_text(self.input_type),
+            "order": ", ".join(map(str, self.order)),
+        }
+        layout = "packed rows by key and window, then order"
+        return [StateSection("ranking of windows", layout, details=details)]
 
 
 def _call_text(call: AggregateCall) -> str:

@@ -26,7 +26,7 @@ Read next: ``runtime/columnar/sort_keys.py``, ``state/packed_state.py``.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
+from millstream.runtime.operators.table.ranking import ranking_of
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.runtime.operators.table.specs import RankStrategy
@@ -53,62 +54,12 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext, Output
     from millstream.runtime.operators.table.plans import TopNPlan
+    from millstream.runtime.operators.table.ranking import Ranking
     from millstream.state.packed_state import PackedMap
 
 __all__ = ["TopNOperator"]
 
-_NUMBER: Final = struct.Struct(">Q")
 _TIME: Final = struct.Struct("<q")
-#: Behind the names of all rows of one sort key.
-_BEHIND: Final = b"\xff" * 9
-
-
-class _Ranking:
-    """The rows of one key, in order.
-
-    Invariant: ``names[i]`` is the name of ``rows[i]``; names are sorted.
-    """
-
-    __slots__ = ("kept", "names", "next_number", "rows")
-
-    def __init__(self, kept: PackedMap, *, is_keyed: bool) -> None:
-        self.kept = kept
-        entries = sorted(entry for entry in kept.items() if entry[0])
-        self.names = [name for name, _ in entries]
-        self.rows = [unpacked_list(value)[1] if is_keyed else value for _, value in entries]
-        numbers = (_NUMBER.unpack(name[-8:])[0] for name in self.names)
-        self.next_number = max(numbers, default=-1) + 1
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
-        """Put a row behind those of the same order; returns its position."""
-        at = bisect_right(self.names, sort_key + _BEHIND)
-        name = sort_key + _NUMBER.pack(self.next_number)
-        self.next_number += 1
-        self.names.insert(at, name)
-        self.rows.insert(at, row)
-        self.kept.put(name, row if row_key is None else packed_list([row_key, row]))
-        return at
-
-    def remove(self, at: int) -> bytes:
-        """Remove the row at a position, and return it."""
-        self.kept.remove(self.names.pop(at))
-        return self.rows.pop(at)
-
-    def find(self, sort_key: bytes, row: bytes) -> int:
-        """Return the position of the first row of that order that equals ``row``; -1: none."""
-        start = bisect_left(self.names, sort_key)
-        stop = bisect_right(self.names, sort_key + _BEHIND)
-        try:
-            return self.rows.index(row, start, stop)
-        except ValueError:
-            return -1
-
-    def takes(self, sort_key: bytes, most: int) -> bool:
-        """Whether a new row of that order would be among the first ``most``."""
-        return len(self.names) < most or sort_key < self.names[most - 1][:-8]
 
 
 class TopNOperator(KeyedTableOperator):
@@ -171,23 +122,20 @@ class TopNOperator(KeyedTableOperator):
 
     # State.
 
-    def _ranking(self, kept: PackedMap) -> _Ranking:
+    def _ranking(self, kept: PackedMap) -> Ranking:
         ttl = self._plan.state_ttl
         if ttl and len(kept):
             written = _TIME.unpack(kept.get(b"") or _TIME.pack(0))[0]
             if written + ttl <= self.processing_time:
                 kept.clear()
-        if kept.view is None:
-            kept.view = _Ranking(kept, is_keyed=self._is_keyed)
-        ranking: _Ranking = kept.view
-        return ranking
+        return ranking_of(kept, is_keyed=self._is_keyed)
 
-    def _row_keys(self, ranking: _Ranking) -> dict[bytes, bytes]:
+    def _row_keys(self, ranking: Ranking) -> dict[bytes, bytes]:
         """Names by the keys of rows."""
         kept = ranking.kept
         return {unpacked_list(kept.get(name) or b"")[0]: name for name in ranking.names}
 
-    def _write(self, rankings: list[_Ranking]) -> None:
+    def _write(self, rankings: list[Ranking]) -> None:
         if not self._plan.state_ttl:
             return
         time = _TIME.pack(self.processing_time)
@@ -213,7 +161,7 @@ class TopNOperator(KeyedTableOperator):
 
     def _top_1(
         self,
-        ranking: _Ranking,
+        ranking: Ranking,
         what: tuple[bytes, bytes, bytes | None],
         takes_back: int,
         finder: dict[bytes, bytes] | None,
@@ -232,7 +180,7 @@ class TopNOperator(KeyedTableOperator):
 
     def _append(
         self,
-        ranking: _Ranking,
+        ranking: Ranking,
         what: tuple[bytes, bytes, bytes | None],
         takes_back: int,
         finder: dict[bytes, bytes] | None,
@@ -257,7 +205,7 @@ class TopNOperator(KeyedTableOperator):
         if not self._with_numbers:
             self._add(INSERT, row, 1)
 
-    def _shift_down(self, ranking: _Ranking, at: int) -> None:
+    def _shift_down(self, ranking: Ranking, at: int) -> None:
         """Number rows anew from where a row came in."""
         rows, end = ranking.rows, self._plan.end
         for number in range(at + 1, min(len(rows) - 1, end) + 1):
@@ -268,7 +216,7 @@ class TopNOperator(KeyedTableOperator):
 
     def _update(
         self,
-        ranking: _Ranking,
+        ranking: Ranking,
         what: tuple[bytes, bytes, bytes | None],
         takes_back: int,
         finder: dict[bytes, bytes] | None,
@@ -299,7 +247,7 @@ class TopNOperator(KeyedTableOperator):
         else:
             self._moved_down(ranking, at, old_at, old)
 
-    def _moved_up(self, ranking: _Ranking, at: int, old_at: int, old: bytes) -> None:
+    def _moved_up(self, ranking: Ranking, at: int, old_at: int, old: bytes) -> None:
         """A row is before others now; it is taken from its old number first."""
         rows = ranking.rows
         for number in range(at + 1, old_at + 1):
@@ -311,7 +259,7 @@ class TopNOperator(KeyedTableOperator):
             self._add(UPDATE_BEFORE, old, old_at + 1)
         self._add(UPDATE_AFTER, rows[old_at], old_at + 1)
 
-    def _moved_down(self, ranking: _Ranking, at: int, old_at: int, old: bytes) -> None:
+    def _moved_down(self, ranking: Ranking, at: int, old_at: int, old: bytes) -> None:
         """A row fell back, which should not be: state ahead has expired."""
         rows = ranking.rows
         self._add(UPDATE_BEFORE, old, old_at + 1)
@@ -322,7 +270,7 @@ class TopNOperator(KeyedTableOperator):
 
     def _insert_or_take_back(
         self,
-        ranking: _Ranking,
+        ranking: Ranking,
         what: tuple[bytes, bytes, bytes | None],
         takes_back: int,
         finder: dict[bytes, bytes] | None,
@@ -343,7 +291,7 @@ class TopNOperator(KeyedTableOperator):
                 self._add(DELETE, ranking.rows[end], 1)
             self._add(INSERT, row, 1)
 
-    def _take_back(self, ranking: _Ranking, at: int) -> None:
+    def _take_back(self, ranking: Ranking, at: int) -> None:
         end = self._plan.end
         previous = ranking.remove(at)
         rows = ranking.rows

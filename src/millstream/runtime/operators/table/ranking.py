@@ -1,0 +1,81 @@
+"""The rows of a key in order, over a map of packed rows.
+
+What it is: what Top-N keeps; names of rows begin with their sort keys, so they are in order.
+
+What it is not: which rows are kept, and what changes (``top_n.py``, ``window_rank.py``).
+
+Read next: ``runtime/columnar/sort_keys.py``, ``state/packed_state.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+
+if TYPE_CHECKING:
+    from millstream.state.packed_state import PackedMap
+
+__all__ = ["Ranking", "ranking_of"]
+
+_NUMBER: Final = struct.Struct(">Q")
+#: Behind the names of all rows of one sort key.
+_BEHIND: Final = b"\xff" * 9
+
+
+class Ranking:
+    """The rows of one key, in order.
+
+    Invariant: ``names[i]`` is the name of ``rows[i]``; names are sorted.
+    """
+
+    __slots__ = ("kept", "names", "next_number", "rows")
+
+    def __init__(self, kept: PackedMap, *, is_keyed: bool) -> None:
+        self.kept = kept
+        entries = sorted(entry for entry in kept.items() if entry[0])
+        self.names = [name for name, _ in entries]
+        self.rows = [unpacked_list(value)[1] if is_keyed else value for _, value in entries]
+        numbers = (_NUMBER.unpack(name[-8:])[0] for name in self.names)
+        self.next_number = max(numbers, default=-1) + 1
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
+        """Put a row behind those of the same order; returns its position."""
+        at = bisect_right(self.names, sort_key + _BEHIND)
+        name = sort_key + _NUMBER.pack(self.next_number)
+        self.next_number += 1
+        self.names.insert(at, name)
+        self.rows.insert(at, row)
+        self.kept.put(name, row if row_key is None else packed_list([row_key, row]))
+        return at
+
+    def remove(self, at: int) -> bytes:
+        """Remove the row at a position, and return it."""
+        self.kept.remove(self.names.pop(at))
+        return self.rows.pop(at)
+
+    def find(self, sort_key: bytes, row: bytes) -> int:
+        """Return the position of the first row of that order that equals ``row``; -1: none."""
+        start = bisect_left(self.names, sort_key)
+        stop = bisect_right(self.names, sort_key + _BEHIND)
+        try:
+            return self.rows.index(row, start, stop)
+        except ValueError:
+            return -1
+
+    def takes(self, sort_key: bytes, most: int) -> bool:
+        """Whether a new row of that order would be among the first ``most``."""
+        return len(self.names) < most or sort_key < self.names[most - 1][:-8]
+
+
+def ranking_of(kept: PackedMap, *, is_keyed: bool = False) -> Ranking:
+    """Return the ranking of a map, which is kept as long as that is in memory."""
+    if kept.view is None:
+        kept.view = Ranking(kept, is_keyed=is_keyed)
+    ranking: Ranking = kept.view
+    return ranking
