@@ -133,7 +133,7 @@ def all_cases(seed: int) -> list[Case]:
 
 def all_slot_cases(seed: int) -> list[Case]:
     """The same on slots."""
-    parts = ("driver", "task", "pipelined driver", "pipelined task")
+    parts = ("driver", "task", "pipelined driver", "pipelined task", "unaligned task")
     return [
         Case(kind, point, fault, seed, on_slots=True)
         for kind, target in KINDS.items()

@@ -8,6 +8,7 @@ What it is not: the starting of it; see ``matrix_case.py``.
 
 from __future__ import annotations
 
+import random
 import sys
 import traceback
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from tests.matrix.matrix_driver import FENCED, GAVE_UP, RESTARTS, arm, prepare
 from tests.support.disturbed_slots import DisturbedSlots
 from tests.support.faults import Rendezvous
 
+from millstream.crash_points import points_of
 from millstream.engines.pipelined.engine import PipelinedEngine, slots_of
 from millstream.errors import FencedError
 from millstream.execution.driver import check_job, start_job
@@ -44,6 +46,15 @@ def drive_slots(plan: DriverPlan) -> None:
     sys.exit(code)
 
 
+def overtakes(plan: DriverPlan) -> bool:
+    """Whether barriers overtake records: in half of the drivers, and where that is disturbed."""
+    if plan.point.partition(":")[0] in points_of("unaligned task"):
+        return True
+    if plan.point.startswith("barrier.align."):
+        return False  # hardly ever passed then
+    return random.Random(f"{plan.seed} {plan.point} {plan.kind}").random() < 0.5
+
+
 def _run_until_done(plan: DriverPlan, target: MatrixTarget, host: DisturbedSlots) -> int:
     settings = {
         "heartbeat.timeout": SILENCE,
@@ -53,6 +64,8 @@ def _run_until_done(plan: DriverPlan, target: MatrixTarget, host: DisturbedSlots
         "state.backend.type": plan.state_backend,
         "millstream.local-directory": str(plan.checkpoints.parent / "local"),
     }
+    if overtakes(plan):
+        settings["execution.checkpointing.unaligned"] = "true"
     env = pipelined_driver.environment(target, str(plan.checkpoints), settings)
     graph = env.get_job_graph("matrix")
     check_job(graph)
