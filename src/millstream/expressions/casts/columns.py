@@ -46,6 +46,8 @@ _EXACT_DIGITS: Final = 15
 _EXACT_POWER: Final = 22
 _MILLIS: Final = 3
 _MICROS: Final = 6
+_LEAST_PLAIN: Final = 1e-3
+_LEAST_LARGE: Final = 1e7
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _INTEGER_TEXT: Final = "^-?[0-9]{1,18}$"
 _DOUBLE_TEXT: Final = r"^-?[0-9]{1,300}(\.[0-9]+)?$"
@@ -105,12 +107,25 @@ def _text(info: CallInfo, column: Any, source: LogicalType) -> Any:  # noqa: PLR
         return pc.if_else(column, "TRUE", "FALSE")
     if isinstance(source, DecimalType) and source.scale <= _PLAIN_SCALE:
         return column.cast(pa.string())
+    if source.root is TypeRoot.DOUBLE:
+        return _double_text(column)
     if isinstance(source, TimestampType):
         return _timestamp_text(column, source.precision)
     if isinstance(source, LocalZonedTimestampType):
         local = local_column(column, info.context.time_zone)
         return NotImplemented if local is None else _timestamp_text(local, source.precision)
     return NotImplemented
+
+
+def _double_text(column: Any) -> Any:
+    """Numbers that Java writes without an exponent; Arrow leaves out the zero behind the point."""
+    size = pc.abs(column)
+    plain = pc.and_(pc.greater_equal(size, _LEAST_PLAIN), pc.less(size, _LEAST_LARGE))
+    if not _all_true(pc.or_(plain, pc.equal(column, 0.0))):
+        return NotImplemented
+    text = column.cast(pa.string())
+    fraction = pc.if_else(pc.match_substring(text, "."), "", ".0")
+    return pc.binary_join_element_wise(text, fraction, "")
 
 
 def _timestamp_text(column: Any, precision: int) -> Any:

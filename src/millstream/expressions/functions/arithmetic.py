@@ -63,6 +63,11 @@ __all__ = ["functions"]
 functions: Final = FunctionGroup("arithmetic")
 
 _DIVISION_BY_ZERO: Final = "division by zero"
+#: Powers of ten up to there, and whole numbers up to there, are exact in 64 bits; the error of a
+#: product of them is far less than what is taken for unclear.
+_MAX_EXACT_POWER: Final = 22
+_MAX_SCALED: Final = 1e9
+_UNCLEAR: Final = 1e-5
 
 
 def _numeric_operator(derive: Callable[[LogicalType, LogicalType], LogicalType]) -> Signature:
@@ -428,22 +433,53 @@ _ROUNDING: Final = signature(
 
 
 def _rounding_kernel(rounding: str) -> Callable[..., Any]:
-    """For decimals and a constant number of digits; binary fractions are left to the reference."""
+    """For columns and a constant number of digits behind the point."""
 
     def kernel(info: CallInfo, value: Any, digits: Any = None) -> Any:
         type_ = info.result_type
         if is_integer(type_) and digits is None:
             return value
-        if not isinstance(type_, DecimalType) or isinstance(digits, pa.Array):
+        if isinstance(digits, pa.Array) or not isinstance(value, pa.Array):
             return NotImplemented
         wanted = 0 if digits is None else digits.as_py()
         if wanted is None or wanted < 0:
+            return NotImplemented
+        if type_.is_a(TypeFamily.APPROXIMATE_NUMERIC):
+            return _rounded_floats(info, value, wanted, rounding)
+        if not isinstance(type_, DecimalType):
             return NotImplemented
         if wanted < value.type.scale:
             value = fit_column(value, _of_scale(value.type, wanted), rounding=rounding)
         return fit_column(value, type_)
 
     return kernel
+
+
+def _rounded_floats(info: CallInfo, column: pa.Array, digits: int, rounding: str) -> Any:
+    """Binary fractions, where it is clear to which side they go.
+
+    Scaling them makes an error; the reference does the numbers that lie within that of where the
+    side changes.  A quotient of whole numbers is rounded once, as is its text.
+    """
+    if digits > _MAX_EXACT_POWER:
+        return NotImplemented
+    values = column.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)
+    with np.errstate(all="ignore"):
+        scaled = np.abs(values) * 10.0**digits
+        whole = np.floor(scaled)
+        rest = scaled - whole
+        edge = np.abs(rest - 0.5) if rounding == ROUND_HALF_UP else np.minimum(rest, 1 - rest)
+        whole_already = np.floor(values) == values
+        clear = (scaled < _MAX_SCALED) & ((edge > _UNCLEAR) | whole_already)
+    if rounding == ROUND_HALF_UP:
+        whole += rest >= 0.5  # noqa: PLR2004 - a half
+    else:
+        whole += whole_already & (rest > 0.5)  # noqa: PLR2004 - scaled a little too low
+    result = np.copysign(whole / 10.0**digits, values)
+    for position in np.flatnonzero(~clear).tolist():
+        result[position] = _rounded(info, float(values[position]), digits, rounding)
+    mask = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(result, pa.float64(), mask=mask).cast(column.type)
 
 
 def _of_scale(arrow_type: pa.DataType, scale: int) -> DecimalType:
