@@ -141,7 +141,7 @@ def write_stream(
     taken = _kinds(mode) if changelog else INSERT_ONLY
     below = Converter().convert(plan)
     name = "*anonymous_datastream_sink$1*"
-    node = plan_changes(
+    (node,) = plan_changes(
         SinkNode(row=below.row, inputs=(below,), name=name, sink=_StreamSink(taken))
     )
     lowering = session.lowering()

@@ -130,6 +130,7 @@ _HERE: Final = "millstream.sql.catalog.factories."
 FACTORIES: Final[dict[str, str]] = {
     "filesystem": _HERE + "filesystem",
     "datagen": _HERE + "datagen",
+    "kafka": _HERE + "kafka",
     "print": _HERE + "print_table",
     "blackhole": _HERE + "blackhole",
 }

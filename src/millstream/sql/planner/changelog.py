@@ -123,13 +123,14 @@ def _maker(node: PhysicalNode, unwanted: frozenset[str]) -> PhysicalNode:
 # -- the pass down -------------------------------------------------------------------------------
 
 
-def plan_changes(sink: SinkNode) -> SinkNode:
-    """The plan with the kinds of changes on each node.
+def plan_changes(*sinks: SinkNode) -> list[SinkNode]:
+    """Plans with the kinds of changes on each node; what they share stays shared.
 
     Raises:
-        ValidationError: the sink does not take the changes; names the node that makes them.
+        ValidationError: a sink does not take the changes; names the node that makes them.
     """
-    return _Planner().sink(sink)
+    planner = _Planner()
+    return [planner.sink(sink) for sink in sinks]
 
 
 def _given(kinds: frozenset[str], updates: str) -> frozenset[str]:

@@ -135,9 +135,8 @@ class Session:
             persisted = [column.name for column in target.table.schema.persisted]
             key = tuple(persisted.index(name) for name in target.table.schema.key_columns)
             name = target.identifier.as_summary_string()
-            node = SinkNode(row=below.row, inputs=(below,), name=name, sink=sink, key=key)
-            plans.append(plan_changes(node))
-        return plans
+            plans.append(SinkNode(row=below.row, inputs=(below,), name=name, sink=sink, key=key))
+        return plan_changes(*plans)
 
     def sinks(self, targets: Sequence[Target]) -> list[Transformation]:
         """The ends of a job that writes some targets."""
@@ -165,7 +164,7 @@ class Session:
     def result_plan(self, plan: LogicalNode, name: str = "*anonymous_collect$1*") -> SinkNode:
         """The physical plan of a query whose rows go to the program."""
         below = Converter().convert(plan)
-        return plan_changes(SinkNode(row=below.row, inputs=(below,), name=name, sink=None))
+        return plan_changes(SinkNode(row=below.row, inputs=(below,), name=name, sink=None))[0]
 
     def query(self, plan: LogicalNode) -> QueryResult:
         """Start a job that collects the rows of a query."""

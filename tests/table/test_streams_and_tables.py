@@ -1,0 +1,252 @@
+"""Streams as tables, tables as streams, INSERT and the Table API, on a MiniCluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.table.query_running import environment, materialised
+
+from millstream.common import Row, RowKind, Types
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.errors import ProgramError, ValidationError
+from millstream.sql.parser.parser import parse_statement
+from millstream.table import ChangelogMode, DataTypes, Schema, StreamTableEnvironment
+from millstream.table.expressions import call, col, lit
+from millstream.testing import MiniCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.datastream import DataStream
+    from millstream.table import Table
+
+PEOPLE = [(1, "ann"), (2, "bob"), (3, "ann"), (4, "cid")]
+PEOPLE_TYPE = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
+
+
+@pytest.fixture
+def stream_env() -> StreamExecutionEnvironment:
+    made = StreamExecutionEnvironment.get_execution_environment()
+    made.set_parallelism(2)
+    return made
+
+
+@pytest.fixture
+def env(stream_env: StreamExecutionEnvironment) -> StreamTableEnvironment:
+    return StreamTableEnvironment.create(stream_env)
+
+
+def people(stream_env: StreamExecutionEnvironment) -> DataStream:
+    return stream_env.from_collection(PEOPLE, PEOPLE_TYPE)
+
+
+def collected(stream: DataStream, directory: Path) -> list[Any]:
+    stream.sink_to(CollectSink(str(directory)))
+    graph = stream.get_execution_environment().get_job_graph("test")
+    MiniCluster(graph, limits=iter([1] * 100)).run()
+    return list(read_collected(directory))
+
+
+def result(table: Table, directory: Path) -> Counter[tuple[Any, ...]]:
+    """What is there of a table at the end."""
+    session = table._environment.session
+    end = session.collected(table.plan, str(directory))
+    MiniCluster(session.program.graph_of([end], "test"), limits=iter([1] * 100)).run()
+    return materialised(read_collected(directory))
+
+
+def test_a_stream_becomes_a_table_and_a_stream_again(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    table = env.from_data_stream(people(stream_env))
+    assert [str(kind) for kind in table.get_resolved_schema().types] == ["INT", "STRING"]
+    stream = env.to_data_stream(table.filter(col("id") > 1).select(col("id") + 1, col("name")))
+    assert sorted(map(tuple, collected(stream, tmp_path))) == [(3, "bob"), (4, "ann"), (5, "cid")]
+
+
+def test_a_changelog_stream_has_kinds(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.create_temporary_view("people", people(stream_env))
+    counts = env.sql_query("SELECT name, COUNT(*) AS n FROM people GROUP BY name")
+    rows = collected(env.to_changelog_stream(counts), tmp_path)
+    of_ann = [(row.get_row_kind(), row.n) for row in rows if row.name == "ann"]
+    assert of_ann == [(RowKind.INSERT, 1), (RowKind.UPDATE_BEFORE, 1), (RowKind.UPDATE_AFTER, 2)]
+
+
+def test_an_upsert_stream_has_no_update_before(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.create_temporary_view("people", people(stream_env))
+    counts = env.sql_query("SELECT name, COUNT(*) AS n FROM people GROUP BY name")
+    stream = env.to_changelog_stream(counts, changelog_mode=ChangelogMode.upsert())
+    kinds = Counter(row.get_row_kind() for row in collected(stream, tmp_path))
+    assert kinds == {RowKind.INSERT: 3, RowKind.UPDATE_AFTER: 1}
+
+
+def test_a_table_that_is_updated_is_no_data_stream(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment
+) -> None:
+    table = env.from_data_stream(people(stream_env)).group_by(col("name")).select(col("id").sum)
+    with pytest.raises(ValidationError, match="update changes which is produced by node GroupAgg"):
+        env.to_data_stream(table)
+
+
+def test_upserts_of_a_stream_become_a_full_changelog(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    rows = [
+        _row(kind, *values)
+        for kind, values in (
+            (RowKind.INSERT, ("a", 1)),
+            (RowKind.UPDATE_AFTER, ("b", 2)),
+            (RowKind.UPDATE_AFTER, ("a", 5)),
+            (RowKind.DELETE, ("b", 2)),
+        )
+    ]
+    kind = Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()])
+    schema = (
+        Schema.new_builder()
+        .column("k", DataTypes.STRING(nullable=False))
+        .column("v", DataTypes.INT())
+        .primary_key("k")
+        .build()
+    )
+    table = env.from_changelog_stream(
+        stream_env.from_collection(rows, kind), schema, ChangelogMode.upsert()
+    )
+    env.create_temporary_view("t", table)
+    total = env.sql_query("SELECT SUM(v) AS s, COUNT(*) AS n FROM t")
+    assert result(total, tmp_path) == Counter({(5, 1): 1})
+
+
+def _row(kind: RowKind, *values: object) -> Row:
+    made = Row(*values)
+    made.set_row_kind(kind)
+    return made
+
+
+def test_an_untyped_stream_is_refused(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment
+) -> None:
+    with pytest.raises(ProgramError, match="needs a stream whose type is known"):
+        env.from_data_stream(stream_env.from_collection([1, 2]))
+
+
+def test_insert_writes_files(env: StreamTableEnvironment, tmp_path: Path) -> None:
+    env.execute_sql(
+        "CREATE TABLE target (b STRING, a BIGINT) WITH "
+        f"('connector' = 'filesystem', 'path' = '{tmp_path / 'out'}', 'format' = 'csv')"
+    )
+    text = "INSERT INTO target (a, b) VALUES (1, 'x'), (2, 'y')"
+    statement: Any = parse_statement(text)
+    session = env.session
+    graph = session.program.graph_of(session.sinks([session.target(statement, text)]), "test")
+    MiniCluster(graph).run()
+    files = (tmp_path / "out").glob("*.csv")
+    lines = sorted(line for path in files for line in path.read_text().splitlines())
+    assert lines == ['"x",1', '"y",2']
+
+
+def test_null_into_not_null_is_refused_with_the_row(
+    env: StreamTableEnvironment, tmp_path: Path
+) -> None:
+    env.execute_sql(
+        "CREATE TABLE target (a INT NOT NULL) WITH "
+        f"('connector' = 'filesystem', 'path' = '{tmp_path / 'out'}', 'format' = 'csv')"
+    )
+    text = "INSERT INTO target SELECT NULLIF(x, 1) FROM (VALUES (2), (1)) AS t (x)"
+    statement: Any = parse_statement(text)
+    session = env.session
+    graph = session.program.graph_of(session.sinks([session.target(statement, text)]), "test")
+    with pytest.raises(ProgramError, match="NOT NULL, however, a null value is being written"):
+        MiniCluster(graph).run()
+
+
+def test_a_statement_set_reads_what_its_statements_share_once(env: StreamTableEnvironment) -> None:
+    env.execute_sql("CREATE TABLE t1 (n BIGINT) WITH ('connector' = 'blackhole')")
+    env.execute_sql("CREATE TABLE t2 (n BIGINT) WITH ('connector' = 'blackhole')")
+    shared = env.sql_query("SELECT COUNT(*) AS n FROM (VALUES (1), (2)) AS t (x)")
+    env.create_temporary_view("shared", shared)
+    statements = env.create_statement_set()
+    statements.add_insert_sql("INSERT INTO t1 SELECT n FROM shared")
+    statements.add_insert("t2", shared)
+    graph = env.session.program.graph_of(env.session.sinks(statements._targets), "test")
+    names = Counter(node.name for node in graph.nodes.values())
+    assert names["GroupAggregate"] == 1
+    assert names["Sink: default_catalog.default_database.t1"] == 1
+    assert names["Sink: default_catalog.default_database.t2"] == 1
+
+
+def test_names_of_operators_with_state_stay_when_a_filter_is_added(
+    env: StreamTableEnvironment,
+) -> None:
+    env.execute_sql("CREATE TABLE g (a INT, b INT) WITH ('connector' = 'datagen')")
+
+    def uid(query: str) -> str:
+        end = env.session.collected(env.sql_query(query).plan, "/nowhere")
+        graph = env.session.program.graph_of([end], "test")
+        return next(node.uid for node in graph.nodes.values() if node.name == "GroupAggregate")
+
+    plain = uid("SELECT a, COUNT(*) FROM g GROUP BY a")
+    assert uid("SELECT a, COUNT(*) + 1 FROM g WHERE b > 3 GROUP BY a") == plain
+    assert uid("SELECT b, COUNT(*) FROM g GROUP BY b") != plain
+
+
+def test_the_table_api_makes_the_plans_of_sql(tmp_path: Path) -> None:
+    env = environment(2)
+    table = env.from_elements([(1, "a", 2.0), (2, "b", 4.0), (3, "a", 6.0)], ["id", "k", "v"])
+    other = env.from_elements([("a", "first"), ("c", "third")], ["key", "word"])
+    means = table.group_by(col("k")).select(
+        col("k"), col("v").avg.alias("mean"), col("id").count_distinct.alias("n")
+    )
+    assert result(means, tmp_path / "1") == Counter({("a", 4.0, 2): 1, ("b", 4.0, 1): 1})
+    joined = table.left_outer_join(other, col("k") == col("key")).select(
+        col("id"), call("UPPER", col("word"))
+    )
+    assert result(joined, tmp_path / "2") == Counter(
+        {(1, "FIRST"): 1, (2, None): 1, (3, "FIRST"): 1}
+    )
+    top = table.order_by(col("v").desc).fetch(1).add_columns((col("v") * lit(10)).alias("w"))
+    assert result(top.drop_columns("k"), tmp_path / "3") == Counter({(3, 6.0, 60.0): 1})
+    both = table.select(col("k")).union(other.select(col("key")))
+    assert result(both, tmp_path / "4") == Counter({("a",): 1, ("b",): 1, ("c",): 1})
+    named = table.rename_columns(col("v").alias("x")).where(col("x").between(3, 5))
+    assert named.get_resolved_schema().get_column_names() == ["id", "k", "x"]
+    assert result(named, tmp_path / "5") == Counter({(2, "b", 4.0): 1})
+
+
+def test_expressions_have_no_truth_value() -> None:
+    with pytest.raises(ProgramError, match="write & for AND"):
+        bool(col("a") == 1)
+
+
+def test_views_hold_tables_and_names_are_suggested(env: StreamTableEnvironment) -> None:
+    env.create_temporary_view("numbers", env.from_elements([(1,)], ["n"]))
+    assert env.list_temporary_views() == ["numbers"]
+    with pytest.raises(ValidationError, match="Did you mean 'numbers'"):
+        env.from_path("number")
+    assert env.drop_temporary_view("numbers")
+    assert env.list_tables() == []
+
+
+def test_results_of_statements_are_printed_in_flink_s_layout(
+    env: StreamTableEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env.execute_sql(
+        "CREATE TABLE t (a INT, b STRING NOT NULL) WITH ('connector' = 'print')"
+    ).print()
+    env.execute_sql("DESCRIBE t").print()
+    assert capsys.readouterr().out == (
+        "OK\n"
+        "+------+--------+-------+--------+--------+-----------+\n"
+        "| name |   type |  null |    key | extras | watermark |\n"
+        "+------+--------+-------+--------+--------+-----------+\n"
+        "|    a |    INT |  TRUE | <NULL> | <NULL> |    <NULL> |\n"
+        "|    b | STRING | FALSE | <NULL> | <NULL> |    <NULL> |\n"
+        "+------+--------+-------+--------+--------+-----------+\n"
+        "2 rows in set\n"
+    )
