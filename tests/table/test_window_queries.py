@@ -11,6 +11,8 @@ import duckdb
 import pytest
 from tests.table.query_running import changelog, environment, materialised, table_of
 
+from millstream.errors import UnsupportedSqlError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -43,6 +45,10 @@ QUERIES = {
     "SELECT k, v % 2 AS p, COUNT(*) AS n, GROUPING(k) AS g FROM e GROUP BY ROLLUP(k, v % 2)": None,
     "SELECT k, COUNT(*) AS n FROM e GROUP BY GROUPING SETS ((k), ())": None,
     "SELECT COUNT(*) AS n FROM (SELECT k FROM e LIMIT 7)": "SELECT 7",
+    "SELECT a.k, a.v, b.v FROM e a JOIN e b ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '20' "
+    "SECOND AND a.ts + INTERVAL '5' SECOND WHERE a.v < b.v": None,
+    "SELECT a.k, a.v, b.v FROM e a, e b WHERE a.k = b.k AND a.ts > b.ts "
+    "AND a.ts <= b.ts + INTERVAL '1' MINUTE": None,
 }
 
 
@@ -108,3 +114,20 @@ def test_a_window_is_given_once_and_late_rows_do_not_change_it(tmp_path: Path) -
     query = f"SELECT window_start, COUNT(*) AS n FROM {TUMBLE} GROUP BY window_start, window_end"
     graph_rows = changelog(env, query, tmp_path, 0, limit=40)
     assert [(row[0].minute, row[1]) for row in graph_rows] == [(0, 2), (1, 1), (2, 2)]
+
+
+def test_times_near_each_other_make_an_interval_join(tmp_path: Path) -> None:
+    env = environment(1)
+    table_of(env, "e", COLUMNS, [], tmp_path)
+    query = "SELECT a.v FROM e a, e b WHERE a.k = b.k AND a.ts > b.ts AND a.ts < b.ts + {}"
+    plan = env.sql_query(query.format("INTERVAL '1' MINUTE")).explain()
+    assert (
+        "IntervalJoin(joinType=[InnerJoin], windowBounds=[isRowTime=true, leftLowerBound=1, "
+        "leftUpperBound=59999, leftTimeIndex=0, rightTimeIndex=0], where=[(k = k0)]"
+    ) in plan
+    outer = env.sql_query(
+        "SELECT a.v FROM e a LEFT JOIN e b ON a.k = b.k AND a.ts > b.ts "
+        "AND a.ts < b.ts + INTERVAL '1' MINUTE"
+    )
+    with pytest.raises(UnsupportedSqlError, match="LeftOuterJoin with bounds of time is not in"):
+        env.session.collected(outer.plan, str(tmp_path))

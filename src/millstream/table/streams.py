@@ -19,7 +19,7 @@ from millstream.sql.binder.scope import Scope
 from millstream.sql.binder.tables import watermarked
 from millstream.sql.catalog.connectors import INSERT_ONLY, TableSink
 from millstream.sql.lowering.conversion import external_type, logical_row
-from millstream.sql.lowering.lowering import parallelism_of
+from millstream.sql.lowering.pieces import parallelism_of
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.parser.parser import parse_expression
 from millstream.sql.planner.changelog import plan_changes

@@ -22,8 +22,6 @@ from millstream.graph.model import Partitioning
 from millstream.graph.transformation import (
     OneInputTransformation,
     PartitionTransformation,
-    PhysicalTransformation,
-    SideOutputTransformation,
     SinkTransformation,
     SourceTransformation,
     TwoInputTransformation,
@@ -35,7 +33,6 @@ from millstream.runtime.operators.table import factories
 from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.runtime.operators.table.expand import ExpandFactory
 from millstream.runtime.operators.table.specs import (
-    AggregateCall,
     JoinKind,
     JoinSide,
     RankStrategy,
@@ -43,6 +40,12 @@ from millstream.runtime.operators.table.specs import (
 )
 from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
+from millstream.sql.lowering.interval_joins import (
+    interval_join_factory,
+    keyed_side,
+    residual,
+)
+from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
@@ -519,9 +522,39 @@ class Lowering:
         own = f"Join[{words[0]}={words[1]}]"
         return self._two(node, own, factory, single=not node.left_keys)
 
+    def _interval_join(self, node: physical.IntervalJoin) -> Transformation:
+        factory = interval_join_factory(node)
+        sides = zip(
+            node.inputs,
+            (node.left_time, node.right_time),
+            (node.left_keys, node.right_keys),
+            strict=True,
+        )
+        below = [
+            keyed_side(self.stream(each.input), time, keys, self._one, self._next_id)
+            for each, time, keys in sides
+        ]
+        place = self._noted(node, f"IntervalJoin{node.left_keys}{node.right_keys}")
+        made: Transformation = self._joined(node, place, below, factory, single=False)
+        rest = residual(node)
+        if rest is None:
+            return made
+        self._done[id(node)] = made
+        return self._calc(rest)
+
     def _two(self, node: PhysicalNode, own: str, factory: Any, *, single: bool) -> Transformation:
         below = [self.stream(each) for each in node.inputs]
-        place = self._noted(node, own)
+        return self._joined(node, self._noted(node, own), below, factory, single=single)
+
+    def _joined(
+        self,
+        node: PhysicalNode,
+        place: str,
+        below: Sequence[Transformation],
+        factory: Any,
+        *,
+        single: bool,
+    ) -> Transformation:
         return TwoInputTransformation(
             id=self._next_id(),
             location=self._location,
@@ -534,37 +567,6 @@ class Lowering:
             factory=factory,
             non_parallel=single,
         )
-
-
-def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
-    """How parallel what is read is: a number (None: as the job), and whether it is alone.
-
-    Rows that are dealt out anew lose their order, and changes of one row with it.
-    """
-    if isinstance(below, PhysicalTransformation):
-        return below.parallelism, below.non_parallel
-    if isinstance(below, UnionTransformation):
-        members = [parallelism_of(each) for each in below.members]
-        if any(alone for _, alone in members):
-            return None, True
-        found = {parallelism for parallelism, _ in members}
-        return (found.pop(), False) if len(found) == 1 else (1, False)
-    if isinstance(below, SideOutputTransformation):
-        return parallelism_of(below.input)
-    return None, False
-
-
-def aggregate_calls(calls: Sequence[Any]) -> tuple[AggregateCall, ...]:
-    """Aggregates as the runtime takes them."""
-    return tuple(
-        AggregateCall(call.function, call.arguments, call.type, call.filter, call.distinct)
-        for call in calls
-    )
-
-
-def sort_columns(order: Sequence[Any]) -> tuple[SortColumn, ...]:
-    """An order as the runtime takes it."""
-    return tuple(SortColumn(each.column, each.descending, each.nulls_first) for each in order)
 
 
 _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
@@ -586,5 +588,6 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.Deduplicate: Lowering._deduplicate,  # noqa: SLF001
     physical.Rank: Lowering._rank,  # noqa: SLF001
     physical.ChangelogNormalize: Lowering._normalize,  # noqa: SLF001
+    physical.IntervalJoin: Lowering._interval_join,  # noqa: SLF001
     physical.Join: Lowering._join,  # noqa: SLF001
 }

@@ -1,0 +1,54 @@
+"""Pieces of lowering: how parallel what is read is, and plain words of the runtime.
+
+What it is: what several modules of this package and the facade share.
+What it is not: the lowering (``sql/lowering/lowering.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.graph.transformation import (
+    PhysicalTransformation,
+    SideOutputTransformation,
+    UnionTransformation,
+)
+from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.graph.transformation import Transformation
+
+__all__ = ["aggregate_calls", "parallelism_of", "sort_columns"]
+
+
+def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
+    """How parallel what is read is: a number (None: as the job), and whether it is alone.
+
+    Rows that are dealt out anew lose their order, and changes of one row with it.
+    """
+    if isinstance(below, PhysicalTransformation):
+        return below.parallelism, below.non_parallel
+    if isinstance(below, UnionTransformation):
+        members = [parallelism_of(each) for each in below.members]
+        if any(alone for _, alone in members):
+            return None, True
+        found = {parallelism for parallelism, _ in members}
+        return (found.pop(), False) if len(found) == 1 else (1, False)
+    if isinstance(below, SideOutputTransformation):
+        return parallelism_of(below.input)
+    return None, False
+
+
+def aggregate_calls(calls: Sequence[Any]) -> tuple[AggregateCall, ...]:
+    """Aggregates as the runtime takes them."""
+    return tuple(
+        AggregateCall(call.function, call.arguments, call.type, call.filter, call.distinct)
+        for call in calls
+    )
+
+
+def sort_columns(order: Sequence[Any]) -> tuple[SortColumn, ...]:
+    """An order as the runtime takes it."""
+    return tuple(SortColumn(each.column, each.descending, each.nulls_first) for each in order)
