@@ -121,8 +121,8 @@ def test_an_append_only_sink_refuses_a_query_that_updates(env: TableEnvironment)
             "'connector' = 'filesystm'",
             (
                 "Table 'default_catalog.default_database.x': there is no connector 'filesystm'. "
-                "Did you mean 'filesystem'? There are: blackhole, datagen, filesystem, kafka, "
-                "print."
+                "Did you mean 'filesystem'? There are: blackhole, datagen, duckdb, "
+                "filesystem, kafka, print, sqlite."
             ),
         ),
         (

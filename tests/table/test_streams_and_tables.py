@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from tests.table.query_running import environment, materialised
 
@@ -166,6 +169,64 @@ def test_null_into_not_null_is_refused_with_the_row(
         MiniCluster(graph).run()
 
 
+@pytest.mark.parametrize("connector", ["sqlite", "duckdb"])
+def test_insert_writes_into_database_files(
+    env: StreamTableEnvironment, tmp_path: Path, connector: str
+) -> None:
+    path = tmp_path / "data.db"
+    opened: Any = sqlite3.connect(path) if connector == "sqlite" else duckdb.connect(str(path))
+    with contextlib.closing(opened) as connection:
+        connection.execute("CREATE TABLE people (name VARCHAR, n BIGINT)")
+        connection.commit()
+    env.execute_sql(
+        f"CREATE TABLE target (n BIGINT, name STRING) WITH ('connector' = '{connector}', "
+        f"'path' = '{path}', 'table-name' = 'people')"
+    )
+    text = "INSERT INTO target VALUES (1, 'x'), (2, CAST(NULL AS STRING))"
+    statement: Any = parse_statement(text)
+    session = env.session
+    graph = session.program.graph_of(session.sinks([session.target(statement, text)]), "test")
+    MiniCluster(graph).run()
+    opened = sqlite3.connect(path) if connector == "sqlite" else duckdb.connect(str(path))
+    with contextlib.closing(opened) as connection:
+        rows = connection.execute("SELECT name, n FROM people ORDER BY n").fetchall()
+    assert rows == [("x", 1), (None, 2)]
+
+
+def test_a_sink_with_another_key_gets_a_materializer(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment
+) -> None:
+    env.create_temporary_view("people", people(stream_env))
+    env.execute_sql(
+        "CREATE TABLE by_count (n BIGINT, name STRING, PRIMARY KEY (n) NOT ENFORCED) "
+        "WITH ('connector' = 'blackhole')"
+    )
+    text = "INSERT INTO by_count SELECT COUNT(*), name FROM people GROUP BY name"
+    plan = env.explain_sql(text, "CHANGELOG_MODE")
+    assert "fields=[n, name], upsertMaterialize=[true], changelogMode=[NONE])" in plan
+    assert "select=[name, COUNT(*) AS EXPR$0], changelogMode=[I,UB,UA])" in plan
+    statement: Any = parse_statement(text)
+    session = env.session
+    graph = session.program.graph_of(session.sinks([session.target(statement, text)]), "test")
+    assert "SinkMaterializer" in {node.name for node in graph.nodes.values()}
+    MiniCluster(graph, limits=iter([1] * 100)).run()
+
+
+def test_a_query_runs_on_the_local_engine(tmp_path: Path) -> None:
+    env = environment(2)
+    with env.execute_sql("SELECT x, x * 2 AS y FROM (VALUES (1), (2)) AS t (x)").collect() as rows:
+        found: list[Any] = list(rows)
+    assert sorted(map(tuple, found)) == [(1, 2), (2, 4)]
+    env.execute_sql(
+        "CREATE TABLE kept WITH ('connector' = 'filesystem', 'format' = 'json', "
+        f"'path' = '{tmp_path}') AS SELECT 'a' AS name, 1 AS n"
+    ).wait()
+    described: list[Any] = list(env.execute_sql("DESCRIBE kept").collect())
+    assert tuple(described[0])[:2] == ("name", "CHAR(1)")
+    files = [path.read_text() for path in tmp_path.glob("*.json*")]
+    assert files == ['{"name":"a","n":1}\n']
+
+
 def test_a_statement_set_reads_what_its_statements_share_once(env: StreamTableEnvironment) -> None:
     env.execute_sql("CREATE TABLE t1 (n BIGINT) WITH ('connector' = 'blackhole')")
     env.execute_sql("CREATE TABLE t2 (n BIGINT) WITH ('connector' = 'blackhole')")
@@ -194,6 +255,28 @@ def test_names_of_operators_with_state_stay_when_a_filter_is_added(
     plain = uid("SELECT a, COUNT(*) FROM g GROUP BY a")
     assert uid("SELECT a, COUNT(*) + 1 FROM g WHERE b > 3 GROUP BY a") == plain
     assert uid("SELECT b, COUNT(*) FROM g GROUP BY b") != plain
+
+
+def test_a_changed_query_goes_on_at_another_parallelism(tmp_path: Path) -> None:
+    lines = "".join(f'{{"a": {i % 7}, "b": {i}}}\n' for i in range(70))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.json").write_text(lines)
+
+    def graph(parallelism: int, query: str) -> Any:
+        env = environment(parallelism)
+        env.execute_sql(
+            "CREATE TABLE t (a INT, b INT) WITH ('connector' = 'filesystem', "
+            f"'path' = '{tmp_path / 'in'}', 'format' = 'json')"
+        )
+        end = env.session.collected(env.sql_query(query).plan, str(tmp_path / "out"))
+        return env.session.program.graph_of([end], "test")
+
+    before = graph(1, "SELECT a, SUM(b) AS s FROM t GROUP BY a")
+    MiniCluster(before, tmp_path / "state", limits=iter([100] * 100)).run(max_epochs=3)
+    after = graph(3, "SELECT a, SUM(b) AS s FROM t WHERE b >= 0 GROUP BY a")
+    MiniCluster(after, tmp_path / "state", limits=iter([100] * 100)).run()
+    wanted = Counter((key, sum(range(key, 70, 7))) for key in range(7))
+    assert materialised(read_collected(tmp_path / "out")) == wanted
 
 
 def test_the_table_api_makes_the_plans_of_sql(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ FACTORIES: Final[dict[str, str]] = {
     "filesystem": _HERE + "filesystem",
     "datagen": _HERE + "datagen",
     "kafka": _HERE + "kafka",
+    "sqlite": _HERE + "embedded",
+    "duckdb": _HERE + "embedded",
     "print": _HERE + "print_table",
     "blackhole": _HERE + "blackhole",
 }
