@@ -1,4 +1,4 @@
-"""Scalar functions of users as entries like those of the built-in ones.
+"""Scalar and table functions of users as entries like those of the built-in ones.
 
 What it is: ``definition_of``, from a Python function (or an object with ``eval``, ``open`` and
 ``close``) to a ``FunctionDefinition``, which the binder puts into the call, since the registry does
@@ -6,7 +6,9 @@ not know it.  There are four kinds: *general* sees one row at a time, as program
 (``types/external_values.py``); *async* the same, many rows at once; *pandas* and *arrow* see
 columns.
 
-What it is not: the words of PyFlink (``table/udf.py``), or functions of tables and aggregates.
+A table function gives rows, which to the evaluator are an array; the binder unnests it.
+
+What it is not: the words of PyFlink (``table/udf.py``), or aggregates.
 
 Read next: ``expressions/functions/definition.py``, ``table/udf.py``.
 """
@@ -21,7 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.errors import TypeMismatchError
-from millstream.expressions.functions.definition import FunctionDefinition, NullBehaviour
+from millstream.expressions.functions.definition import (
+    FunctionDefinition,
+    FunctionKind,
+    NullBehaviour,
+)
 from millstream.expressions.functions.signatures import (
     Nullability,
     Signature,
@@ -30,6 +36,8 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.types.external_values import from_external, to_external
+from millstream.types.logical_types import ArrayType, RowField, RowType
+from millstream.types.row import Row
 from millstream.types.values import column_of, values_of_column
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["KINDS", "FunctionContext", "definition_of"]
+__all__ = ["KINDS", "FunctionContext", "definition_of", "table_definition_of"]
 
 KINDS: Final = ("general", "async", "pandas", "arrow")
 #: Calls of an async function that may wait at a time: ``table.exec.async-scalar`` of Flink's.
@@ -101,6 +109,19 @@ class _General(_Code):
     def __call__(self, info: CallInfo, *values: Any) -> Any:
         opened = self.opened(info)
         return opened.result(opened.call(*opened.external(values)))
+
+
+class _Rows(_Code):
+    """The rows of a table function for one row: what it yields, one by one."""
+
+    def __call__(self, info: CallInfo, *values: Any) -> Any:
+        opened = self.opened(info)
+        found = opened.call(*opened.external(values))
+        if found is None:
+            return ()
+        # A row of one column may be given as its value.
+        rows = [row if isinstance(row, tuple | list | Row) else (row,) for row in found]
+        return opened.result(rows)
 
 
 class _Columns(_Code):
@@ -220,4 +241,37 @@ def _signature(input_types: Sequence[LogicalType] | None, result: LogicalType) -
         repeats=repeats,
         optional=int(repeats),
         nullability=Nullability.RULE,
+    )
+
+
+def table_definition_of(
+    name: str,
+    function: Callable[..., Any] | Any,
+    result_types: Sequence[LogicalType],
+    *,
+    input_types: Sequence[LogicalType] | None = None,
+    deterministic: bool = True,
+) -> FunctionDefinition:
+    """The table entry of a user's table function.
+
+    Args:
+        name: for plans and errors.
+        function: gives an iterable of rows, or None for none.
+        result_types: the types of the columns, which are called f0, f1 and so on.
+        input_types: what arguments are cast to; None: any number of any types.
+        deterministic: whether equal arguments give equal rows.
+
+    Returns:
+        The entry; to the evaluator it gives an array of rows.
+    """
+    fields = tuple(RowField(f"f{at}", type_) for at, type_ in enumerate(result_types))
+    return FunctionDefinition(
+        name,
+        "user",
+        FunctionKind.TABLE,
+        signatures=(_signature(input_types, ArrayType(RowType(fields))),),
+        nulls=NullBehaviour.CALLED,
+        reference=_Rows(function),
+        contextual=True,
+        deterministic=deterministic,
     )

@@ -24,7 +24,12 @@ from millstream.table.table_descriptor import FormatDescriptor, TableDescriptor
 from millstream.table.table_environment import StreamTableEnvironment, TableEnvironment
 from millstream.table.table_result import ResultKind, TableResult
 from millstream.table.types import DataTypes
-from millstream.table.udf import AsyncScalarFunction, FunctionContext, ScalarFunction
+from millstream.table.udf import (
+    AsyncScalarFunction,
+    FunctionContext,
+    ScalarFunction,
+    TableFunction,
+)
 from millstream.types.row import Row, RowKind
 
 __all__ = [
@@ -54,5 +59,6 @@ __all__ = [
     "TableConfig",
     "TableDescriptor",
     "TableEnvironment",
+    "TableFunction",
     "TableResult",
 ]

@@ -4,7 +4,7 @@ What it is: ``udf`` for scalar functions, of rows, of pandas' Series, of Arrow's
 ones.  The result is registered by ``create_temporary_function``, by ``CREATE FUNCTION ... AS
 'module.name' LANGUAGE PYTHON``, or called as it is on expressions.
 
-What it is not: ``udtf``, ``udaf`` and ``udtaf``; these are not there yet.
+What it is not: ``udaf`` and ``udtaf``; these are not there yet.
 
 Read next: ``expressions/user_functions.py``.
 """
@@ -20,7 +20,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from millstream.errors import ProgramError
-from millstream.expressions.user_functions import KINDS, FunctionContext, definition_of
+from millstream.expressions.user_functions import (
+    KINDS,
+    FunctionContext,
+    definition_of,
+    table_definition_of,
+)
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.parser.parser import parse_type
 from millstream.table.expression import Expression, as_node
@@ -31,6 +36,7 @@ from millstream.types.logical_types import (
     DecimalType,
     DoubleType,
     LogicalType,
+    RowType,
     TimestampType,
     TimeType,
     VarBinaryType,
@@ -46,9 +52,12 @@ __all__ = [
     "AsyncScalarFunction",
     "FunctionContext",
     "ScalarFunction",
+    "TableFunction",
     "UserDefinedFunction",
     "UserDefinedScalarFunctionWrapper",
+    "UserDefinedTableFunctionWrapper",
     "udf",
+    "udtf",
 ]
 
 _ANNOTATED: Final[dict[object, LogicalType]] = {
@@ -92,6 +101,14 @@ class AsyncScalarFunction(UserDefinedFunction, ABC):
     @abstractmethod
     async def eval(self, *args: Any) -> Any:
         """The result for the arguments of one row."""
+
+
+class TableFunction(UserDefinedFunction, ABC):
+    """A function from values to rows."""
+
+    @abstractmethod
+    def eval(self, *args: Any) -> Any:
+        """The rows for the arguments of one row: an iterable, or a generator; None is none."""
 
 
 _Function: TypeAlias = "Callable[..., Any] | ScalarFunction | AsyncScalarFunction | type"
@@ -192,7 +209,7 @@ def udf(
     if func_type not in KINDS or func_type == "async":
         message = f"func_type is general, pandas or arrow, not {func_type!r}"
         raise ProgramError(message)
-    function: Any = f() if inspect.isclass(f) else f
+    function: Any = f() if inspect.isclass(f) and hasattr(f, "eval") else f
     code = getattr(function, "eval", function)
     shown = name or str(getattr(function, "__name__", type(function).__name__))
     if inspect.iscoroutinefunction(code):
@@ -200,14 +217,107 @@ def udf(
     if deterministic is None:
         says = getattr(function, "is_deterministic", None)
         deterministic = bool(says()) if says is not None else True
-    if input_types is not None and isinstance(input_types, LogicalType | str):
-        input_types = [input_types]
     definition = definition_of(
         shown,
         function,
         _annotated_result(function, shown) if result_type is None else _type_of(result_type),
-        input_types=None if input_types is None else [_type_of(each) for each in input_types],
+        input_types=_types_of(input_types),
         deterministic=deterministic,
         kind=func_type,
     )
     return UserDefinedScalarFunctionWrapper(function, definition)
+
+
+class UserDefinedTableFunctionWrapper:
+    """What ``udtf`` makes: a table function with its types."""
+
+    def __init__(self, function: Any, definition: FunctionDefinition) -> None:
+        """Made by ``udtf``."""
+        self._function = function
+        self.definition = definition
+
+
+_TableFunction: TypeAlias = "Callable[..., Any] | TableFunction | type"
+
+
+@overload
+def udtf(
+    f: None = None,
+    input_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    result_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001 - PyFlink's
+    name: str | None = None,
+) -> Callable[[_TableFunction], UserDefinedTableFunctionWrapper]: ...
+
+
+@overload
+def udtf(
+    f: _TableFunction,
+    input_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    result_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001 - PyFlink's
+    name: str | None = None,
+) -> UserDefinedTableFunctionWrapper: ...
+
+
+def udtf(
+    f: _TableFunction | None = None,
+    input_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    result_types: Sequence[LogicalType | str] | LogicalType | str | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001 - PyFlink's
+    name: str | None = None,
+) -> Any:
+    """Make a table function of SQL: ``CROSS JOIN LATERAL TABLE(f(x)) AS t(a, b)``.
+
+    Args:
+        f: a Python function or generator, or an object or class with ``eval``; None: a decorator
+            is given.
+        input_types: the types of the arguments; None: arguments are taken as they are.
+        result_types: the types of the columns; a row of one column is a ROW type's fields.
+        deterministic: whether equal arguments give equal rows; None: as ``is_deterministic`` of
+            the object says, else True.
+        name: for plans and errors; None: that of the function.
+
+    Returns:
+        The function, to be registered; or a decorator.
+
+    Raises:
+        ProgramError: there are no ``result_types``.
+    """
+    if f is None:
+        return functools.partial(
+            udtf,
+            input_types=input_types,
+            result_types=result_types,
+            deterministic=deterministic,
+            name=name,
+        )
+    function: Any = f() if inspect.isclass(f) and hasattr(f, "eval") else f
+    shown = name or str(getattr(function, "__name__", type(function).__name__))
+    columns = _types_of(result_types)
+    if not columns:
+        message = f"udtf {shown}: say result_types"
+        raise ProgramError(message)
+    if len(columns) == 1 and isinstance(columns[0], RowType):
+        columns = list(columns[0].children)
+    if deterministic is None:
+        says = getattr(function, "is_deterministic", None)
+        deterministic = bool(says()) if says is not None else True
+    definition = table_definition_of(
+        shown,
+        function,
+        columns,
+        input_types=_types_of(input_types),
+        deterministic=deterministic,
+    )
+    return UserDefinedTableFunctionWrapper(function, definition)
+
+
+def _types_of(
+    given: Sequence[LogicalType | str] | LogicalType | str | None,
+) -> list[LogicalType] | None:
+    if given is None:
+        return None
+    if isinstance(given, LogicalType | str):
+        given = [given]
+    return [_type_of(each) for each in given]

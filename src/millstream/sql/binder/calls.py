@@ -8,11 +8,12 @@ What it is not: the functions (``expressions/functions/``), nor aggregates
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.errors import ProgramError
-from millstream.expressions.functions.definition import FunctionDefinition
+from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
 from millstream.expressions.functions.registry import built_in_functions, find_function
 from millstream.expressions.nodes import Literal
 from millstream.expressions.resolution import cast as implicit_cast
@@ -146,7 +147,12 @@ def field(operand: Expression, position: int) -> Expression:
 
 
 def user_call(
-    context: BindingContext, node: Node, function: CatalogFunction, arguments: Sequence[Expression]
+    context: BindingContext,
+    node: Node,
+    function: CatalogFunction,
+    arguments: Sequence[Expression],
+    *,
+    table: bool = False,
 ) -> Expression:
     """A call of a function of the user.
 
@@ -160,10 +166,12 @@ def user_call(
     if not isinstance(definition, FunctionDefinition):
         message = f"{function.implementation!r} is no function made by udf()."
         raise context.error(node, message)
-    try:
-        return resolve_definition(definition, arguments, user=True)
-    except ProgramError as error:
-        raise context.error(node, str(error)) from error
+    if (definition.kind is FunctionKind.TABLE) != table:
+        what = "no table function" if table else "a table function: LATERAL TABLE(...) takes it"
+        raise context.error(node, f"{definition.name} is {what}.")
+    # To the evaluator a table function is one that gives an array.
+    definition = replace(definition, kind=FunctionKind.SCALAR)
+    return inline_call(context, node, definition, arguments)
 
 
 def inline_call(

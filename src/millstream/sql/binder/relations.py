@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import InputReference
 from millstream.sql.binder.aggregates import plain_type
+from millstream.sql.binder.calls import user_call
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
 from millstream.sql.binder.tables import scan
@@ -117,8 +118,7 @@ class RelationBinder:
         if name in WINDOWS:
             plan = window(self.queries, node.call)
             return plan, Scope.of(plan.row)
-        message = f"Table function '{node.call.name}' is not in this release; window TVFs are."
-        raise self.context.error(node, message)
+        return self._unnest(node)
 
     def _unnest(self, node: Any) -> tuple[LogicalNode, Scope]:
         from millstream.sql.binder.queries import one_row
@@ -134,13 +134,13 @@ class RelationBinder:
         left, left_scope = self.bind(node.left)
         inner = node.right.relation if isinstance(node.right, nodes.AliasedRelation) else node.right
         kind = _KINDS[node.kind]
-        if isinstance(inner, nodes.Unnest):
+        is_window = isinstance(inner, nodes.TableFunction) and (
+            inner.call.name.last.upper() in WINDOWS
+        )
+        if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not is_window:
             return self._correlated(left, left_scope, node.right, kind)
         if isinstance(inner, nodes.TableReference) and inner.as_of is not None:
             return self._temporal(node, left, left_scope, inner.as_of)
-        if isinstance(inner, nodes.TableFunction) and inner.lateral:
-            message = f"Table function '{inner.call.name}' is not in this release; UNNEST is."
-            raise self.context.error(inner, message)
         right, right_scope = self.bind(node.right)
         row = _joined_row(left, right, kind)
         scope = left_scope.joined(right_scope, row)
@@ -200,16 +200,16 @@ class RelationBinder:
     def _correlated(
         self, left: LogicalNode, left_scope: Scope, node: Any, kind: JoinType
     ) -> tuple[LogicalNode, Scope]:
-        """UNNEST of columns of the left."""
+        """UNNEST of columns of the left, or the rows that a user's function makes of them."""
         aliased = node if isinstance(node, nodes.AliasedRelation) else None
         unnest = node.relation if aliased is not None else node
         if kind not in {JoinType.INNER, JoinType.LEFT}:
-            raise self.context.error(node, "UNNEST is joined by CROSS, INNER or LEFT JOIN.")
-        if len(unnest.arguments) != 1:
-            raise self.context.error(unnest, "UNNEST takes one array, map or multiset.")
-        argument = ExpressionBinder(self.context, left_scope).bind(unnest.arguments[0])
+            word = "UNNEST" if isinstance(unnest, nodes.Unnest) else "A table function"
+            raise self.context.error(node, f"{word} is joined by CROSS, INNER or LEFT JOIN.")
+        argument = self._collection(unnest, ExpressionBinder(self.context, left_scope))
         names, types = self._unnested(unnest, argument)
-        if unnest.with_ordinality:
+        with_ordinality = getattr(unnest, "with_ordinality", False)
+        if with_ordinality:
             names.append("ORDINALITY")
             types.append(IntType(nullable=False))
         if kind is JoinType.LEFT:
@@ -221,12 +221,28 @@ class RelationBinder:
             function="UNNEST",
             arguments=(argument,),
             kind=kind,
-            with_ordinality=unnest.with_ordinality,
+            with_ordinality=with_ordinality,
         )
         made = Scope.of(row_of(names, types))
         if aliased is not None:
             _, made = self.aliased(_Shown(made.row), made, aliased)  # type: ignore[arg-type]
         return plan, left_scope.joined(made, row)
+
+    def _collection(self, node: Any, binder: ExpressionBinder) -> Expression:
+        if isinstance(node, nodes.Unnest):
+            if len(node.arguments) != 1:
+                raise self.context.error(node, "UNNEST takes one array, map or multiset.")
+            return binder.bind(node.arguments[0])
+        names = node.call.name.names
+        function = self.context.catalogs.find_function(names)
+        if function is None:
+            from millstream.sql.suggestions import did_you_mean
+
+            hint = did_you_mean(names[-1], self.context.catalogs.function_names())
+            shown = ".".join(names)
+            raise self.context.error(node, f"Table function '{shown}' not found.{hint}")
+        arguments = binder.bind_all(node.call.arguments)
+        return user_call(self.context, node, function, arguments, table=True)
 
     def _unnested(self, node: Node, argument: Expression) -> tuple[list[str], list[Any]]:
         kind = argument.type
