@@ -56,6 +56,11 @@ class _Gathered:
         self._parts.append(part)
         self._positions.append(positions)
 
+    def add_known(self, positions: NDArray[np.int64], column: pa.Array) -> None:
+        """What a column of all rows has at these positions."""
+        self._parts.append(column.take(pa.array(positions)))
+        self._positions.append(positions)
+
     def column(self) -> pa.Array:
         """All rows in order."""
         if len(self._parts) == 1:
@@ -171,21 +176,10 @@ class _Coalesce(Node):
                 continue
             open_rows = result.is_null().to_numpy(zero_copy_only=False)
             gathered = _Gathered(self.type, frame.rows)
-            gathered.add(np.flatnonzero(~open_rows), _Given(result, self.type), frame)
+            gathered.add_known(np.flatnonzero(~open_rows), result)
             gathered.add(np.flatnonzero(open_rows), part, frame)
             result = gathered.column()
         return result
-
-
-class _Given(Node):
-    """A column that is known already, seen through a selection of its rows."""
-
-    def __init__(self, column: pa.Array, type_: LogicalType) -> None:
-        self.type = type_
-        self._column = column
-
-    def run(self, frame: Frame) -> pa.Array:
-        return frame.select_from(self._column)
 
 
 def _and(type_: LogicalType, arguments: list[Node]) -> Node:

@@ -21,6 +21,11 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError
 from millstream.types.type_roots import TypeRoot
+from millstream.types.type_texts import (
+    DAY_TIME_FORMATS,
+    YEAR_MONTH_FORMATS,
+    escape_identifier,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,11 +74,6 @@ _MILLIS: Final = 3
 _MICROS: Final = 6
 _MAX_YEAR_DIGITS: Final = 4
 _MAX_DAY_DIGITS: Final = 6
-
-
-def escape_identifier(name: str) -> str:
-    """Put a name into backticks, those in it doubled."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _check_range(type_name: str, what: str, value: int, least: int, most: int) -> None:
@@ -377,13 +377,13 @@ class YearMonthIntervalType(LogicalType):
     root = TypeRoot.INTERVAL_YEAR_MONTH
 
     def __post_init__(self) -> None:
-        if self.resolution not in _YEAR_MONTH_FORMATS:
-            message = f"INTERVAL: {self.resolution} is not one of {', '.join(_YEAR_MONTH_FORMATS)}"
+        if self.resolution not in YEAR_MONTH_FORMATS:
+            message = f"INTERVAL: {self.resolution} is not one of {', '.join(YEAR_MONTH_FORMATS)}"
             raise ProgramError(message)
         _check_range("INTERVAL", "precision of years", self.precision, 1, _MAX_YEAR_DIGITS)
 
     def _serializable(self) -> str:
-        return f"INTERVAL {_YEAR_MONTH_FORMATS[self.resolution].format(self.precision)}"
+        return f"INTERVAL {YEAR_MONTH_FORMATS[self.resolution].format(self.precision)}"
 
 
 @dataclass(frozen=True)
@@ -397,35 +397,16 @@ class DayTimeIntervalType(LogicalType):
     root = TypeRoot.INTERVAL_DAY_TIME
 
     def __post_init__(self) -> None:
-        if self.resolution not in _DAY_TIME_FORMATS:
-            message = f"INTERVAL: {self.resolution} is not one of {', '.join(_DAY_TIME_FORMATS)}"
+        if self.resolution not in DAY_TIME_FORMATS:
+            message = f"INTERVAL: {self.resolution} is not one of {', '.join(DAY_TIME_FORMATS)}"
             raise ProgramError(message)
         _check_range("INTERVAL", "precision of days", self.day_precision, 1, _MAX_DAY_DIGITS)
         digits = self.fractional_precision
         _check_range("INTERVAL", "precision of seconds", digits, 0, _MAX_SECOND_DIGITS)
 
     def _serializable(self) -> str:
-        text = _DAY_TIME_FORMATS[self.resolution]
+        text = DAY_TIME_FORMATS[self.resolution]
         return f"INTERVAL {text.format(self.day_precision, self.fractional_precision)}"
-
-
-_YEAR_MONTH_FORMATS: Final = {
-    "YEAR": "YEAR({0})",
-    "YEAR TO MONTH": "YEAR({0}) TO MONTH",
-    "MONTH": "MONTH",
-}
-_DAY_TIME_FORMATS: Final = {
-    "DAY": "DAY({0})",
-    "DAY TO HOUR": "DAY({0}) TO HOUR",
-    "DAY TO MINUTE": "DAY({0}) TO MINUTE",
-    "DAY TO SECOND": "DAY({0}) TO SECOND({1})",
-    "HOUR": "HOUR",
-    "HOUR TO MINUTE": "HOUR TO MINUTE",
-    "HOUR TO SECOND": "HOUR TO SECOND({1})",
-    "MINUTE": "MINUTE",
-    "MINUTE TO SECOND": "MINUTE TO SECOND({1})",
-    "SECOND": "SECOND({1})",
-}
 
 
 @dataclass(frozen=True)
