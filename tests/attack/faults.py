@@ -208,7 +208,10 @@ def _flip_bytes(root: Path, chance: random.Random) -> int:
     flipped = 0
     directories = sorted({path.parent for path in root.rglob("*.sst")})
     for directory in directories:
-        path = chance.choice(sorted(directory.glob("*.sst")))
+        tables = sorted(directory.glob("*.sst"))
+        if not tables:  # the job has cleaned up
+            continue
+        path = chance.choice(tables)
         try:
             size = path.stat().st_size
             with path.open("r+b") as file:
