@@ -45,3 +45,11 @@ def test_strings_times_and_arrays_of_columns() -> None:
         ("c?id=12", "2024-02-29", 13, "", "12"),
         (None, None, None, None, None),
     ]
+
+
+def test_the_current_database_is_that_of_the_session() -> None:
+    env = environment()
+    env.execute_sql("CREATE DATABASE other")
+    env.execute_sql("USE other")
+    with env.execute_sql("SELECT UPPER(CURRENT_DATABASE())").collect() as found:
+        assert [tuple(row) for row in found if isinstance(row, Row)] == [("OTHER",)]

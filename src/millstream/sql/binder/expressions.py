@@ -20,7 +20,7 @@ from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
-from millstream.types.logical_types import BooleanType, RowType, SymbolType
+from millstream.types.logical_types import BooleanType, RowType, SymbolType, VarCharType
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
@@ -102,7 +102,10 @@ class ExpressionBinder:
 
     def special(self, node: nodes.FunctionCall) -> Expression | None:
         """A call that has a meaning only here; None: it is an ordinary one."""
-        del node
+        if node.name.last.upper() == "CURRENT_DATABASE" and not node.arguments:
+            # The session knows it, so a query sees it as a constant.
+            database = self.context.catalogs.current_database
+            return Literal(database, VarCharType(nullable=database is None))
         return None
 
     def over(self, node: nodes.FunctionCall) -> Expression:
@@ -281,6 +284,9 @@ class ExpressionBinder:
             hint = did_you_mean(node.name.last, known)
             message = f"Function '{shown}' not found.{hint}"
             raise self.context.error(node, message)
+        return self._built_in(node, name)
+
+    def _built_in(self, node: Any, name: str) -> Expression:
         bound = self.bind_all(node.arguments)
         if name == "JSON_STRING" and len(bound) == 1:
             # What JSON_OBJECT and JSON_ARRAY make is not put into quotes.

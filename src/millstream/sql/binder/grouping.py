@@ -180,7 +180,7 @@ class GroupBinder(ExpressionBinder):
         name = node.name.last.upper()
         if name in _GROUPING and len(node.name.parts) == 1 and node.over is None:
             return self._grouping(node, name)
-        return None
+        return super().special(node)
 
     def _grouping(self, node: Any, name: str) -> Expression:
         if name == "GROUP_ID":
