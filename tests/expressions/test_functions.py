@@ -320,6 +320,8 @@ def test_decimals_that_overflow_are_null() -> None:
         ("BETWEEN", [1, "a", "b"]),
         ("IN", [1, "a"]),
         ("NULLIF", [1, "a"]),
+        ("COALESCE", [moment("2026-01-01"), months(1)]),
+        ("IFNULL", [day("2026-01-01"), 1]),
         ("CASE", [True, 1]),
     ],
     ids=str,

@@ -53,6 +53,18 @@ def _common_or_null(types: Sequence[LogicalType]) -> LogicalType | None:
     return common_type(list(types))
 
 
+def _all_cast(
+    types: Sequence[LogicalType], target: LogicalType | None
+) -> tuple[LogicalType, ...] | None:
+    """The target for each, with its nullability; None if one is not implicitly cast to it."""
+    if target is None:
+        return None
+    nullable = target.with_nullability(True)  # noqa: FBT003
+    if not all(supports_implicit_cast(type_, nullable) for type_ in types):
+        return None
+    return tuple(target.with_nullability(type_.nullable) for type_ in types)
+
+
 def _is_value_of_case(position: int, count: int) -> bool:
     return position % 2 == 1 or position == count - 1
 
@@ -112,10 +124,7 @@ functions.special_form(
 
 
 def _coalesce_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
-    common = _common_or_null(types)
-    if common is None:
-        return None
-    return tuple(common.with_nullability(type_.nullable) for type_ in types)
+    return _all_cast(types, _common_or_null(types))
 
 
 def _coalesce_result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
@@ -241,7 +250,7 @@ def _extreme_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | No
         return None
     if any(not _alike(type_, common) for type_ in types):
         return None
-    return tuple(common.with_nullability(type_.nullable) for type_ in types)
+    return _all_cast(types, common)
 
 
 def _alike(type_: LogicalType, common: LogicalType) -> bool:
