@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from millstream.datastream.connectors import DiscardingSink
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.execution.job import Job
 from millstream.execution.run import Run
+from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksOperator
 from millstream.runtime.pipelined import main_loop
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
@@ -39,10 +41,26 @@ RECORDS = 1_000_000_000
 LONG = Types.LONG()
 
 
+class Clock:
+    """Moves when somebody looks, and when the test says so; begins as the plan's."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def seconds(self) -> float:
+        self.now += 0.0002
+        return self.now
+
+    def milliseconds(self) -> int:
+        return int(self.now * 1000)
+
+
 class Slots:
     """The slots of a job that reads numbers, given turns one by one by the test."""
 
-    def __init__(self, graph: JobGraph, directory: Path, slots: int = 2) -> None:
+    def __init__(
+        self, graph: JobGraph, directory: Path, slots: int = 2, clock: Clock | None = None
+    ) -> None:
         local = directory / "local"
         storage = LocalStorage(directory / "checkpoints", fsync=False)
         directories = JobDirectories(storage, temporary=False, local=local)
@@ -66,6 +84,7 @@ class Slots:
         self.heard: list[SlotMessage] = []
         shipped = cloudpickle.dumps(graph), cloudpickle.dumps(plan)
         self.plan = shipped[1]
+        clocks = () if clock is None else (clock.milliseconds, clock.seconds)
         self.loops = [
             MainLoop(
                 slot,
@@ -74,6 +93,7 @@ class Slots:
                 self.network.transport(slot),
                 self._hear,
                 lambda pending, slot=slot: self._hear(finished(slot, pending)),  # type: ignore[misc]
+                *clocks,
             )
             for slot in range(slots)
         ]
@@ -170,6 +190,39 @@ def test_a_source_waits_for_its_own_consumers_only(tmp_path: Path, limit: int) -
         assert slots.positions[channel] == before[channel]
     for channel in slots.channels["free"]:
         assert slots.positions[channel] > before[channel]
+    slots.close()
+
+
+def test_waiting_for_credit_is_no_idleness(tmp_path: Path, limit: int) -> None:
+    """Of a strategy in mid-stream: nothing could come, as long as its task was not run."""
+
+    def build(environment: StreamExecutionEnvironment) -> None:
+        # All in slot 0, so that the source does not wait for slot 1.
+        timed = numbers(environment, "numbers").global_()
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+            lambda value, _: value
+        )
+        watched = timed.map(lambda value: value, LONG).assign_timestamps_and_watermarks(
+            strategy.with_idleness(1000)
+        )
+        keyed = watched.key_by(lambda value: value, LONG)
+        keyed.map(lambda value: value, LONG).sink_to(DiscardingSink())
+
+    clock = Clock()
+    slots = Slots(job(build), tmp_path, clock=clock)
+    slots.turns(30, 0)
+    (task,) = [each for each in slots.loops[0].tasks if each.id.stage == 1]
+    (operator,) = [
+        each
+        for each in task._instance.operators.values()
+        if isinstance(each, TimestampsWatermarksOperator)
+    ]
+    assert not task.has_credit
+    said: list[bool] = []
+    operator.output.emit_idle = said.append  # type: ignore[assignment, method-assign]
+    clock.now += 10
+    slots.turns(30, 0, 1)
+    assert not said
     slots.close()
 
 

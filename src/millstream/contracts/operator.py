@@ -215,6 +215,13 @@ class Operator(ABC):
     def process_processing_time(self, now: int) -> None:
         """The clock has come to ``now``, in milliseconds: timers that are due fire."""
 
+    def process_pause(self, milliseconds: int) -> None:
+        """The task was not run for so long, up to the time that it is told next.
+
+        It waited for its consumers, or for others of its process: nothing could come.  Who judges
+        by silence whether its input is idle leaves this time out.
+        """
+
     def due(self) -> int | None:
         """When the clock has something to do here, between snapshots; quick to say.
 

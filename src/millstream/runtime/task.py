@@ -19,9 +19,6 @@ Read next: ``runtime/task_state.py``, ``runtime/split_reader.py``, ``runtime/fra
 
 from __future__ import annotations
 
-import os
-import resource
-import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -32,7 +29,7 @@ from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, PRODUCER_ATTEMPT
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.split_reader import SplitReader
-from millstream.runtime.task_state import TaskState, attempt_name
+from millstream.runtime.task_state import TaskState, attempt_name, this_worker
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
@@ -149,7 +146,7 @@ class Task:
         return acks, due
 
     def _acknowledge(self, operators: list[OperatorAck], due: list[int]) -> None:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+        worker, peak_memory = this_worker()
         ack = TaskAck(
             epoch=self._plan.epoch,
             stage=self._instance.level,
@@ -158,9 +155,9 @@ class Task:
             operators=operators,
             splits=self._splits.splits,
             consumed=self._frames.consumed,
-            worker=f"{socket.gethostname()}:{os.getpid()}",
+            worker=worker,
             seconds=time.monotonic() - self._started,
-            peak_memory=usage.ru_maxrss * 1024,
+            peak_memory=peak_memory,
             next_due=min(due, default=None),
         )
         self._instance.outbox.add(ACKNOWLEDGEMENT_STAGE, 0, -1, ACK, dumps(ack))

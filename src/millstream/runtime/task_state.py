@@ -10,6 +10,9 @@ Read next: ``runtime/restored_time.py``, ``contracts/operator.py``.
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
 import uuid
 from collections import defaultdict
 from pathlib import Path
@@ -36,12 +39,18 @@ if TYPE_CHECKING:
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state_files import PendingStates
 
-__all__ = ["TaskState", "attempt_name"]
+__all__ = ["TaskState", "attempt_name", "this_worker"]
 
 
 def attempt_name(plan: EpochPlan, epoch: int, stage: int, subtask: int) -> str:
     """A new name of an attempt at an epoch; the run's generation comes first."""
     return f"g{plan.generation}-{epoch}-{stage}-{subtask}-{uuid.uuid4().hex[:12]}"
+
+
+def this_worker() -> tuple[str, int]:
+    """The name of this process for acknowledgements, and the most bytes of memory that it had."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return f"{socket.gethostname()}:{os.getpid()}", usage.ru_maxrss * 1024
 
 
 class TaskState:

@@ -271,3 +271,17 @@ def test_state_expires_between_snapshots(cut: bool) -> None:
         if cut:
             harness.end_epoch()
     assert seen == [(None, []), (1, [1]), (2, [2]), (2, [2]), (None, []), (None, [])]
+
+
+def test_time_in_which_the_task_did_not_run_is_no_silence() -> None:
+    harness = open_harness(TimestampsWatermarksFactory(BOUNDED.with_idleness(1000)))
+    harness.process(50)
+    harness.time_passes(900)
+    assert harness.operator.due() is not None
+    harness.operator.process_pause(5000)
+    harness.time_passes(5900)
+    assert not [event for event in harness.events if event[0] == "idle"]
+    harness.time_passes(5999)
+    assert not [event for event in harness.events if event[0] == "idle"]
+    harness.time_passes(6000)
+    assert [event for event in harness.events if event[0] == "idle"] == [("idle", True)]

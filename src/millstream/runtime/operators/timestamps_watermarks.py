@@ -165,6 +165,11 @@ class TimestampsWatermarksOperator(Operator):
         if due is not None and due <= now:
             self._tick()
 
+    def process_pause(self, milliseconds: int) -> None:
+        """Leave the time out that says nothing of the input."""
+        self._last_active += milliseconds
+        self._restored_at += milliseconds
+
     def due(self) -> int | None:
         """When a task that lives on is to move the clock: for a watermark, or for idleness."""
         if self.context.batch_mode or self._emitted == MAX_TIMESTAMP:

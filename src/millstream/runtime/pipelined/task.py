@@ -23,9 +23,6 @@ Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
 
 from __future__ import annotations
 
-import os
-import resource
-import socket
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -54,7 +51,7 @@ from millstream.runtime.pipelined.links import (
 from millstream.runtime.pipelined.pace import Pace
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
-from millstream.runtime.task_state import TaskState, attempt_name
+from millstream.runtime.task_state import TaskState, attempt_name, this_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +72,9 @@ __all__ = ["PendingAck", "PipelinedTask"]
 #: Seconds of work behind which something else may come: a barrier, above all.
 _PIECE: Final = 0.02
 _MOST_RECORDS: Final = 1 << 20
+
+#: Seconds between two looks at the clock that are no silence of the input: the task did not run.
+_PAUSE: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -180,6 +180,8 @@ class PipelinedTask:
         #: Edge -> how many of its records are a short time of work.
         self._paces: dict[int, Pace] = {}
         self._began = seconds()
+        #: When it was told the time last, by the clock for short times.
+        self._ticked = self._began
         #: Those that look at the clock, consumers first; those of splits are told by them.
         self._timed = [
             instance.operators[node.id]
@@ -460,6 +462,7 @@ class PipelinedTask:
                 waiting.append((ack, state.stores[node.id].prepare_snapshot()))
             acks.append(ack)
         unparsed.clear()
+        worker, peak_memory = this_worker()
         whole = TaskAck(
             epoch=checkpoint.epoch,
             stage=self.id.stage,
@@ -468,9 +471,9 @@ class PipelinedTask:
             operators=acks,
             splits=places,
             consumed=self._frames.consumed,
-            worker=f"{socket.gethostname()}:{os.getpid()}",
+            worker=worker,
             seconds=self._seconds() - self._began,
-            peak_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            peak_memory=peak_memory,
             next_due=min((each for each in due if each is not None), default=None),
         )
         states, state.pending = state.pending, []
@@ -480,7 +483,15 @@ class PipelinedTask:
     # -- time ----------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Move the clock to ``now``, in milliseconds: what is due fires."""
+        """Move the clock to ``now``, in milliseconds: what is due fires.
+
+        It stands still while the task has no credit, or another of its slot is at something long.
+        """
+        seconds = self._seconds()
+        passed, self._ticked = seconds - self._ticked, seconds
+        if passed > _PAUSE:
+            for operator in self._timed:
+                operator.process_pause(int(1000 * passed))
         self._plan.processing_time = now
         for operator in self._timed:
             operator.process_processing_time(now)
