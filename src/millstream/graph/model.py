@@ -138,6 +138,11 @@ class JobGraph:
     #: Set once they have been shipped.
     files: JobFiles = field(default_factory=JobFiles)
 
+    @property
+    def width(self) -> int:
+        """How many subtasks the widest stage has."""
+        return max(stage.parallelism for stage in self.stages)
+
     def inputs(self, node: int) -> list[StreamEdge]:
         """The edges into ``node``, in order of their id."""
         return [edge for edge in self.edges if edge.target == node]

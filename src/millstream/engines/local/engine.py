@@ -65,10 +65,19 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
                 " read: run the program with execution.target: spark"
             )
             raise ProgramError(message)
+    check_local_job(job_graph)
+    return start_job(job_graph, LocalEngine(job_graph.width))
+
+
+def check_local_job(job_graph: JobGraph) -> None:
+    """``check_job``, and what is to be said of a job whose workers are processes of this machine.
+
+    Raises:
+        MillstreamError: as of ``check_job``.
+    """
     if job_graph.configuration.get(options.PYTHON_EXECUTABLE):
         _LOG.warning("%s has no effect with execution.target: local", options.PYTHON_EXECUTABLE.key)
     check_job(job_graph)
-    return start_job(job_graph, LocalEngine(max(s.parallelism for s in job_graph.stages)))
 
 
 class LocalEngine(Engine):

@@ -11,14 +11,13 @@ Read next: ``engines/pipelined/run_loop.py``, ``engines/pipelined/slot_host.py``
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from millstream.configuration import options
+from millstream.engines.local.engine import check_local_job
 from millstream.engines.pipelined.local_slots import LocalSlots
 from millstream.engines.pipelined.requirements import require_pipelined
 from millstream.engines.pipelined.run_loop import RunLoop
-from millstream.execution.driver import check_job, start_job
+from millstream.execution.driver import start_job
 from millstream.execution.engine import Engine
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.messages import SubtaskTimes
 
 __all__ = ["PipelinedEngine", "slots_of", "submit"]
-
-_LOG: Final = logging.getLogger("millstream")
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
@@ -54,15 +51,13 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
     """
     del spark_dataframes
     require_pipelined(job_graph)
-    if job_graph.configuration.get(options.PYTHON_EXECUTABLE):
-        _LOG.warning("%s has no effect with execution.target: local", options.PYTHON_EXECUTABLE.key)
-    check_job(job_graph)
+    check_local_job(job_graph)
     return start_job(job_graph, PipelinedEngine(slots_of(job_graph), LocalSlots()))
 
 
 def slots_of(graph: JobGraph) -> int:
     """How many slots a job has: one for each subtask of its widest stage."""
-    return max(stage.parallelism for stage in graph.stages)
+    return graph.width
 
 
 class PipelinedEngine(Engine):
