@@ -43,12 +43,18 @@ _INSERT_ONLY_INPUT: Final = (
 )
 
 
-def kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR0912 - a table
+def kinds_of(node: PhysicalNode) -> frozenset[str]:
     """Which of I (inserts), U (updates) and D (deletes) a node gives.
 
     Raises:
         ValidationError: it does not take what an input gives.
     """
+    if node.kinds is None:
+        node.kinds = _kinds_of(node)
+    return node.kinds
+
+
+def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR0912 - a table
     if isinstance(node, physical.TableSourceScan | physical.DataStreamScan):
         return frozenset("U" if each in {"UB", "UA"} else each for each in _leaf(node))
     if not node.inputs:

@@ -59,6 +59,8 @@ class PhysicalNode:
     inputs: tuple[PhysicalNode, ...] = ()
     #: Which kinds of changes it gives: I, UB, UA, D; set by the planner.
     changes: frozenset[str] = field(default=frozenset({"I"}))
+    #: Which of I, U, D it gives, once somebody has asked.
+    kinds: frozenset[str] | None = field(default=None, repr=False)
 
     kind: ClassVar[str] = ""
 
