@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pandas as pd
 import pytest
 from tests.table.query_running import environment, materialised
 
@@ -300,6 +301,15 @@ def test_the_table_api_makes_the_plans_of_sql(tmp_path: Path) -> None:
     named = table.rename_columns(col("v").alias("x")).where(col("x").between(3, 5))
     assert named.get_resolved_schema().get_column_names() == ["id", "k", "x"]
     assert result(named, tmp_path / "5") == Counter({(2, "b", 4.0): 1})
+
+
+def test_frames_of_pandas_become_tables(tmp_path: Path) -> None:
+    env = environment(1)
+    frame = pd.DataFrame({"a": [1, 2, 2], "b": ["x", "y", None]})
+    table = env.from_pandas(frame)
+    assert [str(kind) for kind in table.get_resolved_schema().types] == ["BIGINT", "STRING"]
+    counts = table.group_by(col("a")).select(col("a"), col("b").count.alias("n"))
+    assert result(counts, tmp_path) == Counter({(1, 1): 1, (2, 1): 1})
 
 
 def test_expressions_have_no_truth_value() -> None:
