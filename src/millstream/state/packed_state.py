@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -46,6 +46,10 @@ Place: TypeAlias = CacheKey | tuple[CacheKey, bytes]
 
 _HEAD: Final = struct.Struct("<BII")
 _BUCKET: Final = struct.Struct(">I")
+#: What is dirty of most maps; one object for all of them.
+_FIRST: Final = frozenset({0})
+#: Up to so many entries are packed one by one.
+_FEW: Final = 8
 #: With more entries per bucket than this, their number doubles.
 _MOST_PER_BUCKET: Final = 128
 #: What stays in memory between epochs: values, and entries of one map.
@@ -139,17 +143,23 @@ def _names(keyed: KeyContext, index: int, places: Sequence[Place]) -> list[bytes
 class PackedMap:
     """The map of one key, as far as it was read.
 
-    Invariant: ``buckets[0]`` is there; of ``1 << level`` buckets the others are, if they were read.
+    There are very many of them, most with few entries: an empty one holds no other object, which
+    the garbage collector would have to look at.
+
+    Invariant: bucket 0 was read; of ``1 << level`` buckets the others are in ``_others``, if they
+    were read.
     """
 
-    __slots__ = ("buckets", "count", "dirty", "level", "view")
+    __slots__ = ("_first", "_others", "count", "dirty", "level", "view")
 
     def __init__(self) -> None:
         """Be empty."""
         self.level = 0
         self.count = 0
-        self.buckets: dict[int, dict[bytes, bytes]] = {}
-        self.dirty: set[int] = set()
+        self._first: dict[bytes, bytes] | None = None
+        self._others: dict[int, dict[bytes, bytes]] | None = None
+        #: Numbers of the buckets that were changed.
+        self.dirty: set[int] | frozenset[int] | None = None
         #: What its owner has made of its entries, for as long as it is in memory.
         self.view: Any = None
 
@@ -160,40 +170,73 @@ class PackedMap:
         """Return the number of the bucket that an entry belongs to."""
         return zlib.crc32(name) & ((1 << self.level) - 1) if self.level else 0
 
+    def has_bucket(self, number: int) -> bool:
+        """Whether a bucket was read."""
+        return number == 0 or (self._others is not None and number in self._others)
+
+    def bucket(self, number: int) -> dict[bytes, bytes]:
+        """Return a bucket that was read; one that is changed may have to be set."""
+        if number == 0:
+            return {} if self._first is None else self._first
+        if self._others is None:
+            raise KeyError(number)
+        return self._others[number]
+
+    def set_bucket(self, number: int, bucket: dict[bytes, bytes]) -> None:
+        """Take a bucket."""
+        if number == 0:
+            self._first = bucket
+        else:
+            if self._others is None:
+                self._others = {}
+            self._others[number] = bucket
+
+    def _change(self, number: int) -> None:
+        """Note a change; of bucket 0, too, which says how many entries there are."""
+        dirty = self.dirty
+        if dirty is None:
+            self.dirty = _FIRST if number == 0 else {0, number}
+        elif isinstance(dirty, set):
+            dirty.add(number)
+        elif number:
+            self.dirty = {0, number}
+
     def get(self, name: bytes) -> bytes | None:
         """Return the value of an entry, None if there is none; its bucket was fetched."""
-        return self.buckets[self.bucket_of(name)].get(name)
+        return self.bucket(self.bucket_of(name)).get(name) if self.count else None
 
     def put(self, name: bytes, value: bytes) -> None:
-        """Set an entry; its bucket was fetched, and all of them if the map is to grow."""
+        """Set an entry; its bucket was fetched."""
         number = self.bucket_of(name)
-        bucket = self.buckets[number]
+        if number == 0 and self._first is None:
+            self._first = {}
+        bucket = self.bucket(number)
         if name not in bucket:
             self.count += 1
-            self.dirty.add(0)  # which says how many there are
         bucket[name] = value
-        self.dirty.add(number)
+        self._change(number)
 
     def remove(self, name: bytes) -> bytes | None:
         """Remove an entry and return its value, None if there was none."""
         number = self.bucket_of(name)
-        value = self.buckets[number].pop(name, None)
+        value = self.bucket(number).pop(name, None)
         if value is not None:
             self.count -= 1
-            self.dirty.add(0)
-            self.dirty.add(number)
+            self._change(number)
         return value
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all entries, bucket by bucket in the order in which they came; all were fetched."""
-        for number in range(1 << self.level):
-            yield from self.buckets[number].items()
+        if self._first is not None:
+            yield from self._first.items()
+        for number in range(1, 1 << self.level):
+            yield from self.bucket(number).items()
 
     def clear(self) -> None:
         """Remove all entries; all were fetched."""
-        for number in range(1 << self.level):
-            self.buckets[number] = {}
-        self.dirty.update(range(1 << self.level))
+        self._first = None
+        self._others = {number: {} for number in range(1, 1 << self.level)} or None
+        self.dirty = set(range(1 << self.level))
         self.count = 0
         self.view = None
 
@@ -207,15 +250,25 @@ class PackedMap:
         entries = list(self.items())
         while self.is_crowded:
             self.level += 1
-        self.buckets = {number: {} for number in range(1 << self.level)}
+        for number in range(1 << self.level):
+            self.set_bucket(number, {})
         for name, value in entries:
-            self.buckets[self.bucket_of(name)][name] = value
-        self.dirty.update(self.buckets)
+            self.bucket(self.bucket_of(name))[name] = value
+        self.dirty = set(range(1 << self.level))
+
+    def written(self) -> None:
+        """Be as the store has it."""
+        self.dirty = None
+        if not self.count:
+            self.level, self._first, self._others = 0, None, None
 
     @property
     def held(self) -> int:
         """How many entries are in memory."""
-        return sum(map(len, self.buckets.values()))
+        if self.level == 0:
+            return self.count
+        others = self._others or {}
+        return len(self._first or ()) + sum(map(len, others.values()))
 
 
 class PackedMaps(Generations[Place]):
@@ -263,7 +316,7 @@ class PackedMaps(Generations[Place]):
             found: PackedMap = cache[key]
             if found.level:
                 number = found.bucket_of(name)
-                if number not in found.buckets:
+                if not found.has_bucket(number):
                     wanted[key, number] = None
         self._read(list(wanted))
 
@@ -277,7 +330,7 @@ class PackedMaps(Generations[Place]):
                 (key, number)
                 for key, found in large
                 for number in range(1 << found.level)
-                if number not in found.buckets
+                if not found.has_bucket(number)
             ]
         )
 
@@ -294,12 +347,14 @@ class PackedMaps(Generations[Place]):
         stored = self.keyed.store.get_many([name for name, _, _ in named])
         self.measure(stored)
         for (_, key, number), content in zip(named, stored, strict=True):
-            found = self.cache[key]
             if content is None:
-                found.buckets[number] = {}
+                if number:
+                    self.cache[key].set_bucket(number, {})
                 continue
-            level, total, found.buckets[number] = decoded_bucket(content)
-            self._held += len(found.buckets[number])
+            found = self.cache[key]
+            level, total, bucket = decoded_bucket(content)
+            found.set_bucket(number, bucket)
+            self._held += len(bucket)
             if number == 0:
                 found.level, found.count = level, total
 
@@ -340,16 +395,14 @@ class PackedMaps(Generations[Place]):
         heads = _names(self.keyed, self.index, keys)
         for head, key in zip(heads, keys, strict=True):
             found: PackedMap = self.cache[key]
-            for number in found.dirty:
-                bucket = found.buckets[number]
+            for number in found.dirty or ():
+                bucket = found.bucket(number)
                 name = head + _BUCKET.pack(number)
                 if bucket or (number == 0 and found.count):
                     puts.append((name, _encoded_bucket(found.level, found.count, bucket)))
                 else:
                     deletes.append(name)
-            found.dirty.clear()
-            if not found.count:
-                found.level, found.buckets = 0, {0: {}}
+            found.written()
             if found.held > _MOST_IN_MAP:
                 del self.cache[key]
                 self.old.pop(key, None)
@@ -371,23 +424,24 @@ class PackedMaps(Generations[Place]):
 
 
 def _encoded_bucket(level: int, total: int, bucket: dict[bytes, bytes]) -> bytes:
-    lengths = [*map(len, bucket), *map(len, bucket.values())]
-    return b"".join(
-        [
-            _HEAD.pack(level, total, len(bucket)),
-            np.array(lengths, dtype="<u4").tobytes(),
-            *bucket,
-            *bucket.values(),
-        ]
-    )
+    count = len(bucket)
+    values = bucket.values()
+    if count <= _FEW:  # numpy takes longer to begin with
+        head = struct.pack(
+            f"<BII{2 * count}I", level, total, count, *map(len, bucket), *map(len, values)
+        )
+    else:
+        lengths = np.fromiter(chain(map(len, bucket), map(len, values)), "<u4", 2 * count)
+        head = _HEAD.pack(level, total, count) + lengths.tobytes()
+    return b"".join([head, *bucket, *values])
 
 
 def decoded_bucket(stored: bytes) -> tuple[int, int, dict[bytes, bytes]]:
     """Return doublings, entries of all buckets, and the entries of this one."""
     level, total, count = _HEAD.unpack_from(stored)
-    start = _HEAD.size
-    lengths = np.frombuffer(stored, "<u4", 2 * count, start)
-    ends = np.cumsum(lengths, dtype=np.int64) + start + 8 * count
-    bounds = [start + 8 * count, *ends.tolist()]
-    parts = [stored[bounds[i] : bounds[i + 1]] for i in range(2 * count)]
+    parts = []
+    at = _HEAD.size + 8 * count
+    for length in struct.unpack_from(f"<{2 * count}I", stored, _HEAD.size):
+        parts.append(stored[at : at + length])
+        at += length
     return level, total, dict(zip(parts[:count], parts[count:], strict=True))
