@@ -182,6 +182,7 @@ CASES: list[tuple[LogicalType, LogicalType, Any, Any]] = [
     (STRING, DateType(), "2021-09", 18_871),
     (STRING, DateType(), "2021-09-27 12:34:56.123", 18_897),
     (STRING, DateType(), "2021/09/27", FAILS),
+    (STRING, DateType(), "+5", FAILS),
     (STRING, DateType(), "2021-02-29", FAILS),
     (STRING, DateType(), "Flink", FAILS),
     (TimestampType(4), DateType(), MOMENT, 18_894),

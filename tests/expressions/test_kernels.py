@@ -227,7 +227,7 @@ MATHEMATICS = [
 ]
 CHOICES = [
     call
-    for name in ("IS NULL", "IS NOT NULL", "NULLIF", "GREATEST", "LEAST")
+    for name in ("IS NULL", "IS NOT NULL", "GREATEST", "LEAST")
     for type_ in COMPARED
     for types in [(type_,) if name.startswith("IS") else (type_, type_)]
     if (call := resolved(name, *types)) is not None

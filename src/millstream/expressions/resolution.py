@@ -38,14 +38,24 @@ def resolve_call(name: str, *arguments: Expression) -> Call | Literal:
 
     Returns:
         The call with its type; arguments are wrapped in CAST where the signature asks for it.
-        The negative of a number that is a literal is a literal.
+        The negative of a number that is a literal is a literal, and NULLIF is a CASE.
 
     Raises:
         ProgramError: there is no such function, or no signature fits the arguments.
     """
     definition = get_function(name)
     negative = _negative_literal(definition.name, arguments)
-    return negative or resolve_definition(definition, arguments)
+    if negative is not None:
+        return negative
+    call = resolve_definition(definition, arguments)
+    return _null_if_equal(call) if definition.name == "NULLIF" else call
+
+
+def _null_if_equal(call: Call) -> Call | Literal:
+    """NULLIF as the CASE that it stands for."""
+    value, other = call.arguments
+    condition = resolve_definition(get_function("="), (value, other))
+    return Call("CASE", (condition, Literal(None, call.type), value), call.type)
 
 
 def _negative_literal(name: str, arguments: Sequence[Expression]) -> Literal | None:

@@ -34,7 +34,6 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.types.logical_types import BooleanType, LogicalType
-from millstream.types.type_casts import supports_implicit_cast
 from millstream.types.type_derivation import common_type, decimal_of
 from millstream.types.type_roots import TypeFamily, TypeRoot
 
@@ -110,19 +109,17 @@ def _ordered(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
 
 def _all_comparable(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
     """One type for all, so that IN and BETWEEN compare columns of the same type."""
-    common = common_type(list(types))
-    pairs = [comparison_types(types[0], other) for other in types[1:]]
-    if any(pair is None for pair in pairs):
+    if any(comparison_types(types[0], other) is None for other in types[1:]):
         return None
-    if common is None or not all(_fits(type_, common) for type_ in types):
-        # Text beside a point in time.
-        common = types[0]
+    times = [type_ for type_ in types if type_.is_a(TypeFamily.DATETIME)]
+    stamps = [type_ for type_ in times if type_.is_a(TypeFamily.TIMESTAMP)]
+    # As for =, text beside a point in time is one, and a date beside a timestamp is one.
+    common = common_type(stamps or times or list(types))
+    if all(type_.root is TypeRoot.NULL for type_ in types):
+        common = BooleanType()
+    if common is None:
+        return None
     return tuple(common.with_nullability(type_.nullable) for type_ in types)
-
-
-def _fits(type_: LogicalType, common: LogicalType) -> bool:
-    nullable = common.with_nullability(True)  # noqa: FBT003
-    return type_.root is TypeRoot.NULL or supports_implicit_cast(type_, nullable)
 
 
 # -- operators --------------------------------------------------------------------------------

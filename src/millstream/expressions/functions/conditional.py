@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.decimals import comparable_columns
 from millstream.expressions.functions.comparison import comparison_types
 from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
 from millstream.expressions.functions.signatures import (
@@ -157,8 +156,7 @@ functions.special_form(
 
 
 def _nullif_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
-    pair = comparison_types(types[0], types[1])
-    return None if pair is None else (types[0] if pair[0] != types[0] else pair[0], pair[1])
+    return None if comparison_types(types[0], types[1]) is None else tuple(types)
 
 
 def _same_first(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
@@ -166,17 +164,9 @@ def _same_first(types: Sequence[LogicalType], constants: Sequence[object]) -> Lo
     return types[0]
 
 
-def _nullif(info: CallInfo, value: Any, other: Any) -> Any:
-    if pa.types.is_nested(value.type) or info.argument_types[0].root is TypeRoot.NULL:
-        return NotImplemented
-    one, another = value, other
-    if pa.types.is_decimal(value.type) and pa.types.is_decimal(other.type):
-        one, another = comparable_columns(value, other)
-    equal = pc.coalesce(pc.equal(one, another), pa.scalar(False))  # noqa: FBT003
-    return pc.if_else(equal, pa.scalar(None, value.type), value)
-
-
-@functions.scalar(
+# Calls of it become ``CASE(=(value1, value2), NULL, value1)``: values of different types are
+# compared as = compares them.
+functions.special_form(
     "NULLIF",
     signatures=[
         signature(
@@ -187,14 +177,9 @@ def _nullif(info: CallInfo, value: Any, other: Any) -> Any:
             nullability=Nullability.ALWAYS,
         )
     ],
-    nulls=NullBehaviour.CALLED,
-    kernel=_nullif,
-    can_fail=False,
-    examples=[("NULLIF(5, 5)", "NULL"), ("NULLIF(5, 0)", "5")],
+    documentation="NULL if the values are equal, else value1.",
+    examples=(("NULLIF(5, 5)", "NULL"), ("NULLIF(5, 0)", "5")),
 )
-def nullif(value: Any, other: Any) -> object:
-    """NULL if the values are equal, else value1."""
-    return None if value is not None and other is not None and value == other else value
 
 
 # -- what text consists of --------------------------------------------------------------------
