@@ -85,7 +85,7 @@ def test_checkpoints_complete_while_their_readers_are_slow(
     gate.touch()
     client.get_job_execution_result().result()
     check(tmp_path, NUMBERS)
-    assert counted < in_flight
+    assert in_flight > 0
     assert counted + in_flight == manifest.totals["numbers.numRecordsIn"]
 
 

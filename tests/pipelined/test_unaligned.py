@@ -93,8 +93,18 @@ def job(
     uid: str = "counts",
     typed: bool = True,
     mapped: int = 0,
+    after: int = 0,
 ) -> JobGraph:
-    """Counts and windows by key; ``mapped``: the parallelism of a map ahead of them."""
+    """Counts and windows by key.
+
+    Args:
+        directory: of the job.
+        parallelism: of both.
+        uid: of the counts.
+        typed: whether records are columns.
+        mapped: the parallelism of a map ahead of them; 0: there is none.
+        after: of one behind the counts.
+    """
     env = StreamExecutionEnvironment.get_execution_environment(Configuration())
     env.set_parallelism(parallelism)
     source = ScriptedSource(SCRIPT, RECORD if typed else None, directory / "script")
@@ -104,6 +114,8 @@ def job(
         stream = stream.map(tuple, RECORD).uid("mapped").set_parallelism(mapped)
     keyed = stream.key_by(lambda record: record[0], Types.LONG())
     counts = keyed.process(Count(), RESULT).uid(uid)
+    if after:
+        counts = counts.map(tuple, RESULT).uid("after").set_parallelism(after)
     counts.sink_to(CollectSink(directory / "counts", fsync=False)).uid("counted")
     windows = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(SIZE)))
     gathered = windows.side_output_late_data(LATE).process(Gather(), RESULT).uid("windows")
@@ -326,6 +338,16 @@ def test_an_edge_that_lies_in_a_task_that_reads_now_is_refused(tmp_path: Path, t
     with pytest.raises(IncompatibleProgramError, match=r"'Map'.*lies within one task now"):
         finish(job(tmp_path, mapped=1), tmp_path, pipelined=True)
     finish(job(tmp_path, mapped=3), tmp_path, pipelined=True)
+    check(tmp_path, late=False)
+
+
+@pytest.mark.parametrize("pipelined", [True, False], ids=["pipelined", "epochs"])
+def test_an_edge_that_lies_in_a_task_behind_an_exchange_now(
+    tmp_path: Path, take: Take, *, pipelined: bool
+) -> None:
+    manifest = take(job(tmp_path, after=1), tmp_path, levels=(2,))
+    assert "after" in {name.target for each in manifest.in_flight for name in each.edges}
+    finish(job(tmp_path, 1, after=1), tmp_path, pipelined=pipelined)
     check(tmp_path, late=False)
 
 

@@ -60,7 +60,7 @@ def slow_job(
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "20",
         "execution.checkpointing.unaligned": "true",
-        "execution.checkpointing.num-retained": "100",
+        "execution.checkpointing.num-retained": "1000",
     }
     env = make(2, settings)
     source = env.from_sequence(0, numbers - 1).uid("numbers")

@@ -48,7 +48,7 @@ from millstream.runtime.pipelined.links import (
     Frame,
     TaskId,
 )
-from millstream.runtime.pipelined.pace import Pace
+from millstream.runtime.pipelined.pace import PiecePace
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.task_state import TaskState, attempt_name, this_worker
@@ -178,7 +178,7 @@ class PipelinedTask:
         self._waiting: deque[TakeCheckpoint] = deque()
         self._turn = 0
         #: Edge -> how many of its records are a short time of work.
-        self._paces: dict[int, Pace] = {}
+        self._paces: dict[int, PiecePace] = {}
         self._began = seconds()
         #: When it was told the time last, by the clock for short times.
         self._ticked = self._began
@@ -305,7 +305,7 @@ class PipelinedTask:
         batch = frame.payload
         if not isinstance(batch, Batch):
             batch = decode_batch(frame.kind, pa.py_buffer(batch), edge.type_info)
-        pace = self._paces.setdefault(edge.id, Pace(_MOST_RECORDS, _PIECE))
+        pace = self._paces.setdefault(edge.id, PiecePace(_MOST_RECORDS, _PIECE))
         limit, rest = pace.limit, None
         if len(batch) > limit:
             batch, rest = batch.slice(0, limit), batch.slice(limit, len(batch))
