@@ -329,6 +329,11 @@ def test_an_error_of_a_reference_names_the_row() -> None:
         values(Counting(fails=True).call(A))
 
 
+def test_what_is_rewritten_is_not_evaluated_as_it_is() -> None:
+    with pytest.raises(ProgramError, match="NULLIF cannot be evaluated"):
+        compile_expression(Call("NULLIF", (A, B), IntType()))
+
+
 def test_an_error_of_a_cast_names_the_text() -> None:
     with pytest.raises(ExpressionError, match=r"fails where s = 'x': 'x' is no INT"):
         values(resolve_cast(S, IntType()))

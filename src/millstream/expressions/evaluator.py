@@ -275,6 +275,10 @@ class _Compiler:
         if definition.kind is not FunctionKind.SCALAR:
             message = f"{definition.name} is no scalar function: it cannot be evaluated in {call}"
             raise ProgramError(message)
+        is_form = call.definition is None and definition.name in SPECIAL_FORMS
+        if definition.kernel is None and definition.reference is None and not is_form:
+            message = f"{definition.name} cannot be evaluated: {call} was not made by resolve_call"
+            raise ProgramError(message)
         arguments = [self.node(argument) for argument in call.arguments]
         form = SPECIAL_FORMS.get(definition.name) if call.definition is None else None
         node = (
