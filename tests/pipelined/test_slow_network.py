@@ -9,6 +9,7 @@ What it is not: the sinks of the crash matrix over such a network
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,6 +122,16 @@ def test_what_waits_for_a_slow_link_is_bounded(
             how = proxy.conditions(*ends)
             how.least_delay, how.most_delay, how.bytes_per_second = 0.001, 0.02, RATE
             links.append(how)
+            threading.Thread(target=fill, args=(how,), daemon=True).start()
+
+    def fill(how: Conditions) -> None:
+        """Stall the link until it is full: a busy machine may make rows no faster than it takes."""
+        while how.passed < ROW:  # the handshake is over
+            time.sleep(0.002)
+        how.stalled = True
+        while how.most_waiting <= CREDIT / 2:
+            time.sleep(0.002)
+        how.stalled = False
 
     host = run(make, tmp_path, monkeypatch, slow)
     assert host.runs == 1
