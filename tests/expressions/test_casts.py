@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from typing import Any
+from unittest.mock import sentinel
 
 import pyarrow as pa
 import pytest
@@ -58,7 +59,7 @@ SECOND = 10**9
 #: 2021-09-24 12:34:56.1234567
 MOMENT = 18_894 * DAY + ((12 * 60 + 34) * 60 + 56) * SECOND + 123_456_700
 NOON = (12 * 3600 + 34 * 60 + 56) * SECOND
-FAILS = object()
+FAILS = sentinel.fails
 
 #: From, to, value, result.  As Flink's CastFunctionITCase has it where that has the case.
 CASES: list[tuple[LogicalType, LogicalType, Any, Any]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from typing import Any
+from unittest.mock import sentinel
 
 import pyarrow as pa
 import pytest
@@ -38,7 +39,7 @@ from millstream.types.logical_types import (
 from millstream.types.value_parsing import parse_date, parse_timestamp
 from millstream.types.values import values_of_column
 
-FAILS = object()
+FAILS = sentinel.fails
 D = Decimal
 NULL = Literal(None, NullType())
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.kafka.broker import Broker
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("kind", ["json", "csv"])
 def test_rows_go_into_a_topic_and_come_back(broker: Broker, tmp_path: Path, kind: str) -> None:
     env = environment(1)

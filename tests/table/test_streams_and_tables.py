@@ -62,6 +62,7 @@ def result(table: Table, directory: Path) -> Counter[tuple[Any, ...]]:
     return materialised(read_collected(directory))
 
 
+@pytest.mark.both_engines
 def test_a_stream_becomes_a_table_and_a_stream_again(
     env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_stream_becomes_a_table_and_a_stream_again(
     assert sorted(map(tuple, collected(stream, tmp_path))) == [(3, "bob"), (4, "ann"), (5, "cid")]
 
 
+@pytest.mark.both_engines
 def test_a_changelog_stream_has_kinds(
     env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_changelog_stream_has_kinds(
     assert of_ann == [(RowKind.INSERT, 1), (RowKind.UPDATE_BEFORE, 1), (RowKind.UPDATE_AFTER, 2)]
 
 
+@pytest.mark.both_engines
 def test_an_upsert_stream_has_no_update_before(
     env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -99,6 +102,7 @@ def test_a_table_that_is_updated_is_no_data_stream(
         env.to_data_stream(table)
 
 
+@pytest.mark.both_engines
 def test_upserts_of_a_stream_become_a_full_changelog(
     env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:
@@ -140,6 +144,7 @@ def test_an_untyped_stream_is_refused(
         env.from_data_stream(stream_env.from_collection([1, 2]))
 
 
+@pytest.mark.both_engines
 def test_insert_writes_files(env: StreamTableEnvironment, tmp_path: Path) -> None:
     env.execute_sql(
         "CREATE TABLE target (b STRING, a BIGINT) WITH "
@@ -155,6 +160,7 @@ def test_insert_writes_files(env: StreamTableEnvironment, tmp_path: Path) -> Non
     assert lines == ['"x",1', '"y",2']
 
 
+@pytest.mark.both_engines
 def test_null_into_not_null_is_refused_with_the_row(
     env: StreamTableEnvironment, tmp_path: Path
 ) -> None:
@@ -171,6 +177,7 @@ def test_null_into_not_null_is_refused_with_the_row(
 
 
 @pytest.mark.parametrize("connector", ["sqlite", "duckdb"])
+@pytest.mark.both_engines
 def test_insert_writes_into_database_files(
     env: StreamTableEnvironment, tmp_path: Path, connector: str
 ) -> None:
@@ -194,6 +201,7 @@ def test_insert_writes_into_database_files(
     assert rows == [("x", 1), (None, 2)]
 
 
+@pytest.mark.both_engines
 def test_a_sink_with_another_key_gets_a_materializer(
     env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment
 ) -> None:
@@ -243,6 +251,7 @@ def test_a_statement_set_reads_what_its_statements_share_once(env: StreamTableEn
     assert names["Sink: default_catalog.default_database.t2"] == 1
 
 
+@pytest.mark.both_engines
 def test_names_of_operators_with_state_stay_when_a_filter_is_added(
     env: StreamTableEnvironment,
 ) -> None:
@@ -258,6 +267,7 @@ def test_names_of_operators_with_state_stay_when_a_filter_is_added(
     assert uid("SELECT b, COUNT(*) FROM g GROUP BY b") != plain
 
 
+@pytest.mark.both_engines
 def test_a_changed_query_goes_on_at_another_parallelism(tmp_path: Path) -> None:
     lines = "".join(f'{{"a": {i % 7}, "b": {i}}}\n' for i in range(70))
     (tmp_path / "in").mkdir()
@@ -280,6 +290,7 @@ def test_a_changed_query_goes_on_at_another_parallelism(tmp_path: Path) -> None:
     assert materialised(read_collected(tmp_path / "out")) == wanted
 
 
+@pytest.mark.both_engines
 def test_the_table_api_makes_the_plans_of_sql(tmp_path: Path) -> None:
     env = environment(2)
     table = env.from_elements([(1, "a", 2.0), (2, "b", 4.0), (3, "a", 6.0)], ["id", "k", "v"])
@@ -303,6 +314,7 @@ def test_the_table_api_makes_the_plans_of_sql(tmp_path: Path) -> None:
     assert result(named, tmp_path / "5") == Counter({(2, "b", 4.0): 1})
 
 
+@pytest.mark.both_engines
 def test_frames_of_pandas_become_tables(tmp_path: Path) -> None:
     env = environment(1)
     frame = pd.DataFrame({"a": [1, 2, 2], "b": ["x", "y", None]})
