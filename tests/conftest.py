@@ -162,6 +162,8 @@ def _tasks_live_on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests; those of equal rank stay in the order of their files."""
     items[:] = _chosen(items)
+    # Processes that share the tests must have the same names, or none begins.
+    assert [item.nodeid for item in items if " at 0x" in item.nodeid] == []
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

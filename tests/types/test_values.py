@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from typing import Any
+from unittest.mock import sentinel
 
 import numpy as np
 import pyarrow as pa
@@ -209,7 +210,7 @@ def test_type_of_a_literal(value: Any, expected: str) -> None:
     assert str(type_of_value(value)) == expected
 
 
-@pytest.mark.parametrize("value", [object(), [], [1, "a"], Decimal("NaN")], ids=str)
+@pytest.mark.parametrize("value", [sentinel.anything, [], [1, "a"], Decimal("NaN")], ids=str)
 def test_values_that_are_no_literals(value: Any) -> None:
     with pytest.raises(ProgramError):
         type_of_value(value)
