@@ -1,4 +1,4 @@
-"""Environments on the pipelined engine, in processes of this machine."""
+"""Environments on the pipelined engine, and tasks in this process that stand still when told to."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.environments import environments, wait_until
 
+from millstream.engines.pipelined import in_process
+from millstream.engines.pipelined.in_process import PipelinedTasks
+from millstream.runtime.pipelined.task import PipelinedTask
+from millstream.testing.mini_cluster import MiniCluster
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from millstream.checkpoint.model import Manifest
     from millstream.datastream import StreamExecutionEnvironment
+    from millstream.graph.model import JobGraph
+
+    Take = Callable[..., Manifest]
 
 #: Seconds.  Only a test that hangs waits so long.
 DEADLINE = 60.0
@@ -29,3 +38,43 @@ def make(tmp_path: Path) -> Callable[..., StreamExecutionEnvironment]:
 def eventually() -> Callable[[Callable[[], bool], str], None]:
     """Wait for a condition, with a deadline that only a failure reaches."""
     return partial(wait_until, seconds=DEADLINE)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The levels that stand still, for want of credit as it were."""
+    closed: set[int] = set()
+    process_next = PipelinedTask._process_next
+
+    def gated(self: PipelinedTask) -> bool:
+        return self._instance.level not in closed and process_next(self)
+
+    monkeypatch.setattr(PipelinedTask, "_process_next", gated)
+    monkeypatch.setattr(in_process, "_MOST_TURNS", 2000)
+    return closed
+
+
+@pytest.fixture
+def overtaking(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Say how long barriers wait, in milliseconds."""
+    return lambda patience: monkeypatch.setattr(PipelinedTasks, "patience", patience)
+
+
+@pytest.fixture
+def take(gate: set[int], overtaking: Callable[[int | None], None]) -> Take:
+    """Take a checkpoint while nothing is processed behind the exchange, and go."""
+
+    def taken(graph: JobGraph, directory: Path, levels: Iterable[int] = range(1, 9)) -> Manifest:
+        gate.update(levels)
+        overtaking(0)
+        cluster = MiniCluster(graph, directory / "checkpoints", pipelined=True)
+        assert cluster.run_epoch()
+        cluster.close_instances()
+        cluster.coordinator.close()
+        overtaking(None)
+        gate.clear()
+        manifest = cluster.coordinator.last
+        assert manifest is not None
+        return manifest
+
+    return taken

@@ -24,8 +24,6 @@ from millstream.datastream import (
 )
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.datastream.window import TumblingEventTimeWindows
-from millstream.engines.pipelined import in_process
-from millstream.engines.pipelined.in_process import PipelinedTasks
 from millstream.errors import (
     CorruptCheckpointError,
     IncompatibleProgramError,
@@ -33,7 +31,6 @@ from millstream.errors import (
 )
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.runtime.frames_in_flight import RestoredFrames
-from millstream.runtime.pipelined.task import PipelinedTask
 from millstream.state.in_flight_files import read_frames
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sources import EPOCH, WATERMARK, At, ScriptedSource
@@ -123,46 +120,6 @@ def job(
     late = gathered.get_side_output(LATE)
     late.sink_to(CollectSink(directory / "late", fsync=False)).uid("lates")
     return env.get_job_graph("in flight")
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The levels that stand still, for want of credit as it were."""
-    closed: set[int] = set()
-    process_next = PipelinedTask._process_next
-
-    def gated(self: PipelinedTask) -> bool:
-        return self._instance.level not in closed and process_next(self)
-
-    monkeypatch.setattr(PipelinedTask, "_process_next", gated)
-    monkeypatch.setattr(in_process, "_MOST_TURNS", 2000)
-    return closed
-
-
-@pytest.fixture
-def overtaking(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Say how long barriers wait, in milliseconds."""
-    return lambda patience: monkeypatch.setattr(PipelinedTasks, "patience", patience)
-
-
-@pytest.fixture
-def take(gate: set[int], overtaking: Callable[[int | None], None]) -> Take:
-    """Take a checkpoint while nothing is processed behind the exchange, and go."""
-
-    def taken(graph: JobGraph, directory: Path, levels: Iterable[int] = range(1, 9)) -> Manifest:
-        gate.update(levels)
-        overtaking(0)
-        cluster = MiniCluster(graph, directory / "checkpoints", pipelined=True)
-        assert cluster.run_epoch()
-        cluster.close_instances()
-        cluster.coordinator.close()
-        overtaking(None)
-        gate.clear()
-        manifest = cluster.coordinator.last
-        assert manifest is not None
-        return manifest
-
-    return taken
 
 
 def finish(graph: JobGraph, directory: Path, *, pipelined: bool) -> None:

@@ -155,14 +155,16 @@ class RestoredFrames:
             channel = channels[frame.channel]
             if channel.edge not in mine:
                 continue
+            edge_id = self._edges[channel.edge].id
+            payload = self._payload(edge_id, frame, is_all=mine[channel.edge])
+            if payload is None:
+                continue
+            # Only now: a channel of which nothing is this task's would hold time back for ever.
             if frame.channel not in numbers:
-                key = self._edges[channel.edge].id, _FIRST_CHANNEL - len(self.channels)
+                key = edge_id, _FIRST_CHANNEL - len(self.channels)
                 self.channels[key] = channel.watermark, channel.idle
                 numbers[frame.channel] = key
-            edge_id, number = numbers[frame.channel]
-            payload = self._payload(edge_id, frame, is_all=mine[channel.edge])
-            if payload is not None:
-                found.append(RestoredFrame(edge_id, number, frame.kind, payload))
+            found.append(RestoredFrame(*numbers[frame.channel], frame.kind, payload))
         return found
 
     def _without_early_ends(
