@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.datastream import DataStream
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.messages import SlotMessage
+    from millstream.runtime.pipelined.task import PipelinedTask
 
 #: Far more than ever fits into the links.
 RECORDS = 1_000_000_000
@@ -193,35 +194,72 @@ def test_a_source_waits_for_its_own_consumers_only(tmp_path: Path, limit: int) -
     slots.close()
 
 
-def test_waiting_for_credit_is_no_idleness(tmp_path: Path, limit: int) -> None:
-    """Of a strategy in mid-stream: nothing could come, as long as its task was not run."""
+def idle_after_a_second(environment: StreamExecutionEnvironment) -> None:
+    # All in slot 0, so that the source does not wait for slot 1.
+    timed = numbers(environment, "numbers").global_()
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda value, _: value
+    )
+    watched = timed.map(lambda value: value, LONG).assign_timestamps_and_watermarks(
+        strategy.with_idleness(1000)
+    )
+    keyed = watched.key_by(lambda value: value, LONG)
+    keyed.map(lambda value: value, LONG).sink_to(DiscardingSink())
 
-    def build(environment: StreamExecutionEnvironment) -> None:
-        # All in slot 0, so that the source does not wait for slot 1.
-        timed = numbers(environment, "numbers").global_()
-        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
-            lambda value, _: value
-        )
-        watched = timed.map(lambda value: value, LONG).assign_timestamps_and_watermarks(
-            strategy.with_idleness(1000)
-        )
-        keyed = watched.key_by(lambda value: value, LONG)
-        keyed.map(lambda value: value, LONG).sink_to(DiscardingSink())
 
-    clock = Clock()
-    slots = Slots(job(build), tmp_path, clock=clock)
-    slots.turns(30, 0)
-    (task,) = [each for each in slots.loops[0].tasks if each.id.stage == 1]
+def idleness(slots: Slots, slot: int) -> tuple[PipelinedTask, list[bool]]:
+    """The task in mid-stream, and what its strategy says from now on of its input's idleness."""
+    (task,) = [each for each in slots.loops[slot].tasks if each.id.stage == 1]
     (operator,) = [
         each
         for each in task._instance.operators.values()
         if isinstance(each, TimestampsWatermarksOperator)
     ]
-    assert not task.has_credit
     said: list[bool] = []
     operator.output.emit_idle = said.append  # type: ignore[assignment, method-assign]
+    return task, said
+
+
+def test_waiting_for_credit_is_no_idleness(tmp_path: Path, limit: int) -> None:
+    """Of a strategy in mid-stream: nothing could come, as long as its task was not run."""
+    clock = Clock()
+    slots = Slots(job(idle_after_a_second), tmp_path, clock=clock)
+    slots.turns(30, 0)
+    task, said = idleness(slots, 0)
+    assert not task.has_credit
     clock.now += 10
     slots.turns(30, 0, 1)
+    assert not said
+    slots.close()
+
+
+@pytest.mark.parametrize("turn", [0.05, 0.15, 5.0])
+def test_a_silent_input_becomes_idle_however_long_turns_are(
+    tmp_path: Path, limit: int, turn: float
+) -> None:
+    """Another chain of the slot is at a slow record in each turn."""
+    clock = Clock()
+    slots = Slots(job(idle_after_a_second), tmp_path, clock=clock)
+    _, said = idleness(slots, 1)  # nothing comes there
+    began = clock.now
+    while not said:
+        assert clock.now < began + max(1.5, 4 * turn)
+        slots.turns(1, 1)
+        clock.now += turn
+    assert said == [True]
+    assert clock.now - began >= 1
+    slots.close()
+
+
+def test_a_long_turn_of_another_chain_is_no_silence(tmp_path: Path, limit: int) -> None:
+    """The producer is in the same slot: nothing comes while another chain is at a slow record."""
+    clock = Clock()
+    slots = Slots(job(idle_after_a_second), tmp_path, clock=clock)
+    slots.turns(4, 0, 1)
+    _, said = idleness(slots, 0)
+    for _ in range(20):
+        clock.now += 5
+        slots.turns(1, 0, 1)
     assert not said
     slots.close()
 

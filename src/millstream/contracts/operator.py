@@ -216,10 +216,15 @@ class Operator(ABC):
         """The clock has come to ``now``, in milliseconds: timers that are due fire."""
 
     def process_pause(self, milliseconds: int) -> None:
-        """The task was not run for so long, up to the time that it is told next.
+        """The task waited for its consumers for so long, up to the time that it is told next.
 
-        It waited for its consumers, or for others of its process: nothing could come.  Who judges
-        by silence whether its input is idle leaves this time out.
+        Nothing could come.  Who judges by silence whether its input is idle leaves this time out.
+        """
+
+    def process_lag(self, milliseconds: int) -> None:
+        """What came in the last so many milliseconds, up to the time told next, may be unprocessed.
+
+        Who judges by silence judges as of before; other than a pause, this time counts later.
         """
 
     def due(self) -> int | None:

@@ -104,6 +104,8 @@ class TimestampsWatermarksOperator(Operator):
         self._take(strategy)
         self._source_idle: bool | None = None
         self._now = 0
+        #: Milliseconds up to now of which it is not known whether the input was silent.
+        self._lag = 0
         self._records = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -170,6 +172,10 @@ class TimestampsWatermarksOperator(Operator):
         self._last_active += milliseconds
         self._restored_at += milliseconds
 
+    def process_lag(self, milliseconds: int) -> None:
+        """Judge silence as of so long ago, until it is told again."""
+        self._lag = milliseconds
+
     def due(self) -> int | None:
         """When a task that lives on is to move the clock: for a watermark, or for idleness."""
         if self.context.batch_mode or self._emitted == MAX_TIMESTAMP:
@@ -221,7 +227,7 @@ class TimestampsWatermarksOperator(Operator):
         timeout = self._strategy.idle_timeout
         if timeout is None or self._source_idle is not None or self._idle:
             return None
-        return max(self._last_active, self._restored_at) + timeout
+        return max(self._last_active, self._restored_at) + timeout + self._lag
 
     def _emit_time(self) -> None:
         """Records to come have this time, so all earlier ones are complete."""
@@ -426,7 +432,7 @@ class TimestampsWatermarksOperator(Operator):
             return False
         if self._source_idle is not None:
             return self._source_idle
-        return self._now - self._last_active >= timeout
+        return self._now - self._lag - self._last_active >= timeout
 
     def _culprit(self, batch: Batch) -> object:
         """The record whose timestamp cannot be taken."""

@@ -438,6 +438,7 @@ class MainLoop:
     def _give_time(self, task: PipelinedTask) -> bool:
         began = self._seconds()
         times = self._times[task.id]
+        task.begin_turn(began)
         if not task.may_run:
             times.hold(began)
             return False
@@ -467,6 +468,8 @@ class MainLoop:
                 # What fires makes records: a timer waits, as a record does.
                 if task.has_credit:
                     self._spend(task, partial(task.tick, clock))
+                else:
+                    task.hold()
             # Whether there is work or not: what is not written by now is in the next pause.
             self._writer = (self._writer + 1) % max(1, len(self.tasks))
             for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):

@@ -73,9 +73,6 @@ __all__ = ["PendingAck", "PipelinedTask"]
 _PIECE: Final = 0.02
 _MOST_RECORDS: Final = 1 << 20
 
-#: Seconds between two looks at the clock that are no silence of the input: the task did not run.
-_PAUSE: Final = 0.1
-
 
 @dataclass(slots=True)
 class PendingAck:
@@ -180,8 +177,11 @@ class PipelinedTask:
         #: Edge -> how many of its records are a short time of work.
         self._paces: dict[int, PiecePace] = {}
         self._began = seconds()
-        #: When it was told the time last, by the clock for short times.
-        self._ticked = self._began
+        #: When it had its last turn but one with credit, and its last.
+        self._turns = self._began, self._began
+        #: It had a turn without credit since; seconds that it waited so, since the last tick.
+        self._is_held = False
+        self._paused = 0.0
         #: Those that look at the clock, consumers first; those of splits are told by them.
         self._timed = [
             instance.operators[node.id]
@@ -226,6 +226,24 @@ class PipelinedTask:
     def is_ready(self) -> bool:
         """Whether something has come that it may process."""
         return bool(self._state.in_flight) or any(link.is_ready for link in self._inputs)
+
+    def hold(self) -> None:
+        """Take that it has no credit: nothing of what has come is processed."""
+        self._is_held = True
+
+    def begin_turn(self, now: float) -> None:
+        """Take that it has its turn, by the clock for short times."""
+        if not self.has_credit:
+            self.hold()
+            return
+        before, last = self._turns
+        if self._is_held:
+            # This turn and the last are as one.
+            self._paused += now - last
+            self._turns = before + now - last, now
+            self._is_held = False
+        else:
+            self._turns = last, now
 
     def run(self, deadline: float) -> bool:
         """Work until the deadline, or until there is nothing to do or no credit.
@@ -486,14 +504,16 @@ class PipelinedTask:
         """Move the clock to ``now``, in milliseconds: what is due fires.
 
         It stands still while the task has no credit, or another of its slot is at something long.
+        What others of its slot have made since its last turn but one waits for its next turn, so
+        an input was silent up to that turn at most, however long turns are.
         """
-        seconds = self._seconds()
-        passed, self._ticked = seconds - self._ticked, seconds
-        if passed > _PAUSE:
-            for operator in self._timed:
-                operator.process_pause(int(1000 * passed))
+        paused, self._paused = int(1000 * self._paused), 0.0
+        lag = int(1000 * (self._seconds() - self._turns[0]))
         self._plan.processing_time = now
         for operator in self._timed:
+            if paused:
+                operator.process_pause(paused)
+            operator.process_lag(lag)
             operator.process_processing_time(now)
         if self.splits is not None:
             self.splits.tick(now)
