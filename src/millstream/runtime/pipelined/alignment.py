@@ -75,8 +75,10 @@ class Recording:
         self._known = {
             key: time for valve in instance.valves.values() for key, time in valve.channels.items()
         }
-        self._frames = list(first)
+        self._frames: list[RestoredFrame | Frame] = []
         self._missing: set[Link] = set()
+        for frame in first:
+            self._keep(frame)
 
     @property
     def is_complete(self) -> bool:
@@ -99,12 +101,24 @@ class Recording:
                 return  # what lies there is behind it
         for frame in link.frames:
             if frame.kind != BARRIER:
-                self._frames.append(frame)
+                self._keep(frame)
             elif frame.number == self.number:
                 break
 
     def take(self, frame: Frame) -> None:
         """Take a frame that has come on a link that is recorded."""
+        self._keep(frame)
+
+    def _keep(self, frame: RestoredFrame | Frame) -> None:
+        """Add a frame as it is now.
+
+        Python objects, of which what is left of a long batch consists, are given to functions
+        before the file is written, and those may change them.  Columns nobody changes.
+        """
+        payload = frame.payload
+        if isinstance(payload, Batch) and payload.type_info.arrow_schema is None:
+            kind, content = encode_batch(payload)
+            frame = frame._replace(kind=kind, payload=content)
         self._frames.append(frame)
 
     def end(self, link: InLink, barrier: Barrier) -> None:
