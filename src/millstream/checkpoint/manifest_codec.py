@@ -103,6 +103,7 @@ def _frames_to_json(frames: FramesInFlight) -> JsonObject:
         "stage": frames.stage,
         "subtask": frames.subtask,
         "edges": [list(edge) for edge in frames.edges],
+        "cuts": list(frames.cuts),
         "count": frames.count,
         "file": dict(frames.file),
     }
@@ -115,6 +116,7 @@ def _frames_from_json(value: JsonObject) -> FramesInFlight:
         edges=tuple(edge_name_from_json(edge) for edge in value["edges"]),
         count=int(value["count"]),
         file=_file_from_json(value["file"]),
+        cuts=tuple(map(str, value.get("cuts", ()))),
     )
 
 

@@ -128,6 +128,12 @@ class FramesInFlight:
     #: How many frames.
     count: int
     file: StateFile
+    #: By what the records of each edge were shared out (``runtime/record_cuts.py``).
+    cuts: tuple[str, ...] = ()
+
+    def cut(self, edge: EdgeName) -> str:
+        """That of an edge; empty if it is not known."""
+        return dict(zip(self.edges, self.cuts, strict=False)).get(edge, "")
 
 
 @dataclass(slots=True)

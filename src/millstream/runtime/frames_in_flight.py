@@ -13,6 +13,10 @@ processed these channels end, and the time of the producers holds.  Until then t
 of all that overlap them, and watermarks of each; behind others, all that subtask j was given goes
 to subtask j modulo the new parallelism (Flink's RANGE and ROUND_ROBIN).
 
+**Another exchange, key or number of key groups.** What a subtask had is not what it would get now.
+So each reads what all had, and today's partitioner says which records are its own.  Unlike Flink,
+which leaves them where they were.
+
 What can never happen: a record in flight reaches two subtasks, or none; or is late in a run though
 it was not in the one before.
 
@@ -32,6 +36,7 @@ import pyarrow as pa
 from millstream.graph.model import Partitioning
 from millstream.graph.unaligned import edge_names
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
+from millstream.runtime.record_cuts import UNKNOWN, cut_of
 from millstream.runtime.restored_time import refresh_time
 from millstream.state.in_flight_files import read_frames
 from millstream.state.key_groups import key_group_range
@@ -142,7 +147,7 @@ class RestoredFrames:
         mine: dict[EdgeName, bool] = {}
         for name in handle.edges:
             edge = self._edges.get(name)
-            is_all = None if edge is None else self._is_all(edge, handle.subtask)
+            is_all = None if edge is None else self._is_all(edge, handle, name)
             if is_all is not None:
                 mine[name] = is_all
         if not mine:
@@ -185,18 +190,31 @@ class RestoredFrames:
             early += found[:-1] if is_whole else found
         return [frame for frame in frames if not any(frame is each for each in early)]
 
-    def _is_all(self, edge: StreamEdge, subtask: int) -> bool | None:
-        """Whether all that an old subtask had on an edge is this task's; None: nothing is."""
+    def _is_all(self, edge: StreamEdge, handle: FramesInFlight, name: EdgeName) -> bool | None:
+        """Whether all that an old subtask had on an edge is this task's; None: nothing is.
+
+        Cases, the first that applies:
+
+        1. Records are shared out as they were, to as many -> what was a subtask's is its own.
+        2. By key now, as they were -> a part of what overlaps its key groups is.
+        3. By key or by a partitioner now, and otherwise before -> a part of all may be.
+        4. All go to one subtask now, or each to all, and otherwise before -> so does what all had.
+        5. Any subtask will do -> subtask n's is that of n modulo the new parallelism.
+        """
         node, mine = self._instance.graph.nodes[edge.target], self._instance.subtask
         now, before = node.parallelism, self._plan.old_parallelism(node.uid)
-        if now == before:
+        subtask, cut, kind = handle.subtask, handle.cut(name), edge.partitioning
+        is_same = cut != UNKNOWN and cut == cut_of(self._instance.graph, edge)
+        if is_same and now == before:
             return True if subtask == mine else None
-        if edge.partitioning is Partitioning.HASH:
+        if kind is Partitioning.HASH and is_same:
             first, stop = key_group_range(subtask, node.max_parallelism, before)
             own, end = key_group_range(mine, node.max_parallelism, now)
             return False if first < end and own < stop else None
-        if edge.partitioning is Partitioning.CUSTOM:
+        if kind in (Partitioning.HASH, Partitioning.CUSTOM):
             return False
+        if kind in (Partitioning.GLOBAL, Partitioning.BROADCAST) and not is_same:
+            return True if mine == 0 or kind is Partitioning.BROADCAST else None
         return True if subtask % now == mine else None
 
     def _payload(

@@ -30,7 +30,7 @@ from millstream.errors import UnknownFormatError
 from millstream.state.snapshot_files import damaged_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.graph.unaligned import EdgeName
@@ -74,6 +74,7 @@ def write_frames(
     channels: Sequence[ChannelInFlight],
     frames: Sequence[FrameInFlight],
     storage: CheckpointStorage,
+    cuts: Mapping[EdgeName, str],
 ) -> FramesInFlight:
     """Make the frames in flight of a task durable, and say where they are.
 
@@ -83,6 +84,7 @@ def write_frames(
         channels: all that the frames are of.
         frames: at least one; in order per channel.
         storage: of the checkpoint.
+        cuts: of the edges: by what their records were shared out.
     """
     table = [[list(each.edge), each.watermark, each.idle, each.ends] for each in channels]
     metadata = {_FORMAT_KEY: _FORMAT, _CHANNELS_KEY: json.dumps(table).encode()}
@@ -102,7 +104,8 @@ def write_frames(
     crash_point("in-flight.upload.after")
     edges = tuple(dict.fromkeys(each.edge for each in channels))
     file = StateFile(local=local, remote=remote, size=size, digest=digest)
-    return FramesInFlight(stage, subtask, edges, len(frames), file)
+    known = tuple(cuts[each] for each in edges)
+    return FramesInFlight(stage, subtask, edges, len(frames), file, known)
 
 
 def read_frames(

@@ -40,6 +40,7 @@ from millstream.runtime.frames import encode_batch
 from millstream.runtime.pipelined.links import BARRIER, Barrier
 from millstream.runtime.pipelined.messages import NEVER
 from millstream.runtime.pipelined.splits import END_CHANNEL
+from millstream.runtime.record_cuts import cut_of
 from millstream.state.in_flight_files import ChannelInFlight, FrameInFlight, write_frames
 
 if TYPE_CHECKING:
@@ -146,7 +147,12 @@ class Recording:
             ends = channel >= END_CHANNEL
             channels.append(ChannelInFlight(self._names[edge], watermark, idle, ends))
         instance = self._instance
-        return write_frames(instance.number, instance.subtask, channels, frames, storage)
+        graph = instance.graph
+        cuts = {
+            self._names[edge]: cut_of(graph, instance.edges[edge])
+            for edge in {edge for edge, _ in numbers}
+        }
+        return write_frames(instance.number, instance.subtask, channels, frames, storage, cuts)
 
 
 class Alignment:
