@@ -87,6 +87,8 @@ class SourcePlanner:
         self._next_due = _UNKNOWN if wakes else math.inf
         #: The last checkpoint has frames in flight, which the next epoch is to process.
         self._owes = False
+        #: The checkpoint that this is said of; None: of none.
+        self._in_flight_in: int | None = None
         self._min_pause = min_pause / 1000
         self._wait_seconds = wait_seconds
         #: Monotonic seconds.
@@ -128,7 +130,7 @@ class SourcePlanner:
         changed = untold = False
         over = bool(self._sources)
         for planned in self._sources:
-            position = Position.of(start, planned.uid)
+            position = self._position(start, planned.uid)
             with error_context(planned.label):
                 self._find(planned, position)
                 if self._waits(planned, start):
@@ -158,9 +160,21 @@ class SourcePlanner:
         # Before the first epoch there is nothing that time could change.
         return now >= self._next_due and cast("int", start["epoch"]) >= 0
 
-    def owe(self) -> None:
-        """Plan an epoch though nothing may be there to read: it processes what is in flight."""
+    def owe(self, epoch: int) -> None:
+        """Plan an epoch though nothing may be there to read: it processes what is in flight.
+
+        Args:
+            epoch: of the checkpoint that has it.  The epoch behind it tells again of all sources
+                that are over: their ends may be in flight too, and not to all that are tasks now.
+        """
         self._owes = True
+        self._in_flight_in = epoch
+
+    def _position(self, start: Offset, uid: str) -> Position:
+        """Where a source stands at the start of an epoch."""
+        position = Position.of(start, uid)
+        position.untold |= start["epoch"] == self._in_flight_in
+        return position
 
     def wake_at(self, acks: Iterable[TaskAck]) -> None:
         """Take from the tasks of the last epoch when something can change without data."""
@@ -213,7 +227,7 @@ class SourcePlanner:
         """Whether a source that is to be read to its end before this one is not, or not told so."""
         for before in self._sources if planned.after else ():
             if before.uid in planned.after:
-                position = Position.of(start, before.uid)
+                position = self._position(start, before.uid)
                 begun = before.uid in cast("dict[str, object]", start["sources"])
                 if not begun or position.untold or not self._is_over(before, position):
                     return True
@@ -394,7 +408,7 @@ class SourcePlanner:
         what it alone feeds is over.  If no other goes on, the final epoch follows.
         """
         if planned.uid in cast("dict[str, object]", start["sources"]):
-            before = Position.of(start, planned.uid)
+            before = self._position(start, planned.uid)
             if self._is_over(planned, before) and not before.untold:
                 return False
         over = [self._is_over(each, Position.of(stop, each.uid)) for each in self._sources]

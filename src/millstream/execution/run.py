@@ -153,7 +153,7 @@ class Run:
                 self._planner.observe(last.splits)
                 self._planner.committed(last.splits)
                 if last.in_flight:
-                    self._planner.owe()
+                    self._planner.owe(last.epoch)
         return True
 
     def close(self) -> None:
