@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import Manifest, SplitState, TaskAck
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import SourceError
+from millstream.execution.inquiries import Inquiries, Inquiry
 from millstream.execution.offsets import Offset, Position, initial_offset
 from millstream.execution.planned_source import PlannedSource
 from millstream.execution.planner import SourcePlanner
@@ -22,12 +23,14 @@ from millstream.runtime.pipelined.messages import SplitProgress
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from millstream.contracts.source import KnownSplits
     from millstream.runtime.plan import SplitAssignment
     from millstream.types.typeinfo import TypeInformation
+
+_T = TypeVar("_T")
 
 
 class _Lengths(Source):
@@ -466,6 +469,77 @@ def test_sources_are_told_what_is_committed(tmp_path: Path) -> None:
     enumerator = _enumerator(tmp_path, source)
     enumerator.committed({"s": {"0": SplitState("s", "0", 2, finished=False, watermark=0)}})
     assert source.told == [{"0": 2}]
+
+
+class _Asked(Inquiries):
+    """Whoever is asked has no answer until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[Inquiry[Any]] = []
+
+    def ask(self, uid: str, label: str, question: Callable[[], _T]) -> Inquiry[_T]:
+        del uid
+        inquiry = Inquiry(label, question)
+        self.open.append(inquiry)
+        return inquiry
+
+    def answer(self) -> None:
+        for inquiry in self.open:
+            inquiry.ask()
+        self.open = []
+
+
+class _Alone(_Lengths):
+    """May not be asked by two at once."""
+
+    asked_by: _Asked | None = None
+
+    def _require_alone(self) -> None:
+        assert self.asked_by is None or not self.asked_by.open, "it is asked something else"
+
+    def start_offset(self, split: Split) -> int:
+        self._require_alone()
+        return super().start_offset(split)
+
+    def is_final(self, split: Split) -> bool:
+        self._require_alone()
+        return super().is_final(split)
+
+    def committed(self, offsets: dict[str, int]) -> None:
+        self._require_alone()
+        super().committed(offsets)
+
+
+def test_a_source_is_asked_one_thing_at_a_time(tmp_path: Path) -> None:
+    source, inquiries = _Alone([9, 9, 9], grows=True, bounded=False), _Asked()
+    source.now = [5, 5]
+    planned = [PlannedSource("s", source, 1)]
+    log = SplitLog(LocalStorage(tmp_path, fsync=False))
+    start = initial_offset()
+    enumerator = SplitEnumerator(planned, log, start, clock=lambda: 0, inquiries=inquiries)
+    assert [a.split.id for a in enumerator.begin()] == ["0", "1"]
+    state = SplitState("s", "0", 3, finished=False, watermark=0)
+    enumerator.triggered(0)
+    offset = enumerator.offset(0, [TaskAck(0, 0, 0, "a", splits=[state])], final=False, time=0)
+    enumerator.look(1)
+    assert len(inquiries.open) == 1
+    source.asked_by = inquiries
+    enumerator.committed({"s": {"0": state}})
+    # Its tasks begin again: at the checkpoint, then at the beginning, where nothing is open.
+    gone, assigned = enumerator.restart({"s"}, offset, None)
+    assert (gone, [(a.split.id, a.start, a.stop) for a in assigned]) == ([0, 1], [("0", 3, 5)])
+    assert enumerator.restart({"s"}, start, None) == ([2], [])
+    assert not enumerator.look(2)
+    assert (source.told, len(inquiries.open)) == ([], 1)
+    source.asked_by = None
+    inquiries.answer()
+    update = enumerator.look(3)
+    assert [(a.split.id, a.start, a.stop) for a in update.assigned[0]] == [
+        ("0", 0, 5),
+        ("1", 0, 5),
+    ]
+    assert source.told == [{"0": 3}]
 
 
 class _OneByOne(_Lengths):

@@ -60,6 +60,9 @@ class Source(ABC):
          within an epoch.  (nobody)
       5. A record that does not parse is reported as the source's options say: an error naming
          the place, or a dead letter.  (tests of each connector)
+      6. In the driver it is asked one thing at a time, but not always by the same thread: what
+         belongs to a thread (a connection of sqlite3's) is opened with each call, or for all
+         threads.  ``stop`` may come while a question has no answer.  (runtime)
     """
 
     #: Whether ``read`` can be repeated after a failure with the same result.

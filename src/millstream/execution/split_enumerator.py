@@ -90,6 +90,8 @@ class _Open:
     final: bool
     #: Whether it is one of those that are read one after the other.
     in_turn: bool
+    #: Where the split begins; None: the source was not asked.
+    first: int | None = None
 
 
 @dataclass(slots=True)
@@ -124,8 +126,16 @@ class _Reading:
     ends: dict[str, SplitEnd] = field(default_factory=dict)
     #: Whether the slots were told that it is over.
     ended: bool = False
-    #: What it was asked and has not answered.
+    #: What it was asked and has not answered; meanwhile nothing else is asked of it.
     asked: Inquiry[Answer] | None = None
+    #: Numbers of splits that are taken in when it has answered, and what it is told then.
+    untaken: list[int] = field(default_factory=list)
+    committed: Mapping[str, SplitState] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread asks it something."""
+        return self.asked is not None and not self.asked.is_answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +228,11 @@ class SplitEnumerator:
         table, position = reading.planned.table, reading.position
         begun = sorted(position.at)
         made += [self._assign(reading, n, position.at[n], now) for n in begun]
-        self._take_in(reading, (n for n in table.splits if n not in position.at), now, made)
+        new = [number for number in table.splits if number not in position.at]
+        if reading.is_busy:
+            reading.untaken = new
+            return
+        self._take_in(reading, new, now, made)
         self._assign_waiting(reading, now, made)
 
     def restart(
@@ -247,7 +261,7 @@ class SplitEnumerator:
                 self._times[uid] = dict(last.splits.get(uid, {}) if last else {})
             reading = self._readings[number] = _reading(old.planned, old.source, start)
             # What it is asked meanwhile is answered, for whichever tasks.
-            reading.asked = old.asked
+            reading.asked, reading.committed = old.asked, old.committed
             reading.ends = {
                 each.split.id: SplitEnd(each.end, each.final) for each in old.open.values()
             }
@@ -273,7 +287,9 @@ class SplitEnumerator:
         for reading in self._readings:
             with error_context(reading.planned.label):
                 self._ask(reading, now, made, update)
-                self._assign_waiting(reading, now, made)
+                if not reading.is_busy:
+                    self._assign_waiting(reading, now, made)
+                    self._tell_committed(reading)
             if not reading.ended and self._is_over(reading):
                 reading.ended = True
                 update.ended.append(reading.planned.uid)
@@ -319,7 +335,14 @@ class SplitEnumerator:
 
     @staticmethod
     def _is_over(reading: _Reading) -> bool:
-        return _is_bounded(reading) and not reading.waiting and not reading.open
+        left = reading.waiting or reading.untaken or reading.open
+        return _is_bounded(reading) and not left
+
+    @staticmethod
+    def _tell_committed(reading: _Reading) -> None:
+        if reading.committed is not None:
+            states, reading.committed = reading.committed, None
+            reading.source.committed({name: each.position for name, each in states.items()})
 
     # -- splits --------------------------------------------------------------------------------
 
@@ -359,6 +382,8 @@ class SplitEnumerator:
         update: Update,
     ) -> None:
         planned, known = reading.planned, reading.planned.table.count
+        untaken, reading.untaken = reading.untaken, []
+        self._take_in(reading, untaken, now, made)
         if answer.found:
             self._splits.take_in(planned, answer.found)
             reading.ends.update(answer.ends)
@@ -419,7 +444,10 @@ class SplitEnumerator:
         """Assign a split from an offset on; a subtask is found for it if none is given."""
         planned, source = reading.planned, reading.source
         split = planned.table.splits[number]
-        known = reading.ends.pop(split.id, None) or end_of(source, split)
+        known = reading.ends.pop(split.id, None)
+        if known is None:
+            # Its end is asked for when the source has answered.
+            known = SplitEnd(start, final=False) if reading.is_busy else end_of(source, split)
         final, end = known.final, known.end
         if subtask is None:
             every = range(planned.parallelism)
@@ -479,7 +507,11 @@ class SplitEnumerator:
                 for each in reading.open.values():
                     # Of one that had no record nothing is known: it does not hold the others, as in
                     # Flink.
-                    if max(each.position, each.end) > reading.source.start_offset(each.split):
+                    if each.first is None:
+                        if reading.is_busy:
+                            continue
+                        each.first = reading.source.start_offset(each.split)
+                    if max(each.position, each.end) > each.first:
                         yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
 
     def _aligned(self) -> list[AlignedSplit]:
@@ -587,7 +619,13 @@ class SplitEnumerator:
         """
         if offset is not None:
             self._splits.begin_at(offset)
-        self._splits.committed(splits)
+        busy = set()
+        for reading in self._readings:
+            uid, reading.committed = reading.planned.uid, None
+            if reading.is_busy:
+                busy.add(uid)
+                reading.committed = splits.get(uid, {})
+        self._splits.committed(splits, busy)
 
 
 def _reading(planned: PlannedSource, source: Source, start: Offset) -> _Reading:
