@@ -38,6 +38,9 @@ def bound_insert(
             hint = did_you_mean(column.last, persisted)
             message = f"Column '{column}' of table '{identifier.object_name}' not found.{hint}"
             raise context.error(column, message)
+        if names.count(column.last) > 1:
+            message = f"Target column '{column.last}' is assigned more than once."
+            raise context.error(column, message)
     return fitted(context, plan, identifier, table, names, node)
 
 

@@ -24,7 +24,8 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
-from millstream.types.logical_types import BigIntType
+from millstream.types.logical_types import BigIntType, DayTimeIntervalType
+from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,6 +124,14 @@ class OverCalls:
         offset = binder.bind(start.offset)
         if not isinstance(offset, Literal) or not isinstance(offset.value, int):
             raise self._context.error(start.offset, "The length of a window must be a constant.")
+        if frame.unit == "ROWS":
+            wanted, fits = "a whole number", offset.type.is_a(TypeFamily.INTEGER_NUMERIC)
+        else:
+            wanted = "an interval of days to seconds"
+            fits = isinstance(offset.type, DayTimeIntervalType)
+        if not fits or offset.value < 0:
+            message = f"The length of a {frame.unit} window must be {wanted}, and not negative."
+            raise self._context.error(start.offset, message)
         return offset.value
 
     def _specification(self, node: Any, over: Any) -> Any:

@@ -163,6 +163,12 @@ class CatalogManager:
             raise CatalogError(message)
         self._temporary[identifier] = table
 
+    def has_table(self, identifier: ObjectIdentifier, *, temporary: bool) -> bool:
+        """Whether there is a temporary, or a permanent, table or view of exactly that name."""
+        if temporary:
+            return identifier in self._temporary
+        return self.catalog(identifier.catalog_name).table_exists(identifier.path)
+
     def replace_temporary(self, identifier: ObjectIdentifier, table: CatalogBaseTable) -> None:
         """Make a temporary table or view, in the place of one of that name."""
         self._temporary[identifier] = table

@@ -287,13 +287,18 @@ def _side_text(keys: Any, join_keys: tuple[int, ...]) -> str:
 def _moves_up(rank: physical.Rank) -> bool:
     """Whether updates of a row only ever move it forward in the order."""
     return bool(rank.order) and all(
-        _direction(rank.input, each.column) == ("down" if not each.descending else "up")
+        _direction(rank.input, each.column, nulls_first=each.nulls_first)
+        == ("down" if not each.descending else "up")
         for each in rank.order
     )
 
 
-def _direction(node: PhysicalNode, column: int) -> str | None:
-    """Whether the values of a column of a key only grow or only shrink."""
+def _direction(node: PhysicalNode, column: int, *, nulls_first: bool) -> str | None:
+    """Whether the values of a column of a key only grow or only shrink.
+
+    MIN and MAX of nothing are NULL, and become values later: that is only a way forward if NULL
+    stands behind all values.
+    """
     while True:
         if isinstance(node, physical.Calc):
             each = node.projections[column]
@@ -308,5 +313,7 @@ def _direction(node: PhysicalNode, column: int) -> str | None:
         return None
     if column < len(node.keys):
         return None
-    function = node.calls[column - len(node.keys)].function
-    return {"COUNT": "up", "MAX": "up", "MIN": "down"}.get(function)
+    call = node.calls[column - len(node.keys)]
+    if call.type.nullable and nulls_first:
+        return None
+    return {"COUNT": "up", "MAX": "up", "MIN": "down"}.get(call.function)

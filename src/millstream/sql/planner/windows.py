@@ -85,15 +85,15 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     indexes = [each.index if isinstance(each, InputReference) else None for each in keys]
     if width not in indexes or width + 1 not in indexes:
         return None
-    if node.sets is not None:
-        message = "GROUPING SETS over windows are not in this release."
+    if node.sets is not None or node.groupings:
+        what = "GROUPING" if node.sets is None else "GROUPING SETS"
+        message = f"{what} over windows is not in this release."
         raise ValidationError(message)
-    reads = [*(columns[each] for call in node.calls for each in call.arguments), *conditions]
-    if any(set(places) & columns_of(each) for each in reads):
-        message = "Aggregates of window_start, window_end or window_time are not in this release."
-        raise ValidationError(message)
-    below = converter.convert(window.input)
+    _check_reads(node, columns, [keys[n] for n, i in enumerate(indexes) if i is None], conditions)
     plain = [number for number, index in enumerate(indexes) if index not in places]
+    if window.kind == "SESSION":
+        _check_session(window, {indexes[number] for number in plain}, conditions)
+    below = converter.convert(window.input)
     inputs: list[Expression] = [keys[number] for number in plain]
     names = [node.row.names[number] for number in plain]
     calls, inputs, names = _calls(node, columns, inputs, names)
@@ -132,6 +132,58 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
         order[number] = out[behind + position]
     shown = [*order, *out[len(plain) : behind]]
     return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
+
+
+def _check_reads(
+    node: Any, columns: list[Expression], computed: list[Expression], conditions: list[Expression]
+) -> None:
+    """Refuse what reads the columns of windows, which are not there before the aggregation.
+
+    Raises:
+        ValidationError: says where they are read.
+    """
+    window, _, _ = _through(node.input)
+    assert window is not None  # noqa: S101 - the caller has found it
+    width = len(window.input.row)
+    places = set(range(width, width + len(_PROPERTIES)))
+    filters = [columns[call.filter] for call in node.calls if call.filter is not None]
+    arguments = [columns[each] for call in node.calls for each in call.arguments]
+    readers = {
+        "Aggregates": arguments,
+        "FILTER with a condition": filters,
+        "Expressions in GROUP BY": computed,
+        "WHERE with a condition": conditions,
+    }
+    for what, expressions in readers.items():
+        if any(places & columns_of(each) for each in expressions):
+            names = ", ".join(_PROPERTIES[:-1])
+            message = f"{what} of {names} or {_PROPERTIES[-1]} is not in this release"
+            hint = "; HAVING can have it." if what.startswith("WHERE") else "."
+            raise ValidationError(message + hint)
+
+
+def _check_session(window: WindowNode, keys: set[int | None], conditions: list[Expression]) -> None:
+    """Refuse what would make other sessions than PARTITION BY does.
+
+    Sessions are made by the aggregation here: of the rows of one of its keys, behind the filters.
+
+    Raises:
+        ValidationError: the keys are not those of PARTITION BY, or a filter may drop rows of a
+            session.
+    """
+    if keys != set(window.partition):
+        names = ", ".join(window.input.row.names[each] for each in window.partition)
+        message = (
+            "GROUP BY over SESSION must have window_start, window_end and exactly the columns of "
+            f"its PARTITION BY; those are: {names or '(none)'}."
+        )
+        raise ValidationError(message)
+    if any(not columns_of(each) <= set(window.partition) for each in conditions):
+        message = (
+            "A filter over SESSION on other columns than those of its PARTITION BY is not in this "
+            "release; use FILTER in the aggregates, or filter the table that SESSION takes."
+        )
+        raise ValidationError(message)
 
 
 def _calls(

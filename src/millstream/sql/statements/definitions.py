@@ -61,10 +61,12 @@ def _create_table(session: Session, node: Any, text: str | None) -> RowsResult |
             message = f"Partition column '{key}' is not a column of the table."
             raise context.error(node, message)
     table = CatalogTable(schema=schema, comment=node.comment, options=options, partition_keys=keys)
+    # A table that is there already is neither filled nor, if that fails, dropped.
+    exists = session.catalogs.has_table(identifier, temporary=node.temporary)
     session.catalogs.create_table(
         identifier, table, temporary=node.temporary, ignore_if_exists=node.if_not_exists
     )
-    if plan is None:
+    if plan is None or exists:
         return OK
     return _fill(session, identifier, table, plan, node, text)
 

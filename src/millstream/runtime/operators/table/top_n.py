@@ -166,9 +166,14 @@ class TopNOperator(KeyedTableOperator):
         takes_back: int,
         finder: dict[bytes, bytes] | None,
     ) -> None:
-        """Only the first row is wanted: it is replaced by one that is before it."""
-        del takes_back, finder
+        """Only the first row is wanted: it is replaced by one that is before it.
+
+        A new version of the row itself is taken though it may stand where the old one stood.
+        """
         sort_key, row, key = what
+        if finder is not None and key in finder:
+            self._update(ranking, what, takes_back, finder)
+            return
         if not ranking.takes(sort_key, 1):
             return
         if len(ranking):
@@ -177,6 +182,9 @@ class TopNOperator(KeyedTableOperator):
         else:
             self._add(INSERT, row, 1)
         ranking.insert(sort_key, row, key)
+        if finder is not None and key is not None:
+            finder.clear()
+            finder[key] = ranking.names[0]
 
     def _append(
         self,
