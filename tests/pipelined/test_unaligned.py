@@ -31,6 +31,7 @@ from millstream.errors import (
 )
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.runtime.frames_in_flight import RestoredFrames
+from millstream.runtime.pipelined.task import PendingAck
 from millstream.state.in_flight_files import read_frames
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sources import EPOCH, WATERMARK, At, ScriptedSource
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from millstream.checkpoint.model import Manifest
+    from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.graph.model import JobGraph
 
     Take = Callable[..., Manifest]
@@ -215,6 +216,22 @@ def test_barriers_wait_until_their_time_out(
     assert last is not None
     assert last.in_flight
     cluster.close_instances()
+
+
+def test_frames_in_flight_are_let_go_of_once_they_are_written(
+    tmp_path: Path, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_ack = PendingAck.finish
+    recorded: list[PendingAck] = []
+
+    def note(self: PendingAck) -> TaskAck:
+        recorded.extend([self] if self.recording is not None else [])
+        return finish_ack(self)
+
+    monkeypatch.setattr(PendingAck, "finish", note)
+    manifest = take(job(tmp_path), tmp_path)
+    assert len(recorded) >= len(manifest.in_flight) > 0
+    assert [each.recording for each in recorded] == [None] * len(recorded)
 
 
 def test_nothing_is_in_flight_where_nothing_waits(tmp_path: Path) -> None:

@@ -99,12 +99,14 @@ class PendingAck:
 
     def finish(self) -> TaskAck:
         """Upload the rest; returns the acknowledgement."""
+        # Its frames are not kept until the checkpoint is published, which may be never.
+        recording, self.recording = self.recording, None
         self.owed += self.states
         while self.owed:
             self.owed[0].finish(self.storage)
             del self.owed[0]
-        if self.recording is not None:
-            self.ack.in_flight = self.recording.write(self.storage)
+        if recording is not None:
+            self.ack.in_flight = recording.write(self.storage)
         for ack, snapshot in self.snapshots:
             ack.state = snapshot.finish()
         return self.carrying(self.ack)
