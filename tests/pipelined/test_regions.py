@@ -23,6 +23,7 @@ from millstream.datastream import (
 )
 from millstream.datastream.connectors import DiscardingSink, FileSink
 from millstream.datastream.state import ValueStateDescriptor
+from millstream.engines.pipelined import regions as regions_module
 from millstream.errors import UserFunctionError
 from millstream.runtime.pipelined.messages import (
     BeginRegion,
@@ -317,3 +318,32 @@ def test_what_stopped_tasks_have_sent_is_dropped_and_what_new_ones_send_waits(
     slots.turns(20, 0, 1)
     assert sorted(map(int, seen.read_text().split())) == list(range(200))
     slots.close()
+
+
+class SlowToClose(Paced):
+    """Takes longer to close, once, than tasks may take to stop."""
+
+    def close(self) -> None:
+        super().close()
+        marker = self.directory / f"slow-{self.subtask}"
+        if not marker.exists():
+            marker.touch()
+            time.sleep(3)
+
+
+def test_a_failure_whose_tasks_do_not_stop_in_time_counts_once(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole job restarts then; one restart is allowed."""
+    monkeypatch.setattr(regions_module, "_STOPPING", 0.2)
+    monkeypatch.setitem(globals(), "Paced", SlowToClose)
+    failed = tmp_path / "failed"
+
+    def fails(value: int) -> bool:
+        return committed(tmp_path) and once(failed, 1)(value)
+
+    env = two(make, tmp_path, fails)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    env.execute("two")
+    check(tmp_path)
+    assert generations(tmp_path) == {1, 2}

@@ -123,6 +123,8 @@ class JobDriver:
         self._error: BaseException | None = None
         #: What the restart strategy has said of that there is no restart.
         self._final: Exception | None = None
+        #: What regions of this run have failed of, and seconds to wait behind it.
+        self._counted: list[tuple[Exception, float]] = []
         self._cancelled = threading.Event()
         self._stop = StopRequest()
         self._ended = threading.Event()
@@ -281,7 +283,9 @@ class JobDriver:
         """
         if error is self._final:
             raise error  # the strategy was asked where the tasks of a region had failed of it
-        self._cancelled.wait(self._delay(error, strategy))
+        # A region that could not be restarted alone has failed once, not twice.
+        delays = [delay for counted, delay in self._counted if counted is error]
+        self._cancelled.wait(delays[0] if delays else self._delay(error, strategy))
 
     def _delay(self, error: Exception, strategy: RestartStrategy) -> float:
         """Seconds to wait before what has failed is run again.
@@ -318,6 +322,7 @@ class JobDriver:
         monitor = self._monitor
         #: The sources of regions that have failed since the last progress.
         failed: list[frozenset[str]] = []
+        self._counted.clear()
 
         def on_epoch(manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
             # Tasks that go on acknowledge checkpoints of nothing, too, up to the record that they
@@ -330,10 +335,12 @@ class JobDriver:
         def on_failure(error: Exception, sources: frozenset[str]) -> float:
             failed.append(sources)
             try:
-                return self._delay(error, strategy)
+                delay = self._delay(error, strategy)
             except Exception as final:
                 self._final = final
                 raise
+            self._counted.append((error, delay))
+            return delay
 
         def on_resumed() -> None:
             self._move(JobStatus.RUNNING)

@@ -68,6 +68,8 @@ class Region:
     #: Monotonic seconds: by when its tasks must be stopped; from when it may begin.
     deadline: float = 0.0
     due: float = 0.0
+    #: What its last attempt failed of.
+    error: Exception | None = None
 
 
 class Regions:
@@ -107,15 +109,19 @@ class Regions:
         region = self._regions[number]
         return region if region.attempt == attempt else None
 
-    def stop(self, region: Region, delay: float, now: float) -> None:
+    def stop(
+        self, region: Region, delay: float, now: float, error: Exception | None = None
+    ) -> None:
         """Note that its slots are told to stop its tasks, for the next attempt.
 
         Args:
             region: one of whose tasks has failed.
             delay: seconds to wait before it begins again.
             now: monotonic seconds.
+            error: what it has failed of.
         """
         region.attempt += 1
+        region.error = error
         region.state = RegionState.STOPS
         region.missing = set(range(self._slots))
         region.deadline, region.due = now + _STOPPING, now + delay
@@ -126,13 +132,13 @@ class Regions:
         if region is not None and self._answered(region, slot):
             region.state = RegionState.WAITS
 
-    def due(self, now: float) -> list[Region]:
-        """The regions that may go on now; they drop what they have left.
+    def require_stopped(self, now: float) -> None:
+        """Raise if the tasks of a region have not stopped in time.
 
         Raises:
-            WorkerLostError: the tasks of one do not stop.
+            Exception: what the region has failed of, if that is known: the failure is the same.
+            WorkerLostError: else.
         """
-        found = []
         for region in self._regions.values():
             if region.state is RegionState.STOPS and now > region.deadline:
                 slots = ", ".join(map(str, sorted(region.missing)))
@@ -140,7 +146,15 @@ class Regions:
                     f"slots {slots} have not stopped the tasks of {region.title} within"
                     f" {_STOPPING:g} s; the whole job is restarted"
                 )
-                raise WorkerLostError(message)
+                if region.error is None:
+                    raise WorkerLostError(message)
+                region.error.add_note(message)
+                raise region.error
+
+    def due(self, now: float) -> list[Region]:
+        """The regions that may go on now; they drop what they have left."""
+        found = []
+        for region in self._regions.values():
             if region.state is RegionState.WAITS and now >= region.due:
                 region.state = RegionState.DROPS
                 found.append(region)

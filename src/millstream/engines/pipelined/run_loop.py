@@ -348,7 +348,7 @@ class RunLoop:
             raise error
         delay = self._run.on_failure(error, region.sources)
         self._give_up(self._checkpoints.abort())
-        self._regions.stop(region, delay, time.monotonic())
+        self._regions.stop(region, delay, time.monotonic(), error)
         self._server.tell_all(StopRegion(region.number, region.attempt))
 
     def _give_up(self, epochs: Iterable[int]) -> None:
@@ -357,9 +357,13 @@ class RunLoop:
 
     def _look_at_regions(self) -> None:
         # What all tasks have acknowledged will be published: the region goes on from there.
-        if self._regions.all_run or self._checkpoints.pending:
+        if self._regions.all_run:
             return
-        for region in self._regions.due(time.monotonic()):
+        now = time.monotonic()
+        self._regions.require_stopped(now)
+        if self._checkpoints.pending:
+            return
+        for region in self._regions.due(now):
             self._committing.drop(region.sinks, region.number, region.attempt)
 
     def _begin_region(self, event: Dropped) -> None:
