@@ -14,9 +14,11 @@ from millstream.expressions.nodes import InputReference
 from millstream.sql.binder.aggregates import plain_type
 from millstream.sql.binder.calls import user_call
 from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.hints import no_hints, table_options
 from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
 from millstream.sql.binder.tables import scan
 from millstream.sql.binder.windows import WINDOWS, window
+from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     CorrelateNode,
@@ -75,9 +77,11 @@ class RelationBinder:
         names = node.name.names
         if len(names) == 1 and names[0] in self.queries.tables:
             plan = self.queries.tables[names[0]]
+            no_hints(self.context, node.hints, f"'{names[0]}'")
             return plan, Scope.of(plan.row, names)
         if len(names) == 1 and names[0] in self.context.inline:
             plan = self.context.inline[names[0]]
+            no_hints(self.context, node.hints, "a table of the program")
             return plan, Scope.of(plan.row, names)
         found = self.context.catalogs.find_table(names)
         if found is None:
@@ -88,8 +92,9 @@ class RelationBinder:
             hint = hint or (did_you_mean(names[0], known) if len(names) == 1 else "")
             message = f"Table '{'.'.join(names)}' not found.{hint}"
             raise self.context.error(node.name, message)
-        options = [each for each in node.hints if each.name == "OPTIONS"]
-        overrides = dict(pair for each in options for pair in each.options)
+        overrides = table_options(self.context, node.hints)
+        if not isinstance(found.table, CatalogTable):
+            no_hints(self.context, node.hints, f"view '{'.'.join(names)}'")
         plan = scan(self.queries, found, overrides, node)
         return plan, Scope.of(plan.row, found.identifier.parts)
 

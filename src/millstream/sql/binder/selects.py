@@ -17,6 +17,7 @@ from millstream.sql.binder import subqueries
 from millstream.sql.binder.aggregates import Placeholder
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.grouping import GroupBinder, has_aggregate
+from millstream.sql.binder.hints import check_select_hints
 from millstream.sql.binder.overs import OverCalls
 from millstream.sql.binder.queries import one_row, sort_key
 from millstream.sql.binder.scope import NameProblem, Scope
@@ -66,6 +67,7 @@ class SelectBinder:
         self.plan: LogicalNode = one_row()
         self.scope = Scope(row_of([], []), outer=queries.outer)
         self.overs = OverCalls(self.context, node.windows)
+        check_select_hints(self.context, node.hints)
 
     def bind_ordered(self, order: Sequence[Any]) -> tuple[LogicalNode, list[SortKey]]:
         """The plan, with columns to sort by behind those of the query where it needs them."""

@@ -10,8 +10,6 @@ Read next: ``runtime/operators/table/factories.py``.
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +44,7 @@ from millstream.sql.lowering.interval_joins import (
     residual,
 )
 from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
+from millstream.sql.lowering.places import Places
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
@@ -57,7 +56,7 @@ from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.contracts.sink import Sink
     from millstream.expressions.nodes import Expression
@@ -67,8 +66,6 @@ if TYPE_CHECKING:
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["Lowering", "LoweringOptions"]
-
-_UID_LENGTH: Final = 32
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,7 @@ class Lowering:
         self._location = location
         self.options = options
         self._done: dict[int, Transformation] = {}
-        #: Structure of the operators with state, by node: what uids are made of.
-        self._places: dict[int, str] = {}
-        self._uids: Counter[str] = Counter()
+        self._places = Places()
         self.evaluation = EvaluationContext(
             time_zone=options.time_zone,
             query_start_time=None,
@@ -104,10 +99,15 @@ class Lowering:
 
     # -- what is asked for -----------------------------------------------------------------------
 
+    def take(self, plans: Iterable[PhysicalNode]) -> None:
+        """Take all plans of the job, so that operators that are alike can be told apart."""
+        self._places.add(plans)
+
     def stream(self, node: PhysicalNode) -> Transformation:
         """The transformation of a node."""
         known = self._done.get(id(node))
         if known is None:
+            self._places.add([node])
             handler = _LOWERINGS.get(type(node))
             if handler is None:
                 message = f"{node.kind} is not in this release."
@@ -127,6 +127,7 @@ class Lowering:
             declared: the type of the stream that it wants.
             table: the sink's own columns, whose NOT NULL is checked.
         """
+        self._places.add([node])
         below = self.stream(node.input)
         if node.materialize:
             factory = factories.SinkMaterializerFactory(
@@ -137,13 +138,14 @@ class Lowering:
             )
             exchange = physical.Exchange(row=node.input.row, inputs=(node.input,), keys=node.key)
             below = self._keyed(exchange, below)
-            place = self._place(node, f"SinkMaterializer{node.key}")
+            columns = self._places.columns(node.input)
+            words = f"SinkMaterializer {node.key} {node.upsert_key} [{columns}]"
             below = self._one(
                 "SinkMaterializer",
                 factory,
                 below,
                 stream_type(node.input.row),
-                place=place,
+                uid=self._places.uid(node, words),
                 single=False,
             )
         pairs = zip(table.fields, node.input.row.fields, strict=True)
@@ -171,7 +173,7 @@ class Lowering:
             output_type=declared,
             name=name,
             kind_name=f"Sink: {type(sink).__name__}",
-            uid=self._uid(f"sink {node.name}\n{self._place(node.input, '')}"),
+            uid=self._places.uid(node),
             input=below,
             sink=sink,
             factory=SinkFactory(sink),
@@ -188,7 +190,7 @@ class Lowering:
         below: Transformation,
         output: TypeInformation,
         *,
-        place: str | None = None,
+        uid: str | None = None,
         single: bool | None = None,
         ticks: bool = False,
     ) -> Transformation:
@@ -202,37 +204,13 @@ class Lowering:
             output_type=output,
             name=name,
             kind_name=name,
-            uid=None if place is None else self._uid(place),
+            uid=uid,
             input=below,
             factory=factory,
             parallelism=parallelism,
             non_parallel=alone,
             needs_processing_time=ticks,
         )
-
-    def _place(self, node: PhysicalNode, own: str) -> str:
-        """What an operator is, and where: its own words and those of the state before it."""
-        if own:
-            below = ",".join(self._place(each, "") for each in node.inputs)
-            return f"{own}({below})"
-        known = self._places.get(id(node))
-        if known is not None:
-            return known
-        if isinstance(node, physical.TableSourceScan):
-            return f"scan {node.identifier}"
-        if isinstance(node, physical.DataStreamScan):
-            return f"stream {node.name}"
-        return ",".join(self._place(each, "") for each in node.inputs)
-
-    def _noted(self, node: PhysicalNode, own: str) -> str:
-        place = self._place(node, own)
-        self._places[id(node)] = place
-        return place
-
-    def _uid(self, place: str) -> str:
-        number = self._uids[place]
-        self._uids[place] += 1
-        return hashlib.sha256(f"{place}#{number}".encode()).hexdigest()[:_UID_LENGTH]
 
     def _keyed(self, node: physical.Exchange, below: Transformation) -> Transformation:
         return PartitionTransformation(
@@ -243,9 +221,6 @@ class Lowering:
             partitioning=Partitioning.HASH if node.keys else Partitioning.GLOBAL,
             key_selector=KeyColumns(node.keys or ()),
         )
-
-    def _names(self, row: RowType, columns: Sequence[int]) -> str:
-        return ",".join(row.names[column] for column in columns)
 
     # -- leaves ----------------------------------------------------------------------------------
 
@@ -258,7 +233,7 @@ class Lowering:
             output_type=source.produced_type,
             name=name,
             kind_name=name,
-            uid=self._uid(f"scan {node.identifier}"),
+            uid=self._places.uid(node),
             source=source,
         )
         columns = tuple(
@@ -299,13 +274,12 @@ class Lowering:
         strategy = strategy_of(node.expression, node.rowtime, self.options.idle_timeout)
         factory = TimestampsWatermarksFactory(strategy)
         below = self.stream(node.input)
-        place = self._place(node, f"WatermarkAssigner {node.row.names[node.rowtime]}")
         return self._one(
             "WatermarkAssigner",
             factory,
             below,
             stream_type(node.row),
-            place=place,
+            uid=self._places.uid(node),
             ticks=strategy.needs_ticks,
         )
 
@@ -356,16 +330,15 @@ class Lowering:
     # -- with state ------------------------------------------------------------------------------
 
     def _stateful(
-        self, node: PhysicalNode, own: str, factory: Any, *, single: bool, ticks: bool = False
+        self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
     ) -> Transformation:
         below = self.stream(node.input)
-        place = self._noted(node, own)
         return self._one(
             node.kind,
             factory,
             below,
             stream_type(node.row),
-            place=place,
+            uid=self._places.uid(node),
             single=single,
             ticks=ticks,
         )
@@ -381,10 +354,7 @@ class Lowering:
             mini_batch=self.options.mini_batch,
             state_ttl=self.options.state_ttl,
         )
-        below = node.input.row
-        words = [f"{call.function}({self._names(below, call.arguments)})" for call in node.calls]
-        own = f"GroupAggregate[{self._names(below, node.keys)}][{','.join(words)}]"
-        return self._stateful(node, own, factory, single=not node.keys)
+        return self._stateful(node, factory, single=not node.keys)
 
     def _window_aggregate(self, node: physical.WindowAggregate) -> Transformation:
         below = node.input.row
@@ -400,9 +370,7 @@ class Lowering:
             attached=node.attached,
             time_zone=self.options.time_zone,
         )
-        words = [f"{call.function}({self._names(below, call.arguments)})" for call in node.calls]
-        own = f"WindowAggregate[{self._names(below, node.keys)}][{','.join(words)}]"
-        return self._stateful(node, own, factory, single=not node.keys, ticks=not in_event_time)
+        return self._stateful(node, factory, single=not node.keys, ticks=not in_event_time)
 
     def _limit(self, node: physical.Limit) -> Transformation:
         """The first rows as they come: a Top-N by a constant."""
@@ -423,9 +391,13 @@ class Lowering:
             update_before=node.update_before,
             state_ttl=self.options.state_ttl,
         )
-        place = self._noted(node, "Limit")
         ranked = self._one(
-            "Limit", factory, self._calc(before), stream_type(row), place=place, single=True
+            "Limit",
+            factory,
+            self._calc(before),
+            stream_type(row),
+            uid=self._places.uid(node),
+            single=True,
         )
         drop = factories.CalcFactory(
             input_type=row, projections=tuple(references(below)), evaluation=self.evaluation
@@ -449,12 +421,7 @@ class Lowering:
             preceding=first.preceding,
             state_ttl=self.options.state_ttl,
         )
-        words = [
-            f"{each.call.function}({self._names(below, each.call.arguments)})"
-            for each in node.calls
-        ]
-        own = f"Over[{self._names(below, node.partition)}][{','.join(words)}]"
-        return self._stateful(node, own, factory, single=not node.partition)
+        return self._stateful(node, factory, single=not node.partition)
 
     def _deduplicate(self, node: physical.Deduplicate) -> Transformation:
         factory = factories.DeduplicateFactory(
@@ -466,8 +433,7 @@ class Lowering:
             mini_batch=self.options.mini_batch,
             state_ttl=self.options.state_ttl,
         )
-        own = f"Deduplicate[{self._names(node.row, node.keys)}]"
-        return self._stateful(node, own, factory, single=not node.keys)
+        return self._stateful(node, factory, single=not node.keys)
 
     def _rank(self, node: physical.Rank) -> Transformation:
         strategies = {
@@ -487,10 +453,7 @@ class Lowering:
             row_key=node.row_key,
             state_ttl=self.options.state_ttl,
         )
-        below = node.input.row
-        order = [f"{below.names[each.column]} {each.descending}" for each in node.order]
-        own = f"Rank[{self._names(below, node.partition)}][{','.join(order)}]"
-        return self._stateful(node, own, factory, single=not node.partition)
+        return self._stateful(node, factory, single=not node.partition)
 
     def _normalize(self, node: physical.ChangelogNormalize) -> Transformation:
         factory = factories.ChangelogNormalizeFactory(
@@ -500,8 +463,7 @@ class Lowering:
             mini_batch=self.options.mini_batch,
             state_ttl=self.options.state_ttl,
         )
-        own = f"ChangelogNormalize[{self._names(node.row, node.keys)}]"
-        return self._stateful(node, own, factory, single=False)
+        return self._stateful(node, factory, single=False)
 
     def _join(self, node: physical.Join) -> Transformation:
         left, right = node.inputs
@@ -518,9 +480,7 @@ class Lowering:
             left_ttl=self.options.state_ttl,
             right_ttl=self.options.state_ttl,
         )
-        words = self._names(left.row, node.left_keys), self._names(right.row, node.right_keys)
-        own = f"Join[{words[0]}={words[1]}]"
-        return self._two(node, own, factory, single=not node.left_keys)
+        return self._two(node, factory, single=not node.left_keys)
 
     def _interval_join(self, node: physical.IntervalJoin) -> Transformation:
         factory = interval_join_factory(node)
@@ -534,22 +494,20 @@ class Lowering:
             keyed_side(self.stream(each.input), time, keys, self._one, self._next_id)
             for each, time, keys in sides
         ]
-        place = self._noted(node, f"IntervalJoin{node.left_keys}{node.right_keys}")
-        made: Transformation = self._joined(node, place, below, factory, single=False)
+        made: Transformation = self._joined(node, below, factory, single=False)
         rest = residual(node)
         if rest is None:
             return made
         self._done[id(node)] = made
         return self._calc(rest)
 
-    def _two(self, node: PhysicalNode, own: str, factory: Any, *, single: bool) -> Transformation:
+    def _two(self, node: PhysicalNode, factory: Any, *, single: bool) -> Transformation:
         below = [self.stream(each) for each in node.inputs]
-        return self._joined(node, self._noted(node, own), below, factory, single=single)
+        return self._joined(node, below, factory, single=single)
 
     def _joined(
         self,
         node: PhysicalNode,
-        place: str,
         below: Sequence[Transformation],
         factory: Any,
         *,
@@ -561,7 +519,7 @@ class Lowering:
             output_type=stream_type(node.row),
             name=node.kind,
             kind_name=node.kind,
-            uid=self._uid(place),
+            uid=self._places.uid(node),
             input1=below[0],
             input2=below[1],
             factory=factory,

@@ -19,6 +19,7 @@ from millstream.directories.run_directory import run_directory
 from millstream.graph.program_location import caller_location
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.context import BindingContext
+from millstream.sql.binder.hints import table_options
 from millstream.sql.binder.inserts import bound_insert
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.manager import CatalogManager
@@ -28,6 +29,7 @@ from millstream.sql.lowering.lowering import Lowering, LoweringOptions
 from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.physical import SinkNode
+from millstream.sql.statements.refused_options import refuse_options
 from millstream.sql.statements.results import JobResult, QueryResult
 from millstream.types.logical_types import RowField, RowType
 
@@ -119,8 +121,7 @@ class Session:
             message = "INSERT INTO ... PARTITION is not in this release."
             raise context.error(statement, message)
         plan = bound_insert(context, statement, found.identifier, table)
-        hints = [each for each in statement.hints if each.name == "OPTIONS"]
-        overrides = dict(pair for each in hints for pair in each.options)
+        overrides = table_options(context, statement.hints)
         if overrides:
             table = table.copy({**table.options, **overrides})
         return Target(found.identifier, table, plan)
@@ -141,8 +142,10 @@ class Session:
     def sinks(self, targets: Sequence[Target]) -> list[Transformation]:
         """The ends of a job that writes some targets."""
         lowering = self.lowering()
+        plans = self.sink_plans(targets)
+        lowering.take(plans)
         made = []
-        for target, node in zip(targets, self.sink_plans(targets), strict=True):
+        for target, node in zip(targets, plans, strict=True):
             assert node.sink is not None  # noqa: S101 - sink_plans has made it
             columns = target.table.schema.persisted
             fields = tuple(RowField(each.name, each.type) for each in columns)
@@ -191,6 +194,7 @@ class Session:
 
     def lowering(self) -> Lowering:
         """What makes transformations, with the options of now."""
+        refuse_options(self.configuration)
         get = self.configuration.get
         chosen = LoweringOptions(
             time_zone=get(options.LOCAL_TIME_ZONE),

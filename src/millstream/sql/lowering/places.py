@@ -1,0 +1,372 @@
+"""Places: what the operators with state of a job are, of which their uids are made.
+
+What it is: for each node of a physical plan its own words (keys, aggregates, kinds, conditions), in
+which every column is the expression that it is made of, down to the columns of tables; and those of
+the nodes that it reads.  Calcs have no words: a filter may come and go, an alias may change, and
+state is found again.  Another expression in a key, an argument or a row that is kept is another
+place.
+What it is not: the layout of state, which an operator's sections say.
+
+Two nodes with one place are told apart by what reads them; then by all that lies between, filters
+too; and only where that is equal as well, by which input they are, and by a number.
+
+Read next: ``sql/lowering/lowering.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.expressions.nodes import Call, InputReference
+from millstream.sql.planner import physical
+from millstream.sql.planner.logical import JoinType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.planner.logical import AggregateCall
+    from millstream.sql.planner.physical import PhysicalNode
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["Places"]
+
+_UID_LENGTH: Final = 32
+#: Longer texts are hashed: an expression may be in itself more often than memory can hold.
+_LONGEST: Final = 300
+
+
+class Places:
+    """The places of the nodes of one job."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, PhysicalNode] = {}
+        #: Who reads a node, and as which input.
+        self._readers: dict[int, list[tuple[PhysicalNode, int]]] = defaultdict(list)
+        self._uids: dict[int, str] = {}
+        self._known: dict[tuple[str, int], Any] = {}
+
+    def add(self, roots: Iterable[PhysicalNode]) -> None:
+        """Take the plans of a job, all before the first uid is asked for.
+
+        Args:
+            roots: the ends of the plans; those that are known stay as they are.
+        """
+        roots = [root for root in roots if id(root) not in self._nodes]
+        if not roots:
+            return
+        for root in roots:
+            self._walk(root)
+        self._known.clear()
+        self._uids = self._told_apart(list(self._nodes.values()))
+
+    def uid(self, node: PhysicalNode, part: str = "") -> str:
+        """The uid of a node's operator.
+
+        Args:
+            node: with words of its own, in a plan that was taken.
+            part: which of its operators, if there are several.
+        """
+        return _digest(self._uids[id(node)], part) if part else self._uids[id(node)]
+
+    def columns(self, node: PhysicalNode, which: Iterable[int] | None = None) -> str:
+        """What some columns of a node are made of; None: all."""
+        found = self._columns(node)
+        return ", ".join(found if which is None else [found[each] for each in which])
+
+    def _walk(self, node: PhysicalNode) -> None:
+        if id(node) in self._nodes:
+            return
+        self._nodes[id(node)] = node
+        for number, below in enumerate(node.inputs):
+            self._walk(below)
+            self._readers[id(below)].append((node, number))
+
+    def _told_apart(self, nodes: list[PhysicalNode]) -> dict[int, str]:
+        uids: dict[int, str] = {}
+        tellers: tuple[Callable[[PhysicalNode], str], ...] = (
+            self._place,
+            lambda node: self._above(node, self._words, ways=False),
+            self._whole,
+            lambda node: self._above(node, self._all_words, ways=True),
+        )
+
+        def tell(group: list[PhysicalNode], level: int, so_far: str) -> None:
+            if level > 0 and len(group) == 1:
+                uids[id(group[0])] = so_far
+            elif level == len(tellers):
+                for number, node in enumerate(group):
+                    uids[id(node)] = _digest(so_far, str(number)) if number else so_far
+            else:
+                parts: dict[str, list[PhysicalNode]] = defaultdict(list)
+                for node in group:
+                    parts[tellers[level](node)].append(node)
+                for key, part in parts.items():
+                    tell(part, level + 1, _digest(so_far, key) if so_far else key)
+
+        tell([node for node in nodes if self._words(node)], 0, "")
+        return uids
+
+    def _once(self, what: str, node: PhysicalNode, make: Callable[[PhysicalNode], Any]) -> Any:
+        key = (what, id(node))
+        if key not in self._known:
+            self._known[key] = make(node)
+        return self._known[key]
+
+    def _place(self, node: PhysicalNode) -> str:
+        """A hash of what a node is and reads; nodes without words are what they read."""
+
+        def make(node: PhysicalNode) -> str:
+            below = [self._place(each) for each in node.inputs]
+            if isinstance(node, physical.Union):
+                below.sort()
+            elif len(set(below)) < len(below):
+                # Sides that are alike: which of them is which, their filters say.
+                below += map(self._whole, node.inputs)
+            words = self._words(node)
+            return below[0] if not words and len(below) == 1 else _digest(words, *below)
+
+        return str(self._once("place", node, make))
+
+    def _whole(self, node: PhysicalNode) -> str:
+        """A hash of what a node is and reads, with all that lies between."""
+
+        def make(node: PhysicalNode) -> str:
+            return _digest(self._all_words(node), *map(self._whole, node.inputs))
+
+        return str(self._once("whole", node, make))
+
+    def _above(
+        self, node: PhysicalNode, words: Callable[[PhysicalNode], str], *, ways: bool
+    ) -> str:
+        """A hash of what lies between a node and the ends of the job.
+
+        Args:
+            node: where to begin.
+            words: of a node in between; those without words do not count.
+            ways: whether it counts as which input a node is read.
+        """
+        name = f"above {ways}"
+
+        def make(node: PhysicalNode) -> str:
+            found = []
+            for reader, number in self._readers[id(node)]:
+                above = self._above(reader, words, ways=ways)
+                way = str(number) if ways else ""
+                found.append(_digest(words(reader), way, above) if words(reader) else above)
+            return _digest(*sorted(found))
+
+        return str(self._once(name, node, make))
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def _words(self, node: PhysicalNode) -> str:
+        """What a node is; nothing for one that only filters, computes or deals out rows."""
+        if isinstance(node, physical.Calc | physical.Exchange | physical.DropUpdateBefore):
+            return ""
+        make = _WORDS.get(type(node), Places._any_words)
+        return str(self._once("words", node, lambda node: f"{node.kind} {make(self, node)}"))
+
+    def _all_words(self, node: PhysicalNode) -> str:
+        if isinstance(node, physical.Calc):
+            condition = self._text(node.condition, self._columns(node.input))
+            return f"Calc [{self.columns(node)}] [{condition}]"
+        if isinstance(node, physical.TableSourceScan):
+            return f"{self._words(node)} {sorted(node.table.options.items())}"
+        if isinstance(node, physical.ValuesScan):
+            return f"{self._words(node)} {node.details()}"
+        return self._words(node)
+
+    def _any_words(self, node: Any) -> str:
+        return f"{node.details()} [{self._inputs(node)}]"
+
+    def _inputs(self, node: PhysicalNode) -> str:
+        return "; ".join(map(self.columns, node.inputs))
+
+    def _scan(self, node: Any) -> str:
+        return str(node.identifier)
+
+    def _stream(self, node: Any) -> str:
+        return str(node.name)
+
+    def _values(self, node: Any) -> str:
+        return self.columns(node)
+
+    def _sink(self, node: Any) -> str:
+        return str(node.name)
+
+    def _watermark(self, node: Any) -> str:
+        return self.columns(node, [node.rowtime])
+
+    def _union(self, node: Any) -> str:
+        return str(len(node.inputs))
+
+    def _group_aggregate(self, node: Any) -> str:
+        return f"[{self.columns(node.input, node.keys)}] [{self._calls(node, node.calls)}]"
+
+    def _window_aggregate(self, node: Any) -> str:
+        attached = "attached" if node.attached else ""
+        return f"{self._window(node)} {attached} {self._group_aggregate(node)}"
+
+    def _window(self, node: Any) -> str:
+        time = self.columns(node.input, [node.time])
+        return f"{node.window} {time} {node.size} {node.step} {node.offset}"
+
+    def _over(self, node: Any) -> str:
+        calls = self._calls(node, [each.call for each in node.calls])
+        frames = [(each.is_rows, each.preceding) for each in node.calls]
+        return (
+            f"[{self.columns(node.input, node.partition)}] [{self._order(node)}] [{calls}] "
+            f"{frames} [{self._inputs(node)}]"
+        )
+
+    def _deduplicate(self, node: Any) -> str:
+        time = "" if node.rowtime is None else self.columns(node, [node.rowtime])
+        keep = "last" if node.keep_last else "first"
+        return f"{keep} [{self.columns(node, node.keys)}] [{time}] [{self._inputs(node)}]"
+
+    def _rank(self, node: Any) -> str:
+        return (
+            f"{node.function} {node.start} {node.end} {node.strategy} "
+            f"[{self.columns(node.input, node.partition)}] [{self._order(node)}] "
+            f"[{self._inputs(node)}]"
+        )
+
+    def _limit(self, node: Any) -> str:
+        return f"{node.offset} {node.limit} [{self._inputs(node)}]"
+
+    def _normalize(self, node: Any) -> str:
+        return f"[{self.columns(node, node.keys)}] [{self._inputs(node)}]"
+
+    def _join(self, node: Any) -> str:
+        left, right = node.inputs
+        condition = self._text(node.condition, self._sides(node))
+        return (
+            f"{node.join.name} [{self.columns(left, node.left_keys)}] "
+            f"[{self.columns(right, node.right_keys)}] {node.filter_nulls} [{condition}] "
+            f"[{self._inputs(node)}]"
+        )
+
+    def _interval_join(self, node: Any) -> str:
+        left, right = node.inputs
+        condition = self._text(node.condition, self._sides(node))
+        times = self.columns(left, [node.left_time]), self.columns(right, [node.right_time])
+        return (
+            f"{node.join.name} [{self.columns(left, node.left_keys)}] "
+            f"[{self.columns(right, node.right_keys)}] {times} {node.lower} {node.upper} "
+            f"[{condition}] [{self._inputs(node)}]"
+        )
+
+    def _correlate(self, node: Any) -> str:
+        below = self._columns(node.input)
+        inside = ", ".join(self._text(each, below) for each in node.arguments)
+        return f"{node.join.name} {node.function}({inside}) {node.with_ordinality}"
+
+    def _expand(self, node: Any) -> str:
+        return "; ".join(self.columns(node.input, part) for part in node.sets)
+
+    def _calls(self, node: PhysicalNode, calls: Sequence[AggregateCall]) -> str:
+        return ", ".join(self._call(node, call) for call in calls)
+
+    def _call(self, node: PhysicalNode, call: AggregateCall) -> str:
+        distinct = "DISTINCT " if call.distinct else ""
+        inside = self.columns(node.input, call.arguments)
+        where = "" if call.filter is None else f" FILTER {self.columns(node.input, [call.filter])}"
+        return _short(f"{call.function}({distinct}{inside}){where} {_type(call.type)}")
+
+    def _order(self, node: Any) -> str:
+        keys = (
+            f"{self.columns(node.input, [each.column])} {each.descending} {each.nulls_first}"
+            for each in node.order
+        )
+        return ", ".join(keys)
+
+    # -- columns ---------------------------------------------------------------------------------
+
+    def _columns(self, node: PhysicalNode) -> list[str]:
+        found: list[str] = self._once("columns", node, self._made_columns)
+        return found
+
+    def _made_columns(self, node: Any) -> list[str]:
+        if isinstance(node, physical.Calc):
+            below = self._columns(node.input)
+            return [self._text(each, below) for each in node.projections]
+        if not node.inputs:
+            named = not isinstance(node, physical.ValuesScan)
+            fields = enumerate(node.row.fields)
+            return [f"{each.name if named else i} {_type(each.type)}" for i, each in fields]
+        if isinstance(node, physical.GroupAggregate | physical.WindowAggregate):
+            below = self._columns(node.input)
+            made = [below[key] for key in node.keys]
+            made += [self._call(node, call) for call in node.calls]
+        elif isinstance(node, physical.OverAggregate):
+            made = [*self._columns(node.input)]
+            made += [self._call(node, each.call) for each in node.calls]
+        elif isinstance(node, physical.Join | physical.IntervalJoin | physical.TemporalJoin):
+            made = self._sides(node)
+            if node.join in {JoinType.SEMI, JoinType.ANTI}:
+                made = made[: len(node.row)]
+        elif isinstance(node, physical.Union):
+            members = zip(*map(self._columns, node.inputs), strict=True)
+            made = [
+                each[0] if len(set(each)) == 1 else _short(" | ".join(each)) for each in members
+            ]
+        else:
+            made = [*self._columns(node.input)]
+        made = made[: len(node.row)]
+        # What the node adds of its own is named by what it is and where it stands.
+        return [*made, *(f"{node.kind}.{i}" for i in range(len(made), len(node.row)))]
+
+    def _sides(self, node: PhysicalNode) -> list[str]:
+        sides = enumerate(node.inputs)
+        return [f"{side}.{text}" for side, below in sides for text in self._columns(below)]
+
+    def _text(self, expression: Expression | None, below: Sequence[str]) -> str:
+        if expression is None:
+            return ""
+        if isinstance(expression, InputReference):
+            return below[expression.index]
+        if isinstance(expression, Call):
+            inside = ", ".join(self._text(each, below) for each in expression.arguments)
+            return _short(f"{expression.function}({inside}) {_type(expression.type)}")
+        return f"{expression.value!r} {_type(expression.type)}"
+
+
+def _type(kind: LogicalType) -> str:
+    """A type without whether it is nullable, which a filter may change."""
+    return kind.with_nullability(True).as_summary_string()  # noqa: FBT003
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"#{_digest(text)}"
+
+
+def _digest(*parts: str) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(f"{len(part)}:{part}".encode())
+    return found.hexdigest()[:_UID_LENGTH]
+
+
+_WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
+    physical.TableSourceScan: Places._scan,  # noqa: SLF001 - the table of this class
+    physical.DataStreamScan: Places._stream,  # noqa: SLF001
+    physical.ValuesScan: Places._values,  # noqa: SLF001
+    physical.SinkNode: Places._sink,  # noqa: SLF001
+    physical.WatermarkAssigner: Places._watermark,  # noqa: SLF001
+    physical.Union: Places._union,  # noqa: SLF001
+    physical.GroupAggregate: Places._group_aggregate,  # noqa: SLF001
+    physical.WindowAggregate: Places._window_aggregate,  # noqa: SLF001
+    physical.WindowTableFunction: Places._window,  # noqa: SLF001
+    physical.OverAggregate: Places._over,  # noqa: SLF001
+    physical.Deduplicate: Places._deduplicate,  # noqa: SLF001
+    physical.Rank: Places._rank,  # noqa: SLF001
+    physical.Limit: Places._limit,  # noqa: SLF001
+    physical.ChangelogNormalize: Places._normalize,  # noqa: SLF001
+    physical.Join: Places._join,  # noqa: SLF001
+    physical.IntervalJoin: Places._interval_join,  # noqa: SLF001
+    physical.Correlate: Places._correlate,  # noqa: SLF001
+    physical.Expand: Places._expand,  # noqa: SLF001
+}

@@ -1,0 +1,220 @@
+"""A changed query goes on from the state of the old one only where that is its own state.
+
+What it is: pairs of queries; the second is started on the checkpoint of the first.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.table.query_running import environment, materialised
+
+from millstream.connectors.basic.collect import read_collected
+from millstream.errors import IncompatibleProgramError, MillstreamError, UnsupportedSqlError
+from millstream.testing import MiniCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.graph.model import JobGraph
+    from millstream.table import TableEnvironment
+
+pytestmark = pytest.mark.both_engines
+
+_ROWS = [(1, 10), (2, 1), (1, 20), (2, 30), (1, 5), (3, 5), (2, 7), (1, 8)]
+_STATELESS = ("Source", "Sink", "Calc", "Watermark")
+
+
+def _environment(path: Path) -> TableEnvironment:
+    env = environment()
+    for name in ("t", "u"):
+        directory = path / name
+        if not directory.exists():
+            directory.mkdir()
+            lines = (json.dumps(dict(zip("av", row, strict=True))) for row in _ROWS)
+            (directory / "rows.json").write_text("\n".join(lines) + "\n")
+        env.execute_sql(
+            f"CREATE TABLE {name} (a INT, v INT, s STRING, p AS PROCTIME()) "
+            f"WITH ('connector' = 'filesystem', 'path' = '{directory}', 'format' = 'json')"
+        )
+    return env
+
+
+def _graph(path: Path, query: str, out: str = "out") -> JobGraph:
+    env = _environment(path)
+    end = env.session.collected(env.sql_query(query).plan, str(path / out))
+    return env.session.program.graph_of([end], "test")
+
+
+def _uids(graph: JobGraph) -> set[str]:
+    """Of the operators with state."""
+    nodes = graph.nodes.values()
+    return {str(each.uid) for each in nodes if not each.name.startswith(_STATELESS)}
+
+
+_JOIN = "SELECT x.a, y.v FROM t x {} JOIN u y ON x.a = y.a {}"
+_TOP = "SELECT a, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}) n FROM t) "
+_FIRST = "SELECT a, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a ORDER BY p {}) n FROM t) "
+_SUM = "SELECT a, SUM({}) {} FROM t GROUP BY a"
+_CHANGES = {
+    "kind of join": (_JOIN.format("", ""), _JOIN.format("LEFT", "")),
+    "full join": (_JOIN.format("LEFT", ""), _JOIN.format("FULL", "")),
+    "semi join": (
+        "SELECT a FROM t WHERE a IN (SELECT a FROM u)",
+        "SELECT a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
+    ),
+    "condition of join": (_JOIN.format("LEFT", ""), _JOIN.format("LEFT", "AND x.v < y.v")),
+    "column of join": (
+        "SELECT x.w, y.v FROM (SELECT a, v + 1 AS w FROM t) x JOIN u y ON x.a = y.a",
+        "SELECT x.w, y.v FROM (SELECT a, v * 2 AS w FROM t) x JOIN u y ON x.a = y.a",
+    ),
+    "argument": (_SUM.format("v + 1", ""), _SUM.format("v * 100", "")),
+    "filter": (
+        _SUM.format("v", "FILTER (WHERE v > 5)"),
+        _SUM.format("v", "FILTER (WHERE v > 9)"),
+    ),
+    "distinct": (_SUM.format("v", ""), _SUM.format("DISTINCT v", "")),
+    "key": (
+        "SELECT a + 1, COUNT(*) FROM t GROUP BY a + 1",
+        "SELECT v + 1, COUNT(*) FROM t GROUP BY v + 1",
+    ),
+    "alias": (
+        "SELECT x, COUNT(*) FROM (SELECT a AS x FROM t) GROUP BY x",
+        "SELECT x, COUNT(*) FROM (SELECT v AS x FROM t) GROUP BY x",
+    ),
+    "type of key": (
+        "SELECT UPPER(s), COUNT(*) FROM t GROUP BY UPPER(s)",
+        "SELECT v + 1, COUNT(*) FROM t GROUP BY v + 1",
+    ),
+    "ranks": (_TOP.format("a", "v") + "WHERE n <= 1", _TOP.format("a", "v") + "WHERE n <= 3"),
+    "partition": (_TOP.format("a", "v") + "WHERE n <= 2", _TOP.format("s", "v") + "WHERE n <= 2"),
+    "order": (
+        _TOP.format("a", "v + 0") + "WHERE n <= 2",
+        _TOP.format("a", "v * -1") + "WHERE n <= 2",
+    ),
+    "first or last": (_FIRST.format("") + "WHERE n = 1", _FIRST.format("DESC") + "WHERE n = 1"),
+    "limit": ("SELECT a FROM t LIMIT 1", "SELECT a FROM t LIMIT 2"),
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+def test_another_expression_is_another_operator(change: str, tmp_path: Path) -> None:
+    before, after = (_uids(_graph(tmp_path, query)) for query in _CHANGES[change])
+    assert before
+    assert not before & after
+
+
+def test_random_changes_keep_state_only_of_equal_expressions(tmp_path: Path) -> None:
+    drawn = random.Random(7)
+    expressions = ["a", "v", "a + 1", "v + 1", "v * 2"]
+    found: dict[tuple[str, ...], set[str]] = {}
+    for number in range(25):
+        key, argument = drawn.choices(expressions, k=2)
+        function = drawn.choice(["SUM", "MIN"])
+        only = drawn.choice(["", "FILTER (WHERE v > 5)", "FILTER (WHERE v > 9)"])
+        where = drawn.choice(["", "WHERE v > 2", "WHERE a < 3 AND v > 4"])
+        query = (
+            f"SELECT k{number}, {function}(x) {only} + {number} FROM "
+            f"(SELECT {key} AS k{number}, {argument} AS x, v FROM t {where}) GROUP BY k{number}"
+        )
+        found.setdefault((key, argument, function, only), set()).update(
+            _uids(_graph(tmp_path, query))
+        )
+    assert all(len(uids) == 1 for uids in found.values())
+    assert len(set.union(*found.values())) == len(found)
+
+
+@pytest.mark.parametrize("change", ["argument", "kind of join"])
+def test_a_changed_expression_is_refused_by_name(change: str, tmp_path: Path) -> None:
+    before, after = _CHANGES[change]
+    state = tmp_path / "state"
+    MiniCluster(_graph(tmp_path, before), state, limits=iter([60] * 100), seed=1).run(1)
+    with pytest.raises(IncompatibleProgramError, match=r"operator '(GroupAggregate|Join)' .*gone"):
+        MiniCluster(_graph(tmp_path, after), state, limits=iter([60] * 100), seed=1).run()
+    MiniCluster(_graph(tmp_path, before), state, limits=iter([60] * 100), seed=1).run()
+    wanted: Counter[Any] = Counter()
+    if change == "argument":
+        wanted.update({(1, 47): 1, (2, 41): 1, (3, 6): 1})
+    else:
+        wanted.update((x[0], y[1]) for x in _ROWS for y in _ROWS if x[0] == y[0])
+    assert materialised(read_collected(tmp_path / "out")) == wanted
+
+
+def _uids_of_set(path: Path, statements: list[tuple[str, str]]) -> dict[str, str]:
+    """The uid of the aggregate in front of each sink, and that of its source."""
+    env = _environment(path)
+    made = env.create_statement_set()
+    for name, where in statements:
+        env.execute_sql(f"CREATE TABLE {name} (a INT, n BIGINT) WITH ('connector' = 'blackhole')")
+        made.add_insert_sql(f"INSERT INTO {name} SELECT a, COUNT(*) FROM t {where} GROUP BY a")
+    found: dict[str, str] = {}
+    for target, end in zip(statements, env.session.sinks(made._targets), strict=True):
+        node: Any = end
+        while hasattr(node, "input"):
+            node = node.input
+            if getattr(node, "name", "") in {"GroupAggregate", "Source: t"}:
+                found[f"{target[0]} {node.name}"] = str(node.uid)
+    return found
+
+
+def test_like_aggregates_of_one_job_keep_their_state_in_any_order(tmp_path: Path) -> None:
+    statements = [("t1", "WHERE v > 5"), ("t2", "WHERE v > 9")]
+    before = _uids_of_set(tmp_path, statements)
+    assert len(set(before.values())) == 4
+    assert _uids_of_set(tmp_path, statements[::-1]) == before
+    assert _uids_of_set(tmp_path, [("t2", "WHERE v > 3"), ("t1", "")]) == before
+
+
+def test_sides_that_are_alike_are_told_apart_by_their_filters(tmp_path: Path) -> None:
+    parts = [f"SELECT a, COUNT(*) AS n FROM t WHERE v > {n} GROUP BY a" for n in (5, 9)]
+    join = "SELECT x.a, x.n, y.n FROM ({}) x JOIN ({}) y ON x.a = y.a"
+
+    def by_name(*sides: str) -> dict[str, list[str]]:
+        nodes = _graph(tmp_path, join.format(*sides)).nodes.values()
+        names = ("GroupAggregate", "Join")
+        return {name: [str(each.uid) for each in nodes if each.name == name] for name in names}
+
+    before, after = by_name(*parts), by_name(*parts[::-1])
+    assert len(set(before["GroupAggregate"])) == 2
+    assert before["GroupAggregate"] == after["GroupAggregate"][::-1]
+    assert before["Join"] != after["Join"]
+    assert by_name(*parts) == before
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT /*+ STATE_TTL('t' = '1d') */ a, COUNT(*) FROM t GROUP BY a", "STATE_TTL is not"),
+        ("SELECT /*+ OPTIONS('x' = 'y') */ a FROM t", "not behind SELECT"),
+        ("SELECT a FROM t /*+ WHATEVER('x' = 'y') */", "no hint WHATEVER"),
+        ("SELECT a FROM w /*+ OPTIONS('path' = 'y') */", "view 'w' has no options"),
+        ("WITH c AS (SELECT a FROM t) SELECT a FROM c /*+ OPTIONS('x' = 'y') */", "no options"),
+    ],
+)
+def test_hints_that_would_be_waved_away_are_refused(
+    query: str, message: str, tmp_path: Path
+) -> None:
+    env = _environment(tmp_path)
+    env.execute_sql("CREATE TEMPORARY VIEW w AS SELECT a FROM t")
+    with pytest.raises(MillstreamError, match=message):
+        env.sql_query(query)
+    env.sql_query("SELECT /*+ BROADCAST(t), NONSENSE(a) */ a FROM t")
+
+
+def test_options_that_would_change_results_are_refused(tmp_path: Path) -> None:
+    env = _environment(tmp_path)
+    for key, value in [
+        ("table.exec.sink.type-length-enforcer", "TRIM_PAD"),
+        ("table.exec.sink.upsert-materialize", "NONE"),
+        ("table.exec.emit.early-fire.enabled", "true"),
+        ("table.sql-dialect", "hive"),
+        ("table.exec.resource.default-parallelism", "7"),
+    ]:
+        env.execute_sql(f"SET '{key}' = '{value}'")
+        with pytest.raises(UnsupportedSqlError, match=f"'{key}' = '{value}' is not in this"):
+            env.session.collected(env.sql_query("SELECT a FROM t").plan, str(tmp_path))
+        env.execute_sql("RESET")
