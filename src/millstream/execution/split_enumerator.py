@@ -13,13 +13,13 @@ idle if no record of it came for the strategy's timeout while it was not held, i
 the end that the slot was told last, and its cursor had nothing.  So ``SplitAssignment.idle`` is
 None here.
 
-Read next: ``execution/planned_source.py``, ``contracts/split_cursor.py``.
+Read next: ``execution/open_splits.py``, ``execution/planned_source.py``,
+``contracts/split_cursor.py``.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
@@ -27,6 +27,7 @@ from millstream.contracts.source import Boundedness
 from millstream.execution.alignment import AlignedSplit, Aligner
 from millstream.execution.inquiries import Inquiries, Question, SplitEnd, end_of, is_read_at_once
 from millstream.execution.offsets import Offset, Position
+from millstream.execution.open_splits import OpenSplit, Reading, SubtaskLoad, Told
 from millstream.execution.planned_source import SourceSplits
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import SplitAssignment
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest, SplitState, TaskAck
     from millstream.contracts.source import Source, Split
     from millstream.execution.alignment import TimeOfSplit
-    from millstream.execution.inquiries import Answer, Inquiry
+    from millstream.execution.inquiries import Answer
     from millstream.execution.planned_source import PlannedSource
     from millstream.execution.split_log import SplitLog
     from millstream.runtime.pipelined.messages import SplitProgress
@@ -74,78 +75,6 @@ class Update:
         """Whether there is anything."""
         found = self.assigned or self.grown or self.final or self.retired or self.ended
         return bool(found) or self.held is not None
-
-
-@dataclass(slots=True)
-class _Open:
-    """A split that is assigned and not read to its end."""
-
-    number: int
-    split: Split
-    channel: int
-    subtask: int
-    #: Everything before it was read, as far as its task has said.
-    position: int
-    end: int
-    final: bool
-    #: Whether it is one of those that are read one after the other.
-    in_turn: bool
-    #: Where the split begins; None: the source was not asked.
-    first: int | None = None
-
-
-@dataclass(slots=True)
-class _Subtask:
-    """What a subtask of a source has to read of complete splits."""
-
-    splits: int = 0
-    #: How many it may have.
-    most: int = 1
-    #: Milliseconds of the clock, when it was given one last.
-    assigned: float = 0
-
-
-@dataclass(slots=True)
-class _Reading:
-    """One source as it is read."""
-
-    planned: PlannedSource
-    source: Source
-    #: As of the last checkpoint.
-    position: Position
-    subtasks: list[_Subtask]
-    #: Numbers of complete splits that are not assigned yet, in order.
-    waiting: deque[int] = field(default_factory=deque)
-    #: By channel.
-    open: dict[int, _Open] = field(default_factory=dict)
-    #: Split id -> number and channel, of those that are assigned and not finished in a checkpoint.
-    assigned: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Milliseconds of the clock from which on growing splits are asked for their ends.
-    next_question: float = 0
-    #: Split id -> its end, of those that are about to be assigned.
-    ends: dict[str, SplitEnd] = field(default_factory=dict)
-    #: Whether the slots were told that it is over.
-    ended: bool = False
-    #: What it was asked and has not answered; meanwhile nothing else is asked of it.
-    asked: Inquiry[Answer] | None = None
-    #: Numbers of splits that are taken in when it has answered, and what it is told then.
-    untaken: list[int] = field(default_factory=list)
-    committed: Mapping[str, SplitState] | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether another thread asks it something."""
-        return self.asked is not None and not self.asked.is_answered
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What the slots know when they take a checkpoint."""
-
-    #: All below this were assigned.
-    channels: int
-    #: Uids of sources that are over.
-    ended: frozenset[str]
 
 
 class SplitEnumerator:
@@ -191,7 +120,7 @@ class SplitEnumerator:
         self._readings = [
             _reading(each, each.source, start) for each in planned if each.source is not None
         ]
-        self._by_channel: dict[int, _Reading] = {}
+        self._by_channel: dict[int, Reading] = {}
         #: Slot -> channels of splits that are over, of which it is to be told that this is known.
         self._retired: dict[int, set[int]] = {}
         self._aligner = Aligner()
@@ -204,7 +133,7 @@ class SplitEnumerator:
         self._aligner.observe(self._times)
         self._held: frozenset[int] = frozenset()
         #: Epoch -> what the slots were told before its barrier.
-        self._told: dict[int, _Told] = {}
+        self._told: dict[int, Told] = {}
         self._time = cast("int", start["time"])
 
     # -- what is read --------------------------------------------------------------------------
@@ -224,7 +153,7 @@ class SplitEnumerator:
                 self._begin(reading, now, made)
         return made
 
-    def _begin(self, reading: _Reading, now: int, made: list[SplitAssignment]) -> None:
+    def _begin(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
         table, position = reading.planned.table, reading.position
         begun = sorted(position.at)
         made += [self._assign(reading, n, position.at[n], now) for n in begun]
@@ -314,7 +243,7 @@ class SplitEnumerator:
                 self._retired.setdefault(split.subtask, set()).add(channel)
                 self._close(reading, split)
 
-    def _close(self, reading: _Reading, split: _Open) -> None:
+    def _close(self, reading: Reading, split: OpenSplit) -> None:
         del reading.open[split.channel], self._by_channel[split.channel]
         self._times.get(reading.planned.uid, {}).pop(split.split.id, None)
         if split.in_turn:
@@ -323,7 +252,7 @@ class SplitEnumerator:
             if not subtask.splits:
                 self._resize(subtask)
 
-    def _resize(self, subtask: _Subtask) -> None:
+    def _resize(self, subtask: SubtaskLoad) -> None:
         """All that the subtask had is read."""
         soon = self._clock() - subtask.assigned <= _SOON
         subtask.most = min(2 * subtask.most, _MOST_AT_A_TIME) if soon else max(1, subtask.most // 2)
@@ -334,21 +263,19 @@ class SplitEnumerator:
         return bool(self._readings) and all(reading.ended for reading in self._readings)
 
     @staticmethod
-    def _is_over(reading: _Reading) -> bool:
+    def _is_over(reading: Reading) -> bool:
         left = reading.waiting or reading.untaken or reading.open
         return _is_bounded(reading) and not left
 
     @staticmethod
-    def _tell_committed(reading: _Reading) -> None:
+    def _tell_committed(reading: Reading) -> None:
         if reading.committed is not None:
             states, reading.committed = reading.committed, None
             reading.source.committed({name: each.position for name, each in states.items()})
 
     # -- splits --------------------------------------------------------------------------------
 
-    def _ask(
-        self, reading: _Reading, now: int, made: list[SplitAssignment], update: Update
-    ) -> None:
+    def _ask(self, reading: Reading, now: int, made: list[SplitAssignment], update: Update) -> None:
         """Ask a source what is due to be asked, and take what it has answered."""
         if reading.asked is None:
             question = self._question(reading, now)
@@ -360,7 +287,7 @@ class SplitEnumerator:
             answer, reading.asked = reading.asked.answer(), None
             self._hear(reading, answer, now, made, update)
 
-    def _question(self, reading: _Reading, now: int) -> Question | None:
+    def _question(self, reading: Reading, now: int) -> Question | None:
         source, planned = reading.source, reading.planned
         looks = not reading.ended and self._splits.is_due(planned, source)
         splits: dict[int, tuple[Split, int, SplitEnd]] = {}
@@ -375,7 +302,7 @@ class SplitEnumerator:
 
     def _hear(
         self,
-        reading: _Reading,
+        reading: Reading,
         answer: Answer,
         now: int,
         made: list[SplitAssignment],
@@ -399,7 +326,7 @@ class SplitEnumerator:
                 update.grown[channel] = each.end = found.end
 
     def _take_in(
-        self, reading: _Reading, numbers: Iterable[int], now: int, made: list[SplitAssignment]
+        self, reading: Reading, numbers: Iterable[int], now: int, made: list[SplitAssignment]
     ) -> None:
         """Assign new splits that are read side by side; others wait for a subtask."""
         table = reading.planned.table
@@ -413,7 +340,7 @@ class SplitEnumerator:
                 start = reading.source.start_offset(split)
                 made.append(self._assign(reading, number, start, now))
 
-    def _assign_waiting(self, reading: _Reading, now: int, made: list[SplitAssignment]) -> None:
+    def _assign_waiting(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
         """Give complete splits to subtasks that have room for them.
 
         Or to any, as long as all that is open is what a first epoch would read: files that hold the
@@ -439,7 +366,7 @@ class SplitEnumerator:
             made.append(self._assign(reading, number, start, now, self._least(reading, free)))
 
     def _assign(
-        self, reading: _Reading, number: int, start: int, now: int, subtask: int | None = None
+        self, reading: Reading, number: int, start: int, now: int, subtask: int | None = None
     ) -> SplitAssignment:
         """Assign a split from an offset on; a subtask is found for it if none is given."""
         planned, source = reading.planned, reading.source
@@ -455,7 +382,9 @@ class SplitEnumerator:
         channel = self._next_channel
         self._next_channel += 1
         in_turn = final and not source.side_by_side
-        reading.open[channel] = _Open(number, split, channel, subtask, start, end, final, in_turn)
+        reading.open[channel] = OpenSplit(
+            number, split, channel, subtask, start, end, final, in_turn
+        )
         reading.assigned[split.id] = number, channel
         self._by_channel[channel] = reading
         if in_turn:
@@ -472,7 +401,7 @@ class SplitEnumerator:
             idle=None,
         )
 
-    def _least(self, reading: _Reading, subtasks: Iterable[int]) -> int:
+    def _least(self, reading: Reading, subtasks: Iterable[int]) -> int:
         """The subtask with least to do: of this source, then of all."""
         left, splits = dict.fromkeys(subtasks, 0), dict.fromkeys(subtasks, 0)
         for other in self._readings:
@@ -500,7 +429,7 @@ class SplitEnumerator:
         self._held = held
         return held
 
-    def _aligned_splits(self) -> Iterator[tuple[_Open, AlignedSplit]]:
+    def _aligned_splits(self) -> Iterator[tuple[OpenSplit, AlignedSplit]]:
         for reading in self._readings:
             planned = reading.planned
             if planned.alignment is not None:
@@ -542,7 +471,7 @@ class SplitEnumerator:
     def triggered(self, epoch: int) -> None:
         """Take that the slots are told now to take a checkpoint, behind all that they were told."""
         ended = frozenset(each.planned.uid for each in self._readings if each.ended)
-        self._told[epoch] = _Told(self._next_channel, ended)
+        self._told[epoch] = Told(self._next_channel, ended)
 
     def offset(self, epoch: int, acks: Iterable[TaskAck], *, final: bool, time: int) -> Offset:
         """The offset of a checkpoint: what its tasks have read.
@@ -578,7 +507,7 @@ class SplitEnumerator:
         }
 
     @staticmethod
-    def _move(reading: _Reading, states: list[SplitState], channels: int) -> None:
+    def _move(reading: Reading, states: list[SplitState], channels: int) -> None:
         """Move a source's position to where the splits are.
 
         Cases, of a split that is not finished in a checkpoint yet:
@@ -628,10 +557,10 @@ class SplitEnumerator:
         self._splits.committed(splits, busy)
 
 
-def _reading(planned: PlannedSource, source: Source, start: Offset) -> _Reading:
-    subtasks = [_Subtask() for _ in range(planned.parallelism)]
-    return _Reading(planned, source, Position.of(start, planned.uid), subtasks)
+def _reading(planned: PlannedSource, source: Source, start: Offset) -> Reading:
+    subtasks = [SubtaskLoad() for _ in range(planned.parallelism)]
+    return Reading(planned, source, Position.of(start, planned.uid), subtasks)
 
 
-def _is_bounded(reading: _Reading) -> bool:
+def _is_bounded(reading: Reading) -> bool:
     return reading.source.boundedness is Boundedness.BOUNDED

@@ -1,0 +1,98 @@
+"""What the split enumerator knows of sources: their splits, who reads them, what they were asked.
+
+What it is: plain data, of one source (``Reading``), one of its splits (``OpenSplit``), one subtask
+(``SubtaskLoad``), and of a checkpoint (``Told``).
+
+What it is not: how it changes (``execution/split_enumerator.py``).
+
+Read next: ``execution/split_enumerator.py``, ``execution/planned_source.py``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.checkpoint.model import SplitState
+    from millstream.contracts.source import Source, Split
+    from millstream.execution.inquiries import Answer, Inquiry, SplitEnd
+    from millstream.execution.offsets import Position
+    from millstream.execution.planned_source import PlannedSource
+
+__all__ = ["OpenSplit", "Reading", "SubtaskLoad", "Told"]
+
+
+@dataclass(slots=True)
+class OpenSplit:
+    """A split that is assigned and not read to its end."""
+
+    number: int
+    split: Split
+    channel: int
+    subtask: int
+    #: Everything before it was read, as far as its task has said.
+    position: int
+    end: int
+    final: bool
+    #: Whether it is one of those that are read one after the other.
+    in_turn: bool
+    #: Where the split begins; None: the source was not asked.
+    first: int | None = None
+
+
+@dataclass(slots=True)
+class SubtaskLoad:
+    """What a subtask of a source has to read of complete splits."""
+
+    splits: int = 0
+    #: How many it may have.
+    most: int = 1
+    #: Milliseconds of the clock, when it was given one last.
+    assigned: float = 0
+
+
+@dataclass(slots=True)
+class Reading:
+    """One source as it is read."""
+
+    planned: PlannedSource
+    source: Source
+    #: As of the last checkpoint.
+    position: Position
+    subtasks: list[SubtaskLoad]
+    #: Numbers of complete splits that are not assigned yet, in order.
+    waiting: deque[int] = field(default_factory=deque)
+    #: By channel.
+    open: dict[int, OpenSplit] = field(default_factory=dict)
+    #: Split id -> number and channel, of those that are assigned and not finished in a checkpoint.
+    assigned: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Milliseconds of the clock from which on growing splits are asked for their ends.
+    next_question: float = 0
+    #: Split id -> its end, of those that are about to be assigned.
+    ends: dict[str, SplitEnd] = field(default_factory=dict)
+    #: Whether the slots were told that it is over.
+    ended: bool = False
+    #: What it was asked and has not answered; meanwhile nothing else is asked of it.
+    asked: Inquiry[Answer] | None = None
+    #: Numbers of splits that are taken in when it has answered, and what it is told then.
+    untaken: list[int] = field(default_factory=list)
+    committed: Mapping[str, SplitState] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread asks it something."""
+        return self.asked is not None and not self.asked.is_answered
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the slots know when they take a checkpoint."""
+
+    #: All below this were assigned.
+    channels: int
+    #: Uids of sources that are over.
+    ended: frozenset[str]
