@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.table.query_running import changelog, environment, materialised, table_of
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,20 @@ REFUSED = {
     f"SELECT COUNT(*), GROUPING(k) FROM {TUMBLE} GROUP BY window_start, window_end, k": (
         "GROUPING over windows"
     ),
+    "SELECT * FROM clicks FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01 00:00:00'": (
+        "can stand only on the right of a join"
+    ),
+    f"SELECT * FROM {TUMBLE.replace('clicks', 'clicks ORDER BY k')}": "TUMBLE takes no ORDER BY",
+    "SELECT * FROM HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '3' SECOND)": (
+        "The size of HOP (3000 ms) must be a multiple of its slide (2000 ms)"
+    ),
+    "SELECT LISTAGG(k) WITHIN GROUP (ORDER BY v) OVER (ORDER BY ts) FROM clicks": "ORDER BY in",
+    "SELECT FIRST_VALUE(v) RESPECT NULLS OVER (ORDER BY ts) FROM clicks": "RESPECT NULLS in",
+    "SELECT LAST_VALUE(v) IGNORE NULLS FROM clicks": "IGNORE NULLS in LAST_VALUE",
+    "SELECT COUNT() OVER (ORDER BY ts) FROM clicks": "COUNT needs an argument",
+    "WITH a AS (SELECT 1), a AS (SELECT 2) SELECT * FROM a": "'a' stands twice in WITH",
+    "SELECT y FROM (SELECT v AS y, v + 1 AS y FROM clicks)": "Column 'y' is ambiguous",
+    "SELECT z.y FROM (SELECT v AS y, v + 1 AS y FROM clicks) AS z": "Column 'z.y' is ambiguous",
     f"SELECT COUNT(*) FROM {TUMBLE} WHERE window_start > TIMESTAMP '2020-01-01 00:00:00' "
     "GROUP BY window_start, window_end": "WHERE with a condition of window_start",
 }
@@ -135,3 +149,87 @@ def test_create_if_not_exists_leaves_a_table_that_is_there(env: TableEnvironment
 def test_a_column_is_not_written_twice(env: TableEnvironment) -> None:
     with pytest.raises(MillstreamError, match="'k' is assigned more than once"):
         env.execute_sql("INSERT INTO clicks (k, k) SELECT 'a', 'b'")
+
+
+STATEMENTS = {
+    "SET 'execution.runtime-mode' = 'batch'": "Batch mode of tables is not in this release",
+    "SET 'table.exec.state.ttl' = '-5 s'": "table.exec.state.ttl is '-5 s'; it must be at least 0",
+    "SET 'table.local-time-zone' = 'Mars/Base'": "there is no time zone 'Mars/Base'",
+    "EXPLAIN SELECT * FROM parted": "PARTITIONED BY is not in this release",
+    "EXPLAIN INSERT INTO nonsense SELECT 1": "has no option 'what'. It has none.",
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_refused_statement(statement: str, env: TableEnvironment) -> None:
+    env.execute_sql("CREATE TABLE parted (k INT) PARTITIONED BY (k) WITH ('connector' = 'datagen')")
+    env.execute_sql("CREATE TABLE nonsense (k INT) WITH ('connector' = 'blackhole', 'what' = '1')")
+    with pytest.raises(MillstreamError) as refused:
+        env.execute_sql(statement)
+    assert STATEMENTS[statement] in str(refused.value)
+    assert env.get_config().get("execution.runtime-mode", "none") == "none"
+
+
+def test_two_columns_of_one_name_are_two_columns_of_a_star(env: TableEnvironment) -> None:
+    query = "SELECT * FROM (SELECT v AS y, v + 1 AS y FROM clicks)"
+    assert list(env.sql_query(query).plan.row.names) == ["y", "y0"]
+
+
+VIEWS = {
+    "SELECT * FROM clicks": (
+        "SELECT `default_catalog`.`default_database`.`clicks`.`k`, "
+        "`default_catalog`.`default_database`.`clicks`.`v` "
+        "FROM `default_catalog`.`default_database`.`clicks`"
+    ),
+    "SELECT *, 1 FROM clicks a JOIN other b USING (k)": (
+        "SELECT `k`, `a`.`v`, `b`.`w`, 1 FROM `default_catalog`.`default_database`.`clicks` AS `a` "
+        "INNER JOIN `default_catalog`.`default_database`.`other` AS `b` USING (`k`)"
+    ),
+    "WITH clicks AS (SELECT w FROM other) SELECT w FROM clicks WHERE EXISTS (SELECT * FROM "
+    "default_database.clicks)": (
+        "WITH `clicks` AS (SELECT `w` FROM `default_catalog`.`default_database`.`other`) "
+        "SELECT `w` FROM `clicks` WHERE EXISTS (SELECT"
+    ),
+    "SELECT `EXPR$1` FROM (SELECT *, v + 1 FROM clicks)": "FROM (SELECT *, `v` + 1 FROM",
+    "SELECT a.* FROM (SELECT * FROM clicks WHERE k IN (TABLE names)) AS a": (
+        "`default_database`.`clicks` WHERE `k` IN (TABLE `default_catalog`.`default_database`"
+    ),
+}
+
+
+@pytest.fixture
+def viewed() -> TableEnvironment:
+    env = environment()
+    for name, columns in {
+        "clicks": "k INT, v INT",
+        "other": "k INT, w INT",
+        "names": "k INT",
+    }.items():
+        env.execute_sql(f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'datagen')")
+    env.execute_sql("CREATE DATABASE db2")
+    env.execute_sql("CREATE TABLE db2.clicks (other STRING) WITH ('connector' = 'datagen')")
+    return env
+
+
+@pytest.mark.parametrize("query", VIEWS)
+def test_a_view_is_the_same_from_another_database(query: str, viewed: TableEnvironment) -> None:
+    viewed.execute_sql(f"CREATE VIEW v AS {query}")
+    before = viewed.explain_sql("SELECT * FROM v")
+    shown = next(iter(viewed.execute_sql("SHOW CREATE VIEW v").collect()))
+    assert VIEWS[query] in str(shown)
+    viewed.execute_sql("USE db2")
+    assert viewed.explain_sql("SELECT * FROM default_database.v") == before
+
+
+def test_a_column_that_a_table_gets_is_no_column_of_its_views(viewed: TableEnvironment) -> None:
+    viewed.execute_sql("CREATE VIEW v AS SELECT * FROM clicks")
+    viewed.execute_sql("ALTER TABLE clicks ADD c INT")
+    assert list(viewed.from_path("v").plan.row.names) == ["k", "v"]
+
+
+def test_views_cannot_read_each_other(viewed: TableEnvironment) -> None:
+    viewed.execute_sql("CREATE VIEW v AS SELECT k FROM clicks")
+    viewed.execute_sql("CREATE VIEW two AS SELECT k FROM v")
+    with pytest.raises(ValidationError, match=r"View .*\.v' reads itself"):
+        viewed.execute_sql("ALTER VIEW v AS SELECT k FROM two")
+    viewed.execute_sql("CREATE TEMPORARY VIEW three AS SELECT k FROM two")

@@ -574,7 +574,11 @@ SPARK_CLASS_ARCHIVE: Final = ConfigOption(
 )
 
 STATE_TTL: Final = ConfigOption(
-    "table.exec.state.ttl", parse_duration, 0, "after how long unused state of SQL goes; 0: never"
+    "table.exec.state.ttl",
+    parse_duration,
+    0,
+    "after how long unused state of SQL goes; 0: never",
+    minimum=0,
 )
 MINI_BATCH: Final = ConfigOption(
     "table.exec.mini-batch.enabled",
@@ -593,7 +597,11 @@ NOT_NULL_ENFORCER: Final = ConfigOption(
     choices=("ERROR", "DROP"),
 )
 SOURCE_IDLE_TIMEOUT: Final = ConfigOption(
-    "table.exec.source.idle-timeout", parse_duration, 0, "idle time of WATERMARK FOR; 0: never"
+    "table.exec.source.idle-timeout",
+    parse_duration,
+    0,
+    "idle time of WATERMARK FOR; 0: never",
+    minimum=0,
 )
 
 #: By key and by alias.

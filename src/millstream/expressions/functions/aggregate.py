@@ -156,9 +156,9 @@ _list(
 )
 _list(
     "ARRAY_AGG",
-    "The values as an array, with those that are NULL unless IGNORE NULLS is said.",
+    "The values as an array, with those that are NULL.",
     signature(ANY, result=_array),
-    syntax="ARRAY_AGG([ALL | DISTINCT] value [RESPECT NULLS | IGNORE NULLS])",
+    syntax="ARRAY_AGG([ALL | DISTINCT] value [RESPECT NULLS])",
 )
 _list(
     "SINGLE_VALUE",

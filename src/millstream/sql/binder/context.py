@@ -33,6 +33,10 @@ class BindingContext:
     text: str | None = None
     #: Tables that have no name in a catalog (inline tables of the Table API), by a made-up one.
     inline: Mapping[str, LogicalNode] = field(default_factory=dict)
+    #: The views whose queries are being bound.
+    views: tuple[tuple[str, ...], ...] = ()
+    #: Takes, by the id of each ``*``, the names of the columns that it stands for.
+    stars: dict[int, list[tuple[str, ...]]] | None = None
 
     def with_text(self, text: str | None) -> BindingContext:
         """The same for another statement."""

@@ -258,6 +258,9 @@ class ExpressionBinder:
 
     def _function(self, node: Any) -> Expression:
         name = node.name.last.upper()
+        if node.ignore_nulls or (node.ignore_nulls is False and name != "ARRAY_AGG"):
+            word = "IGNORE" if node.ignore_nulls else "RESPECT"
+            raise self.context.error(node, f"{word} NULLS in {name} is not in this release.")
         special = self.special(node)
         if special is not None:
             return special

@@ -72,6 +72,13 @@ class OverCalls:
         if name not in AGGREGATES and name not in RANKS:
             message = f"{name} cannot be used with OVER; aggregates, ROW_NUMBER, RANK can."
             raise self._context.error(node, message)
+        if node.within_group or node.order_by:
+            message = f"ORDER BY in {name} is not in this release."
+            raise self._context.error(node, message)
+        if name in RANKS and node.arguments:
+            raise self._context.error(node, f"{name} takes no arguments.")
+        if name == "COUNT" and not node.arguments:
+            raise self._context.error(node, "COUNT needs an argument: a column or *.")
         window = self._window(binder, node, name)
         arguments = tuple(
             binder.bind(each) for each in node.arguments if not isinstance(each, nodes.Star)

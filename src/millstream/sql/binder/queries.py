@@ -9,7 +9,7 @@ Read next: ``sql/binder/selects.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import InputReference, Literal
@@ -93,9 +93,10 @@ class QueryBinder:
         """The binder of a sub-query, which sees the same names of WITH."""
         return QueryBinder(self.context, self._parts, self.tables, outer)
 
-    def other(self, text: str) -> QueryBinder:
-        """The binder of a text of its own, as of a view."""
-        return QueryBinder(self.context.with_text(text), self._parts)
+    def other(self, text: str, view: tuple[str, ...]) -> QueryBinder:
+        """The binder of the query of a view, which has a text of its own."""
+        views = (*self.context.views, view)
+        return QueryBinder(replace(self.context, text=text, views=views), self._parts)
 
     def relation(self, node: Any) -> tuple[LogicalNode, Scope]:
         """The plan of what stands in FROM, and the names over it."""
@@ -108,7 +109,12 @@ class QueryBinder:
 
     def _with(self, node: Any) -> LogicalNode:
         inner = self.nested(self.outer)
+        known: set[str] = set()
         for each in node.tables:
+            if each.name.value in known:
+                message = f"'{each.name.value}' stands twice in WITH."
+                raise self.context.error(each.name, message)
+            known.add(each.name.value)
             plan = inner.bind(each.query)
             if each.columns:
                 plan = self.renamed(plan, [name.value for name in each.columns], each)

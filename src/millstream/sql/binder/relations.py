@@ -8,6 +8,7 @@ Read next: ``sql/binder/tables.py``, ``sql/binder/windows.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import InputReference
@@ -15,6 +16,7 @@ from millstream.sql.binder.aggregates import plain_type
 from millstream.sql.binder.calls import user_call
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.hints import no_hints, table_options
+from millstream.sql.binder.names import output_names
 from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
 from millstream.sql.binder.tables import scan
 from millstream.sql.binder.windows import WINDOWS, window
@@ -75,6 +77,9 @@ class RelationBinder:
 
     def _table(self, node: Any) -> tuple[LogicalNode, Scope]:
         names = node.name.names
+        if node.as_of is not None:
+            message = "FOR SYSTEM_TIME AS OF can stand only on the right of a join."
+            raise self.context.error(node.as_of, message)
         if len(names) == 1 and names[0] in self.queries.tables:
             plan = self.queries.tables[names[0]]
             no_hints(self.context, node.hints, f"'{names[0]}'")
@@ -100,7 +105,12 @@ class RelationBinder:
 
     def _derived(self, node: Any) -> tuple[LogicalNode, Scope]:
         plan = self.queries.nested(None).bind(node.query)
-        return plan, Scope.of(plan.row)
+        names = output_names(node.query)
+        if len(names) != len(plan.row):
+            return plan, Scope.of(plan.row)
+        # Two columns of one name stay so: the name alone is ambiguous.
+        columns = tuple((name, index) for index, name in enumerate(names))
+        return plan, Scope(plan.row, [ScopeTable((), columns)])
 
     def _aliased(self, node: Any) -> tuple[LogicalNode, Scope]:
         plan, scope = self.bind(node.relation)
@@ -184,7 +194,7 @@ class RelationBinder:
         if kind not in {JoinType.INNER, JoinType.LEFT}:
             message = "A temporal join is an inner or a left join."
             raise self.context.error(node, message)
-        right, right_scope = self.bind(node.right)
+        right, right_scope = self.bind(_of_now(node.right))
         time = ExpressionBinder(self.context, left_scope).bind(as_of)
         attribute = getattr(time.type, "kind", TimestampKind.REGULAR)
         if not isinstance(time, InputReference) or attribute is TimestampKind.REGULAR:
@@ -266,6 +276,13 @@ class _Shown:
 
     def __init__(self, row: RowType) -> None:
         self.row = row
+
+
+def _of_now(node: Any) -> Any:
+    """A table without FOR SYSTEM_TIME AS OF."""
+    if isinstance(node, nodes.AliasedRelation):
+        return replace(node, relation=_of_now(node.relation))
+    return replace(node, as_of=None)
 
 
 def _joined_row(left: LogicalNode, right: LogicalNode, kind: JoinType) -> RowType:

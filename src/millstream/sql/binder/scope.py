@@ -100,6 +100,13 @@ class Scope:
         message = f"Table '{'.'.join(table)}' is not in FROM.{hint} There are: {listed(known)}."
         raise NameProblem(message)
 
+    def full_name(self, name: str, index: int) -> tuple[str, ...]:
+        """A column's name with that of its table before it, if the table has one."""
+        if name in self.merged:
+            return (name,)
+        owners = [each.name for each in self.tables if (name, index) in each.columns]
+        return (*(owners[0] if owners else ()), name)
+
     def _hidden_by_using(self) -> set[int]:
         return {
             index

@@ -18,6 +18,7 @@ from millstream.sql.binder.aggregates import Placeholder
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.grouping import GroupBinder, has_aggregate
 from millstream.sql.binder.hints import check_select_hints
+from millstream.sql.binder.names import item_name
 from millstream.sql.binder.overs import OverCalls
 from millstream.sql.binder.queries import one_row, sort_key
 from millstream.sql.binder.scope import NameProblem, Scope
@@ -157,7 +158,7 @@ class SelectBinder:
                 found += self._star(item.expression, binder)
                 continue
             expression = binder.bind(item.expression)
-            found.append((_name_of(item, number), expression))
+            found.append((item_name(item, number), expression))
         return found
 
     def _star(self, star: Any, binder: ExpressionBinder) -> list[tuple[str, Expression]]:
@@ -168,6 +169,8 @@ class SelectBinder:
             columns = self.scope.columns(None if operand is None else operand.names)
         except NameProblem as problem:
             raise self.context.error(star, str(problem)) from None
+        if self.context.stars is not None:
+            self.context.stars[id(star)] = [self.scope.full_name(*each) for each in columns]
         if isinstance(binder, GroupBinder):
             return [(name, binder.column(star, self.scope.reference(i))) for name, i in columns]
         return [(name, self.scope.reference(index)) for name, index in columns]
@@ -204,17 +207,6 @@ class SelectBinder:
                     named.append((f"$sort{column}", expression))
             keys.append(sort_key(column, item))
         return keys
-
-
-def _name_of(item: Any, number: int) -> str:
-    if item.alias is not None:
-        return str(item.alias.value)
-    node = item.expression
-    if isinstance(node, nodes.Identifier):
-        return node.last
-    if isinstance(node, nodes.FieldAccess):
-        return node.name.value
-    return f"EXPR${number}"
 
 
 def _placed(expression: Expression, places: dict[int, InputReference]) -> Expression:

@@ -62,7 +62,7 @@ def scan(
     if plan is not None:
         return plan
     if isinstance(found.table, CatalogView):
-        return _view(queries, found.table)
+        return _view(queries, found, found.table, node)
     context = queries.context
     table = found.table
     assert isinstance(table, CatalogTable)  # noqa: S101 - the third kind
@@ -85,9 +85,20 @@ def scan(
     return watermarked(context, _computed(context, plan, schema), schema)
 
 
-def _view(queries: QueryBinder, view: CatalogView) -> LogicalNode:
-    text = view.expanded_query
-    plan = queries.other(text).bind(parse_query(text))
+def _view(
+    queries: QueryBinder, found: FoundTable, view: CatalogView, node: Node | None
+) -> LogicalNode:
+    text, parts = view.expanded_query, found.identifier.parts
+    shown = found.identifier.as_summary_string()
+    if parts in queries.context.views:
+        raise queries.context.error(node, f"View '{shown}' reads itself.")
+    plan = queries.other(text, parts).bind(parse_query(text))
+    if len(plan.row) != len(view.schema.names):
+        message = (
+            f"View '{shown}' has {len(view.schema.names)} columns, and its query gives "
+            f"{len(plan.row)} since a table has changed; create the view anew."
+        )
+        raise queries.context.error(node, message)
     row = row_of(view.schema.names, plan.row.children)
     return ProjectNode(row=row, input=plan, expressions=tuple(references(plan.row)))
 

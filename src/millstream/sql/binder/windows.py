@@ -48,6 +48,8 @@ def window(queries: QueryBinder, call: Any) -> WindowNode:
     data = given["DATA"]
     if not isinstance(data, nodes.TableArgument):
         raise context.error(data, f"{kind} takes TABLE t as its first argument.")
+    if data.order_by:
+        raise context.error(data.order_by[0], f"{kind} takes no ORDER BY.")
     if isinstance(data.table, nodes.Identifier):
         plan, scope = queries.relation(nodes.TableReference(data.table, position=data.position))
     else:
@@ -61,8 +63,9 @@ def window(queries: QueryBinder, call: Any) -> WindowNode:
     }
     size = lengths.get("SIZE", lengths.get("GAP", 0))
     step = lengths.get("SLIDE", lengths.get("STEP"))
-    if step is not None and kind == "CUMULATE" and size % step:
-        message = f"The size of CUMULATE ({size} ms) must be a multiple of its step ({step} ms)."
+    if step is not None and size % step:
+        word = WINDOWS[kind][2].lower()
+        message = f"The size of {kind} ({size} ms) must be a multiple of its {word} ({step} ms)."
         raise context.error(call, message)
     keys = [ExpressionBinder(context, scope).bind(each) for each in data.partition_by]
     if keys and kind != "SESSION":

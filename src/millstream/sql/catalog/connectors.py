@@ -153,6 +153,9 @@ def _factory(context: FactoryContext) -> TableFactory:
             f"There are: {listed(sorted(FACTORIES))}."
         )
         raise ValidationError(message)
+    if context.table.partition_keys:
+        message = f"{context.owner}: PARTITIONED BY is not in this release."
+        raise ValidationError(message)
     module: TableFactory = importlib.import_module(FACTORIES[name])
     return module
 

@@ -103,7 +103,7 @@ class Options:
 
     def _unknown(self, key: str) -> ValidationError:
         hint = did_you_mean(key, self._known)
-        known = listed(sorted(f"'{each}'" for each in self._known))
+        known = listed(sorted(f"'{each}'" for each in self._known)) or "none"
         return ValidationError(f"{self.owner} has no option '{key}'.{hint} It has {known}.")
 
     def _parsed(self, key: str) -> Any:

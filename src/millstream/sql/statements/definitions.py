@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
+from millstream.expressions.java.time_zones import zone_of
 from millstream.sql.catalog.catalog import GenericInMemoryCatalog
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
@@ -22,6 +24,7 @@ from millstream.sql.parser import nodes
 from millstream.sql.statements.altering import altered
 from millstream.sql.statements.results import OK, JobResult, RowsResult, texts
 from millstream.sql.statements.schemas import schema_of, source_text
+from millstream.sql.statements.views import expanded_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,9 +179,15 @@ def _alter_table(session: Session, node: Any, text: str | None) -> RowsResult:
 
 
 def _view(
-    session: Session, query: Query, columns: Any, comment: str | None, text: str | None, node: Any
+    session: Session,
+    identifier: ObjectIdentifier,
+    query: Query,
+    columns: Any,
+    comment: str | None,
+    text: str | None,
+    node: Any,
 ) -> CatalogView:
-    plan = session.bind(query, text)
+    plan, expanded = expanded_view(session, identifier, query, text)
     names = [each.name.value for each in columns] or list(plan.row.names)
     if len(names) != len(plan.row):
         message = f"{len(names)} names for {len(plan.row)} columns."
@@ -187,13 +196,13 @@ def _view(
     schema = ResolvedSchema(tuple(Column(name, field.type) for name, field in pairs))
     original = source_text(text, query)
     return CatalogView(
-        schema=schema, comment=comment, original_query=original, expanded_query=original
+        schema=schema, comment=comment, original_query=original, expanded_query=expanded
     )
 
 
 def _create_view(session: Session, node: Any, text: str | None) -> RowsResult:
     identifier = session.catalogs.qualify(node.name.names)
-    view = _view(session, node.query, node.columns, node.comment, text, node)
+    view = _view(session, identifier, node.query, node.columns, node.comment, text, node)
     session.catalogs.create_table(
         identifier, view, temporary=node.temporary, ignore_if_exists=node.if_not_exists
     )
@@ -208,7 +217,8 @@ def _alter_view(session: Session, node: Any, text: str | None) -> RowsResult:
     if isinstance(node.action, nodes.Rename):
         session.catalogs.rename_table(found.identifier, node.action.to.last)
         return OK
-    view = _view(session, node.action.query, (), found.table.comment, text, node)
+    query, comment = node.action.query, found.table.comment
+    view = _view(session, found.identifier, query, (), comment, text, node)
     session.catalogs.alter_table(found.identifier, view)
     return OK
 
@@ -342,11 +352,33 @@ def _set(session: Session, node: Any, text: str | None) -> RowsResult:
     if node.key is None:
         pairs = sorted(configuration.to_dict().items())
         return texts(["key", "value"], [[key, str(value)] for key, value in pairs])
+    _check_setting(node.key, node.value)
     known = configuration.to_dict().get(node.key)
     session.before.setdefault(node.key, None if known is None else str(known))
     configuration.set_string(node.key, node.value)
     session.settings[node.key] = node.value
     return OK
+
+
+def _check_setting(key: str, value: str) -> None:
+    """Refuse a value that could not be honoured.
+
+    Raises:
+        UnsupportedSqlError: batch mode.
+        ValidationError: there is no such time zone.
+    """
+    if key == "execution.runtime-mode" and value.strip().lower() != "streaming":
+        message = (
+            "Batch mode of tables is not in this release: queries over bounded tables run as "
+            "streams and end with their input."
+        )
+        raise UnsupportedSqlError(message)
+    if key == LOCAL_TIME_ZONE.key:
+        try:
+            zone_of(value)
+        except ValueError as error:
+            message = f"{key}: {error}; it is one as 'Europe/Berlin' or '+02:00'."
+            raise ValidationError(message) from error
 
 
 def _reset(session: Session, node: Any, text: str | None) -> RowsResult:

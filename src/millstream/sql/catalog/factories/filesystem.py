@@ -73,10 +73,6 @@ def _options(context: FactoryContext) -> Options:
 
 
 def _schema(context: FactoryContext) -> pa.Schema:
-    keys = context.table.partition_keys
-    if keys:
-        message = f"{context.owner}: PARTITIONED BY is not in this release."
-        raise ValidationError(message)
     return pa.schema([(each.name, each.type.to_arrow()) for each in context.physical])
 
 
