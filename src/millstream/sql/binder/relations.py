@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.nodes import InputReference
+from millstream.expressions.nodes import InputReference, Literal
 from millstream.sql.binder.aggregates import plain_type
 from millstream.sql.binder.calls import user_call
 from millstream.sql.binder.expressions import ExpressionBinder
@@ -24,9 +24,12 @@ from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     CorrelateNode,
+    FilterNode,
     JoinNode,
     JoinType,
+    ProjectNode,
     TemporalJoinNode,
+    references,
     row_of,
 )
 from millstream.types.logical_types import (
@@ -153,7 +156,8 @@ class RelationBinder:
             inner.call.name.last.upper() in WINDOWS
         )
         if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not is_window:
-            return self._correlated(left, left_scope, node.right, kind)
+            plan, scope = self._correlated(left, left_scope, node.right, kind)
+            return self._correlated_condition(node, plan, scope), scope
         if isinstance(inner, nodes.TableReference) and inner.as_of is not None:
             return self._temporal(node, left, left_scope, inner.as_of)
         right, right_scope = self.bind(node.right)
@@ -161,15 +165,61 @@ class RelationBinder:
         scope = left_scope.joined(right_scope, row)
         condition = self._condition(node, left_scope, right_scope, scope, kind)
         join = JoinNode(row=row, left=left, right=right, kind=kind, condition=condition)
+        if kind is JoinType.FULL and (node.using or node.natural):
+            names = self._shared(node, left_scope, right_scope)
+            return self._merged(node, join, scope, right_scope, names)
         return join, scope
+
+    def _merged(
+        self, node: Any, join: JoinNode, scope: Scope, right: Scope, names: list[str]
+    ) -> tuple[LogicalNode, Scope]:
+        """A full join with the columns of USING behind the others: of the side that is there."""
+        binder = ExpressionBinder(self.context, scope)
+        shift = len(join.left.row)
+        columns: list[Expression] = list(references(join.row))
+        shown = list(join.row.names)
+        merged = []
+        for name in names:
+            one = scope.reference(scope.merged[name])
+            found: Any = right.find([name]).expression
+            other = scope.reference(found.index + shift)
+            scope.merged[name] = len(columns)
+            merged.append((name, len(columns)))
+            columns.append(binder.call(node, "COALESCE", one, other))
+            shown.append(name)
+        row = row_of(shown, [each.type for each in columns])
+        plan = ProjectNode(row=row, input=join, expressions=tuple(columns))
+        scope.row = row
+        scope.tables.insert(0, ScopeTable((), tuple(merged)))
+        return plan, scope
+
+    @staticmethod
+    def _shared(node: Any, left: Scope, right: Scope) -> list[str]:
+        """The names of USING, or those that NATURAL finds on both sides."""
+        if not node.natural:
+            return [name.value for name in node.using]
+        known = {name for name, _ in right.columns()}
+        return list(dict.fromkeys(name for name, _ in left.columns() if name in known))
+
+    def _correlated_condition(self, node: Any, plan: LogicalNode, scope: Scope) -> LogicalNode:
+        """What ON says of the rows that UNNEST or a table function makes."""
+        if node.using or node.natural:
+            message = "UNNEST and table functions are joined by ON, not by USING or NATURAL."
+            raise self.context.error(node, message)
+        if node.condition is None:
+            return plan
+        condition = ExpressionBinder(self.context, scope).condition(node.condition)
+        if isinstance(condition, Literal) and condition.value is True:
+            return plan
+        if _KINDS[node.kind] is JoinType.LEFT:
+            message = "LEFT JOIN of UNNEST or a table function takes ON TRUE alone."
+            raise self.context.error(node.condition, message)
+        return FilterNode(row=plan.row, input=plan, condition=condition)
 
     def _condition(
         self, node: Any, left: Scope, right: Scope, scope: Scope, kind: JoinType
     ) -> Expression | None:
-        names = [name.value for name in node.using]
-        if node.natural:
-            known = {name for name, _ in right.columns()}
-            names = [name for name, _ in left.columns() if name in known]
+        names = self._shared(node, left, right)
         binder = ExpressionBinder(self.context, scope)
         if not names:
             return None if node.condition is None else binder.condition(node.condition)

@@ -131,6 +131,12 @@ class SelectBinder:
     def scalar(self, node: Node) -> Expression:
         """A sub-query as a value: its column behind those of the plan."""
         if not isinstance(node, nodes.ScalarQuery):
+            if isinstance(node, nodes.QuantifiedComparison):
+                message = (
+                    "ANY, SOME and ALL with a sub-query are not in this release: = ANY is IN, "
+                    "<> ALL is NOT IN, and others compare with a MIN or MAX."
+                )
+                raise self.context.error(node, message)
             message = "IN and EXISTS with a sub-query can stand only in WHERE, connected by AND."
             raise self.context.error(node, message)
         self.plan, found = subqueries.with_scalar(self.queries, self.plan, self.scope, node)

@@ -53,7 +53,12 @@ def filtered(queries: QueryBinder, plan: LogicalNode, scope: Scope, node: Any) -
     while isinstance(node, nodes.UnaryOperation):
         negated = not negated
         node = node.operand
-    inner, pulled = _pulled(queries, queries.nested(scope).bind(node.query), node)
+    bound = queries.nested(scope).bind(node.query)
+    if isinstance(node, nodes.InQuery) and len(_parts(node.operand)) != len(bound.row):
+        count, columns = len(_parts(node.operand)), len(bound.row)
+        message = f"IN compares {count} values with {columns} columns."
+        raise queries.context.error(node, message)
+    inner, pulled = _pulled(queries, bound, node)
     width = len(plan.row)
     conditions = [_joined(each, width) for each in pulled]
     if isinstance(node, nodes.InQuery):
@@ -74,10 +79,7 @@ def _in(
 ) -> list[Expression]:
     binder = ExpressionBinder(queries.context, scope)
     operand = node.operand
-    parts = operand.fields if isinstance(operand, nodes.RowConstructor) else (operand,)
-    if len(parts) > len(inner.row):
-        message = f"IN compares {len(parts)} values with {len(inner.row)} columns."
-        raise queries.context.error(node, message)
+    parts = _parts(operand)
     found = []
     for column, part in enumerate(parts):
         field = inner.row.fields[column]
@@ -88,6 +90,11 @@ def _in(
             same = calls.resolve("IS NOT FALSE", [same])
         found.append(same)
     return found
+
+
+def _parts(operand: Any) -> tuple[Any, ...]:
+    """The values that IN compares."""
+    return operand.fields if isinstance(operand, nodes.RowConstructor) else (operand,)
 
 
 def _all(conditions: Sequence[Expression]) -> Expression | None:

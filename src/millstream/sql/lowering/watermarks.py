@@ -18,6 +18,7 @@ from millstream.functions.watermark_strategy import (
     WatermarkGenerator,
     WatermarkStrategy,
 )
+from millstream.sql.planner.calcs import keeps_time
 from millstream.types.logical_types import DayTimeIntervalType
 from millstream.types.time import MIN_TIMESTAMP
 
@@ -69,7 +70,7 @@ def delay_of(expression: Expression, rowtime: int) -> int:
     """
     if isinstance(expression, InputReference) and expression.index == rowtime:
         return 0
-    if isinstance(expression, Call) and expression.function == "CAST":
+    if isinstance(expression, Call) and keeps_time(expression):
         return delay_of(expression.arguments[0], rowtime)
     if isinstance(expression, Call) and expression.function == "-":
         column, length = expression.arguments

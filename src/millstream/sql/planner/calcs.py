@@ -13,7 +13,7 @@ from millstream.expressions.functions.registry import find_function
 from millstream.expressions.nodes import Call, InputReference, transform, walk
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import references
-from millstream.types.logical_types import TimestampKind
+from millstream.types.logical_types import LocalZonedTimestampType, TimestampKind, TimestampType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ __all__ = [
     "conjuncts",
     "exchange",
     "is_rowtime",
+    "keeps_time",
     "moved",
     "substituted",
 ]
@@ -114,6 +115,17 @@ def exchange(below: PhysicalNode, keys: tuple[int, ...] | None) -> PhysicalNode:
 def is_rowtime(kind: object) -> bool:
     """Whether a type is that of an event time attribute."""
     return getattr(kind, "kind", None) is TimestampKind.ROWTIME
+
+
+def keeps_time(call: Call) -> bool:
+    """Whether a call is a cast that leaves each point in time as it is."""
+    if call.function != "CAST":
+        return False
+    before, after = call.arguments[0].type, call.type
+    for kind in (TimestampType, LocalZonedTimestampType):
+        if isinstance(before, kind) and isinstance(after, kind):
+            return after.precision >= before.precision
+    return False
 
 
 def moved(expression: Expression, shift: int) -> Expression:

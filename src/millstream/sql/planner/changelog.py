@@ -162,6 +162,13 @@ class _Planner:
         keys = upsert_keys(sink.input)
         has_updates = "U" in kinds
         only_after = "UA" in taken and "UB" not in taken
+        if only_after and kinds != _INSERTS and not sink.key and not keys:
+            culprit = _maker(sink.input, kinds - _INSERTS)
+            message = (
+                f"Table sink '{sink.name}' takes upserts, and the query has no key to tell its "
+                f"rows apart by: {culprit.kind}({culprit.details()}). Take ChangelogMode.all()."
+            )
+            raise ValidationError(message)
         materialize = (
             only_after
             and bool(sink.key)
@@ -259,6 +266,16 @@ class _Planner:
             node, [self.visit(node.input, _BOTH)], kinds, required, strategy="retract"
         )
 
+    @staticmethod
+    def _may_leave(node: physical.Join, side: int) -> bool:
+        """Whether an update of a side may end a pair: without -U nobody would know."""
+        if node.condition is None:
+            return False
+        is_one_row = node.join is JoinType.LEFT and any(
+            key <= set(node.right_keys) for key in upsert_keys(node.inputs[1])
+        )
+        return side == 1 or not is_one_row
+
     def _join(
         self, node: physical.Join, kinds: frozenset[str], required: str
     ) -> PhysicalNode | None:
@@ -270,7 +287,7 @@ class _Planner:
             texts.append(_side_text(keys, join_keys))
             has_updates = "U" in kinds_of(each)
             if required == _AFTER:
-                if has_updates and not contains:
+                if has_updates and (not contains or self._may_leave(node, len(inputs))):
                     return None
                 inputs.append(self.visit(each, _AFTER if has_updates else _NO_UPDATES))
             else:

@@ -74,6 +74,11 @@ class Converter:
         )
         scan.changes = node.changelog
         if "UA" in node.changelog and "UB" not in node.changelog:
+            if not node.key:
+                message = (
+                    f"Stream '{node.name}' gives upserts and needs a PRIMARY KEY in its Schema."
+                )
+                raise ValidationError(message)
             below = exchange(scan, node.key)
             return physical.ChangelogNormalize(row=node.row, inputs=(below,), keys=node.key)
         return scan

@@ -20,6 +20,7 @@ from millstream.sql.planner.calcs import (
     conjuncts,
     exchange,
     is_rowtime,
+    keeps_time,
     moved,
 )
 from millstream.sql.planner.logical import (
@@ -177,7 +178,7 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
     left_only, right_only, both = _sorted(conjuncts(node.condition), width)
     left, right = node.left, node.right
     kind = node.kind
-    if kind is JoinType.INNER or kind.keeps_right or kind is JoinType.SEMI:
+    if kind in {JoinType.INNER, JoinType.RIGHT, JoinType.SEMI}:
         left, left_only = _filtered(left, left_only), []
     if not kind.keeps_right:
         right = _filtered(right, [moved(each, -width) for each in right_only])
@@ -313,7 +314,7 @@ def _time(expression: Expression) -> tuple[int, int] | None:
     """A column with milliseconds added to it."""
     if isinstance(expression, InputReference):
         return expression.index, 0
-    if isinstance(expression, Call) and expression.function == "CAST":
+    if isinstance(expression, Call) and keeps_time(expression):
         return _time(expression.arguments[0])
     if isinstance(expression, Call) and expression.function in {"+", "-"}:
         column, length = expression.arguments

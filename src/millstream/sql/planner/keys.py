@@ -81,10 +81,10 @@ def _projected(node: physical.Calc) -> Keys:
 def _ranked(node: physical.Rank) -> Keys:
     if node.start == node.end:
         return _one(node.partition) if node.partition else _one(())
-    below = upsert_keys(node.input)
     if node.outputs_rank:
-        return below | _one((*node.partition, len(node.input.row)))
-    return below
+        # A row that leaves is only replaced at its number: nothing tells that its key is gone.
+        return _one((*node.partition, len(node.input.row)))
+    return upsert_keys(node.input)
 
 
 def _joined(node: physical.Join | physical.IntervalJoin) -> Keys:

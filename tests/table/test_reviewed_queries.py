@@ -1,0 +1,167 @@
+"""Queries whose answers were wrong once: against DuckDB, or refused by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from tests.table.query_running import changelog, environment, materialised
+
+from millstream.common import Row, RowKind, Types
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.errors import MillstreamError, ValidationError
+from millstream.table import ChangelogMode, StreamTableEnvironment
+from millstream.testing import MiniCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.table import TableEnvironment
+
+TABLES = {
+    "l (a, b)": "VALUES (1, 10), (2, 20), (3, CAST(NULL AS INT)), (2, 20)",
+    "r (a, c)": "VALUES (1, 5), (2, 6), (4, 7), (1, 1)",
+}
+QUERIES = [
+    # ON over one side alone decides which rows find each other, not which there are.
+    "SELECT * FROM l FULL JOIN r ON l.a = r.a AND l.b > 15",
+    "SELECT * FROM l FULL JOIN r ON l.a = r.a AND r.c > 5",
+    "SELECT * FROM l RIGHT JOIN r ON l.a = r.a AND l.b > 15",
+    # The column of USING is that of the side that is there.
+    "SELECT a, b, c FROM l FULL JOIN r USING (a)",
+    "SELECT a, l.a, r.a AS d, c FROM l NATURAL FULL JOIN r",
+]
+REFUSED = {
+    "SELECT l.a FROM l LEFT JOIN UNNEST(ARRAY[l.a, l.b]) AS t (x) ON t.x > 5": "ON TRUE alone",
+    "SELECT a FROM l JOIN UNNEST(ARRAY[l.a, l.b]) AS t (a) USING (a)": "joined by ON",
+    "SELECT a FROM l WHERE a IN (SELECT 1, 2)": "IN compares 1 values with 2 columns",
+    "SELECT a FROM l WHERE b > ANY (SELECT c FROM r)": "= ANY is IN",
+    "SELECT a FROM l WHERE b = SOME (SELECT c FROM r)": "= ANY is IN",
+}
+
+
+@pytest.fixture(scope="module")
+def env() -> TableEnvironment:
+    made = environment()
+    for name, rows in TABLES.items():
+        made.execute_sql(f"CREATE TEMPORARY VIEW {name} AS {rows}")
+    return made
+
+
+def _answer(query: str) -> Counter[tuple[Any, ...]]:
+    connection = duckdb.connect()
+    for name, rows in TABLES.items():
+        connection.execute(f"CREATE VIEW {name} AS {rows}")
+    return Counter(connection.execute(query).fetchall())
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_answer_is_that_of_duckdb(env: TableEnvironment, query: str, tmp_path: Path) -> None:
+    assert materialised(changelog(env, query, tmp_path)) == _answer(query)
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_what_is_not_computed_is_refused(env: TableEnvironment, query: str) -> None:
+    with pytest.raises(MillstreamError, match=REFUSED[query]):
+        env.explain_sql(query)
+
+
+def test_the_condition_of_a_join_with_unnest_holds(env: TableEnvironment, tmp_path: Path) -> None:
+    query = "SELECT l.a, x FROM l JOIN UNNEST(ARRAY[l.a, l.b]) AS t (x) ON t.x > 5"
+    assert materialised(changelog(env, query, tmp_path)) == {(1, 10): 1, (2, 20): 2}
+
+
+# -- keys of changes -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def streams() -> StreamTableEnvironment:
+    made = StreamExecutionEnvironment.get_execution_environment()
+    made.set_parallelism(1)
+    return StreamTableEnvironment.create(made)
+
+
+def _upserts(env: StreamTableEnvironment, query: str, directory: Path) -> list[Any]:
+    stream = env.to_changelog_stream(env.sql_query(query), None, ChangelogMode.upsert())
+    stream.sink_to(CollectSink(str(directory)))
+    graph = stream.get_execution_environment().get_job_graph("test")
+    MiniCluster(graph, limits=iter([1] * 100)).run()
+    return list(read_collected(directory))
+
+
+def test_an_update_that_a_join_condition_ends_is_taken_back(
+    streams: StreamTableEnvironment, tmp_path: Path
+) -> None:
+    streams.execute_sql("CREATE TEMPORARY VIEW g AS SELECT * FROM (VALUES (1, 9), (1, -8)) t(k, v)")
+    query = (
+        "SELECT g.k, s FROM (SELECT k, SUM(v) AS s FROM g GROUP BY k) AS g "
+        "JOIN (SELECT k, COUNT(*) AS n FROM g GROUP BY k) AS d ON g.k = d.k AND g.s > 5"
+    )
+    rows = _upserts(streams, query, tmp_path)
+    last = rows[-1].get_row_kind()
+    assert tuple(rows[-1]) == (1, 9)
+    assert last in {RowKind.UPDATE_BEFORE, RowKind.DELETE}
+
+
+def test_upserts_of_a_query_without_a_key_are_refused(
+    streams: StreamTableEnvironment, tmp_path: Path
+) -> None:
+    streams.execute_sql("CREATE TEMPORARY VIEW g AS SELECT * FROM (VALUES (1, 9), (1, -8)) t(k, v)")
+    with pytest.raises(ValidationError, match=r"no key to tell its rows apart by: GroupAggregate"):
+        _upserts(streams, "SELECT SUM(v) AS s FROM g GROUP BY k", tmp_path)
+
+
+def test_a_rank_is_updated_by_its_number(streams: StreamTableEnvironment, tmp_path: Path) -> None:
+    streams.execute_sql(
+        "CREATE TEMPORARY VIEW g AS SELECT * FROM (VALUES (1, 9), (2, 5), (3, 7)) t(k, v)"
+    )
+    query = (
+        "SELECT k, s{} FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY s DESC) AS n FROM "
+        "(SELECT k, SUM(v) AS s FROM g GROUP BY k)) WHERE n <= 2"
+    )
+    with pytest.raises(ValidationError, match="no key"):
+        _upserts(streams, f"SELECT k, s FROM ({query.format(', n')})", tmp_path)
+    there = {row[2]: tuple(row) for row in _upserts(streams, query.format(", n"), tmp_path)}
+    assert there == {1: (1, 9, 1), 2: (3, 7, 2)}
+
+
+def test_an_upsert_stream_needs_a_key(streams: StreamTableEnvironment) -> None:
+    rows = [Row.of_kind(RowKind.INSERT, 1, "a"), Row.of_kind(RowKind.INSERT, 2, "b")]
+    kind = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
+    stream = streams._environment.from_collection(rows, kind)
+    with pytest.raises(ValidationError, match="gives upserts and needs a PRIMARY KEY"):
+        streams.from_changelog_stream(stream, None, ChangelogMode.upsert()).explain()
+
+
+# -- time ----------------------------------------------------------------------------------------
+
+
+def _timed(env: TableEnvironment, name: str, watermark: str, directory: Path) -> None:
+    (directory / name).mkdir()
+    env.execute_sql(
+        f"CREATE TABLE {name} (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS {watermark}) WITH "
+        f"('connector' = 'filesystem', 'path' = '{directory / name}', 'format' = 'json')"
+    )
+
+
+def test_a_cast_that_changes_the_time_is_no_bound_of_an_interval_join(tmp_path: Path) -> None:
+    env = environment()
+    _timed(env, "x", "ts", tmp_path)
+    _timed(env, "y", "ts", tmp_path)
+    query = (
+        "SELECT x.k FROM x JOIN y ON x.k = y.k AND "
+        "{} BETWEEN y.ts - INTERVAL '1' SECOND AND y.ts + INTERVAL '1' SECOND"
+    )
+    assert "IntervalJoin" in env.explain_sql(query.format("x.ts"))
+    day = "CAST(CAST(x.ts AS DATE) AS TIMESTAMP(3))"
+    assert "IntervalJoin" not in env.explain_sql(query.format(day))
+
+
+def test_a_watermark_of_a_cast_that_changes_the_time_is_refused(tmp_path: Path) -> None:
+    env = environment()
+    _timed(env, "x", "CAST(CAST(ts AS DATE) AS TIMESTAMP(3))", tmp_path)
+    with pytest.raises(MillstreamError, match="it is the column itself"):
+        changelog(env, "SELECT k FROM x", tmp_path)
