@@ -33,6 +33,16 @@ QUERIES = [
     # The column of USING is that of the side that is there.
     "SELECT a, b, c FROM l FULL JOIN r USING (a)",
     "SELECT a, l.a, r.a AS d, c FROM l NATURAL FULL JOIN r",
+    # Scalar sub-queries stand beside the groups.
+    ("SELECT a, COUNT(*), SUM(b), MAX(b), MIN(b) + 1000, (SELECT MAX(c) FROM r) FROM l GROUP BY a"),
+    "SELECT (SELECT MAX(c) FROM r) + SUM(b) FROM l",
+    "SELECT a FROM l GROUP BY a HAVING COUNT(*) >= (SELECT MIN(c) + 1 FROM r)",
+    # A row for which the aggregate sees nothing has the aggregate of nothing.
+    "SELECT a, (SELECT COUNT(*) + 1 FROM r WHERE r.a = l.a) FROM l",
+    "SELECT a, (SELECT COALESCE(SUM(c), 0) FROM r WHERE r.a = l.a) FROM l",
+    "SELECT a, (SELECT COUNT(*) FROM r WHERE r.a + r.c = l.a + 5) FROM l",
+    "SELECT a FROM l WHERE EXISTS (SELECT COUNT(*) FROM r WHERE r.a = l.a)",
+    "SELECT a FROM l WHERE NOT EXISTS (SELECT COUNT(*) FROM r WHERE r.a = l.a)",
 ]
 REFUSED = {
     "SELECT l.a FROM l LEFT JOIN UNNEST(ARRAY[l.a, l.b]) AS t (x) ON t.x > 5": "ON TRUE alone",
@@ -40,6 +50,14 @@ REFUSED = {
     "SELECT a FROM l WHERE a IN (SELECT 1, 2)": "IN compares 1 values with 2 columns",
     "SELECT a FROM l WHERE b > ANY (SELECT c FROM r)": "= ANY is IN",
     "SELECT a FROM l WHERE b = SOME (SELECT c FROM r)": "= ANY is IN",
+    "SELECT a FROM l WHERE 0 IN (SELECT COUNT(*) FROM r WHERE r.a = l.a)": "IN, and EXISTS with",
+    (
+        "SELECT a FROM l WHERE EXISTS (SELECT 1 FROM r WHERE r.a = l.a HAVING COUNT(*) = 0)"
+    ): "IN, and EXISTS with",
+    "SELECT (SELECT COUNT(*) FROM r WHERE r.a = l.a GROUP BY c) FROM l": "without GROUP BY",
+    "SELECT a, (SELECT MAX(c) FROM r WHERE r.a = l.a), COUNT(*) FROM l GROUP BY a": (
+        "beside aggregates"
+    ),
 }
 
 

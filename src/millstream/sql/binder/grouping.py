@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import Call, InputReference, transform, walk
-from millstream.sql.binder import calls
+from millstream.sql.binder import calls, subqueries
 from millstream.sql.binder.aggregates import Inputs, Placeholder, aggregate_type, plain_type
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.walking import walk_nodes
@@ -24,7 +24,7 @@ from millstream.sql.planner.logical import AggregateCall, AggregateNode, Project
 from millstream.types.logical_types import BigIntType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
@@ -61,17 +61,26 @@ def has_aggregate(context: BindingContext, node: Node) -> bool:
 class GroupBinder(ExpressionBinder):
     """Binds expressions over groups."""
 
-    def __init__(self, base: ExpressionBinder, group_by: Sequence[Any], overs: OverCalls) -> None:
+    def __init__(
+        self,
+        base: ExpressionBinder,
+        group_by: Sequence[Any],
+        overs: OverCalls,
+        scalar: Callable[[Node], LogicalNode],
+    ) -> None:
         """Bind the keys.
 
         Args:
             base: binds expressions over the rows below.
             group_by: the elements of the clause.
             overs: takes OVER calls, which are computed on the groups.
+            scalar: binds sub-queries as values, which are joined to the groups.
         """
         super().__init__(base.context, base.scope)
         self._base = base
         self._overs = overs
+        self._scalar = scalar
+        self._scalars: list[tuple[Node, LogicalNode]] = []
         self._inputs = Inputs()
         self._keys: list[Expression] = []
         self._calls: list[AggregateCall] = []
@@ -131,8 +140,10 @@ class GroupBinder(ExpressionBinder):
     def bind(self, node: Node) -> Expression:
         if isinstance(node, nodes.Literal) or self._is_over(node) or self._has_aggregate(node):
             return super().bind(node)
-        if any(isinstance(each, nodes.FunctionCall) and each.over for each in walk_nodes(node)):
-            return super().bind(node)
+        for each in walk_nodes(node):
+            is_over = isinstance(each, nodes.FunctionCall) and each.over is not None
+            if is_over or isinstance(each, nodes.ScalarQuery):
+                return super().bind(node)
         bound = self._over_keys(self._base.bind(node))
         if not any(isinstance(each, InputReference) for each in walk(bound)):
             return bound
@@ -174,7 +185,15 @@ class GroupBinder(ExpressionBinder):
         return self._overs.add(self, node)
 
     def subquery(self, node: Node) -> Expression:
-        return self._base.subquery(node)
+        if not isinstance(node, nodes.ScalarQuery):
+            return self._base.subquery(node)
+        known = [each is node for each, _ in self._scalars]
+        if True not in known:
+            self._scalars.append((node, self._scalar(node)))
+            known.append(True)
+        index = known.index(True)
+        kind = self._scalars[index][1].row.fields[0].type.with_nullability(True)  # noqa: FBT003
+        return Placeholder("scalar", index, kind)  # type: ignore[return-value]
 
     def special(self, node: nodes.FunctionCall) -> Expression | None:
         name = node.name.last.upper()
@@ -226,7 +245,7 @@ class GroupBinder(ExpressionBinder):
         types += [call.type for call in self._calls]
         types += [BigIntType(nullable=False)] * len(self._groupings)
         self._output = row_of(names, types)
-        return AggregateNode(
+        made: LogicalNode = AggregateNode(
             row=self._output,
             input=projected,
             keys=tuple(self._positions),
@@ -234,6 +253,10 @@ class GroupBinder(ExpressionBinder):
             sets=self._sets,
             groupings=tuple(self._groupings),
         )
+        for _, scalar in self._scalars:
+            made = subqueries.beside(made, scalar)
+        self._output = made.row
+        return made
 
     def resolved(self, expression: Expression) -> Expression:
         """An expression over the groups, with positions instead of placeholders."""
@@ -241,6 +264,7 @@ class GroupBinder(ExpressionBinder):
             "key": 0,
             "call": len(self._keys),
             "grouping": len(self._keys) + len(self._calls),
+            "scalar": len(self._keys) + len(self._calls) + len(self._groupings),
         }
 
         def change(each: Any) -> Any:

@@ -142,6 +142,9 @@ class SelectBinder:
         self.plan, found = subqueries.with_scalar(self.queries, self.plan, self.scope, node)
         return found
 
+    def _scalar_plan(self, node: Node) -> LogicalNode:
+        return subqueries.scalar_plan(self.queries, self.scope, node)
+
     def _item_binder(self) -> tuple[ExpressionBinder, GroupBinder | None]:
         stars = (nodes.Star,)
         values = [each.expression for each in self.node.items]
@@ -154,7 +157,7 @@ class SelectBinder:
         if not grouped:
             return _RowBinder(self, self.scope, overs=True), None
         base = _RowBinder(self, self.scope, overs=False)
-        groups = GroupBinder(base, self.node.group_by or (), self.overs)
+        groups = GroupBinder(base, self.node.group_by or (), self.overs, self._scalar_plan)
         return groups, groups
 
     def _items(self, binder: ExpressionBinder) -> list[tuple[str, Expression]]:

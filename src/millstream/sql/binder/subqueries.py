@@ -27,6 +27,7 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
+from millstream.types.logical_types import BooleanType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["filtered", "is_predicate", "with_scalar"]
+__all__ = ["beside", "filtered", "is_predicate", "scalar_plan", "with_scalar"]
 
 
 def is_predicate(node: Node) -> bool:
@@ -58,6 +59,15 @@ def filtered(queries: QueryBinder, plan: LogicalNode, scope: Scope, node: Any) -
         count, columns = len(_parts(node.operand)), len(bound.row)
         message = f"IN compares {count} values with {columns} columns."
         raise queries.context.error(node, message)
+    if _groups_outer(bound):
+        if isinstance(node, nodes.Exists) and _is_one_row(bound):
+            return _never(plan) if negated else plan  # an aggregate of no rows is a row too
+        if not isinstance(node, nodes.Exists) or not _has_keys(bound):
+            message = (
+                "IN, and EXISTS with HAVING and no GROUP BY, over an aggregate of rows that depend "
+                "on the query around it is not in this release."
+            )
+            raise queries.context.error(node, message)
     inner, pulled = _pulled(queries, bound, node)
     width = len(plan.row)
     conditions = [_joined(each, width) for each in pulled]
@@ -124,56 +134,110 @@ def with_scalar(
     queries: QueryBinder, plan: LogicalNode, scope: Scope, node: Any
 ) -> tuple[LogicalNode, Expression]:
     """The plan with the value of a scalar sub-query behind its columns, and that column."""
+    bound = _one_column(queries, scope, node)
+    if _mentions_outer(bound):
+        return _with_aggregates(queries, plan, scope, node, bound)
+    join = beside(plan, _one_row(bound))
+    scope.row = join.row
+    field = join.row.fields[len(plan.row)]
+    return join, InputReference(len(plan.row), field.name, field.type)
+
+
+def scalar_plan(queries: QueryBinder, scope: Scope, node: Any) -> LogicalNode:
+    """The one row of a scalar sub-query that is joined to groups.
+
+    Raises:
+        ValidationError: it names columns of the query around it.
+    """
+    bound = _one_column(queries, scope, node)
+    if _mentions_outer(bound):
+        message = (
+            "A sub-query as a value beside aggregates cannot name columns of the query around it "
+            "in this release."
+        )
+        raise queries.context.error(node, message)
+    return _one_row(bound)
+
+
+def beside(
+    plan: LogicalNode, inner: LogicalNode, condition: Expression | None = None
+) -> LogicalNode:
+    """The rows of a plan with what there is of another behind their columns."""
+    types = [each.with_nullability(True) for each in inner.row.children]  # noqa: FBT003
+    row = row_of([*plan.row.names, *inner.row.names], [*plan.row.children, *types])
+    return JoinNode(row=row, left=plan, right=inner, kind=JoinType.LEFT, condition=condition)
+
+
+def _one_column(queries: QueryBinder, scope: Scope, node: Any) -> LogicalNode:
     bound = queries.nested(scope).bind(node.query)
     if len(bound.row) != 1:
         message = f"A sub-query as a value has one column; this has {len(bound.row)}."
         raise queries.context.error(node, message)
-    inner, pulled = _pulled(queries, bound, node)
-    if not pulled and not _is_one_row(inner):
-        kind = inner.row.fields[0].type.with_nullability(True)  # noqa: FBT003
-        call = AggregateCall("SINGLE_VALUE", (0,), kind)
-        row = row_of(inner.row.names, [kind])
-        inner = AggregateNode(row=row, input=inner, keys=(), calls=(call,))
-    elif pulled and not _aggregates(inner):
-        message = "A correlated sub-query as a value must be an aggregate."
+    return bound
+
+
+def _one_row(inner: LogicalNode) -> LogicalNode:
+    if _is_one_row(inner):
+        return inner
+    kind = inner.row.fields[0].type.with_nullability(True)  # noqa: FBT003
+    call = AggregateCall("SINGLE_VALUE", (0,), kind)
+    row = row_of(inner.row.names, [kind])
+    return AggregateNode(row=row, input=inner, keys=(), calls=(call,))
+
+
+def _with_aggregates(
+    queries: QueryBinder, plan: LogicalNode, scope: Scope, node: Any, bound: LogicalNode
+) -> tuple[LogicalNode, Expression]:
+    """Aggregates by the correlated values, joined; what is computed of them comes above.
+
+    A row that finds none has the aggregates of no rows, which may become another value than NULL.
+    """
+    value: Expression = references(bound.row)[0]
+    below = bound
+    while isinstance(below, ProjectNode):
+        value, below = _placed_in(value, below.expressions), below.input
+    if not isinstance(below, AggregateNode) or below.keys or below.sets is not None:
+        message = (
+            "A correlated sub-query as a value must be an aggregate, without GROUP BY and HAVING."
+        )
         raise queries.context.error(node, message)
+    inner, pulled = _pulled(queries, below, node)
     width = len(plan.row)
-    types = [each.with_nullability(True) for each in inner.row.children]  # noqa: FBT003
-    row = row_of([*plan.row.names, *inner.row.names], [*plan.row.children, *types])
-    condition = _all([_joined(each, width) for each in pulled])
-    join = JoinNode(row=row, left=plan, right=inner, kind=JoinType.LEFT, condition=condition)
-    scope.row = row
-    field = row.fields[width]
-    found: Expression = InputReference(width, field.name, field.type)
-    if _counts(bound):
-        zero = Literal(0, field.type.with_nullability(False))  # noqa: FBT003
-        found = calls.resolve("COALESCE", [found, zero])
-    return join, found
+    join = beside(plan, inner, _all([_joined(each, width) for each in pulled]))
+    columns: list[Expression] = []
+    for call, column in zip(below.calls, references(join.row)[width:], strict=False):
+        if call.function == "COUNT":
+            zero = Literal(0, call.type)
+            columns.append(calls.resolve("COALESCE", [column, zero]))
+        elif call.type.nullable:
+            columns.append(column)
+        else:
+            message = f"{call.function} in a correlated sub-query is not in this release."
+            raise queries.context.error(node, message)
+    scope.row = join.row
+    return join, _placed(value, columns)
+
+
+def _placed_in(value: Expression, columns: Sequence[Expression]) -> Expression:
+    def change(each: Any) -> Any:
+        return columns[each.index] if isinstance(each, InputReference) else each
+
+    return transform(value, change)
+
+
+def _placed(value: Expression, columns: Sequence[Expression]) -> Expression:
+    def change(each: Any) -> Any:
+        if isinstance(each, OuterReference):
+            return InputReference(each.index, each.name, each.type)
+        return columns[each.index] if isinstance(each, InputReference) else each
+
+    return transform(value, change)
 
 
 def _is_one_row(plan: LogicalNode) -> bool:
     while isinstance(plan, ProjectNode):
         plan = plan.input
     return isinstance(plan, AggregateNode) and not plan.keys and plan.sets is None
-
-
-def _aggregates(plan: LogicalNode) -> bool:
-    while isinstance(plan, ProjectNode):
-        plan = plan.input
-    return isinstance(plan, AggregateNode)
-
-
-def _counts(plan: LogicalNode) -> bool:
-    """Whether the value is a count, which is 0 and not NULL for no rows."""
-    column = 0
-    while isinstance(plan, ProjectNode):
-        expression = plan.expressions[column]
-        if not isinstance(expression, InputReference):
-            return False
-        column, plan = expression.index, plan.input
-    if not isinstance(plan, AggregateNode) or plan.keys:
-        return False
-    return plan.calls[column].function == "COUNT"
 
 
 # -- correlation ---------------------------------------------------------------------------------
@@ -195,6 +259,24 @@ def _pulled(
         )
         raise queries.context.error(node, message)
     return plan, found
+
+
+def _groups_outer(plan: LogicalNode) -> bool:
+    """Whether an aggregate is over rows that depend on the query around."""
+    if isinstance(plan, AggregateNode) and _mentions_outer(plan):
+        return True
+    return any(map(_groups_outer, plan.inputs))
+
+
+def _has_keys(plan: LogicalNode) -> bool:
+    while isinstance(plan, ProjectNode | FilterNode | DistinctNode):
+        plan = plan.input
+    return isinstance(plan, AggregateNode) and bool(plan.keys)
+
+
+def _never(plan: LogicalNode) -> LogicalNode:
+    condition = Literal(False, BooleanType(nullable=False))  # noqa: FBT003
+    return FilterNode(row=plan.row, input=plan, condition=condition)
 
 
 def _mentions_outer(plan: LogicalNode) -> bool:
@@ -262,34 +344,59 @@ def _pull_project(
     return made, [_moved(each, places) for each in found]
 
 
+def _sides(condition: Expression) -> tuple[int, Expression] | None:
+    """Which argument of an equality is of the sub-query alone, and that; None: it is another."""
+    if not isinstance(condition, Call) or condition.function != "=":
+        return None
+    is_outer = [_is_outer(each) for each in condition.arguments]
+    if is_outer == [True, True]:
+        return None
+    own = is_outer.index(False)
+    other = condition.arguments[1 - own]
+    if any(isinstance(each, InputReference) for each in walk(other)):
+        return None
+    return own, condition.arguments[own]
+
+
 def _pull_aggregate(
     plan: AggregateNode, below: LogicalNode, found: list[Expression]
 ) -> tuple[LogicalNode, list[Expression]]:
-    """Group by the correlated columns too; the columns of the plan stay in front."""
-    equalities = all(isinstance(each, Call) and each.function in {"=", "EQUALS"} for each in found)
-    if not equalities:
-        return plan, []  # left where it is, and so refused
-    keys = list(plan.keys)
-    for column in _inner_columns(found):
-        if column.index not in keys:
-            keys.append(column.index)
-    key_types = [below.row.fields[key].type for key in keys]
-    calls_ = tuple(plan.calls)
-    names = [below.row.fields[key].name for key in keys]
-    names += list(plan.row.names[len(plan.keys) :])
-    row = row_of(names, [*key_types, *(call.type for call in calls_)])
-    grouped = AggregateNode(row=row, input=below, keys=tuple(keys), calls=calls_)
-    order = [
-        *range(len(plan.keys)),
-        *range(len(keys), len(keys) + len(calls_)),
-        *range(len(plan.keys), len(keys)),
-    ]
-    columns = references(row)
-    shown = tuple(columns[index] for index in order)
+    """Group by the correlated values too; the columns of the plan stay in front."""
+    columns: list[Expression] = list(references(below.row))
+    names = list(below.row.names)
+    keys, pulled = list(plan.keys), []
+    for each in found:
+        sides = _sides(each)
+        if sides is None or not isinstance(each, Call):
+            return plan, []  # left where it is, and so refused
+        own, value = sides
+        if value not in columns:
+            columns.append(value)
+            names.append(f"$k{len(columns)}")
+        if columns.index(value) not in keys:
+            keys.append(columns.index(value))
+        pulled.append((each, own, keys.index(columns.index(value))))
+    if len(columns) > len(below.row):
+        wide = row_of(names, [each.type for each in columns])
+        below = ProjectNode(row=wide, input=below, expressions=tuple(columns))
+    key_fields = [below.row.fields[key] for key in keys]
+    row = row_of(
+        [*(each.name for each in key_fields), *plan.row.names[len(plan.keys) :]],
+        [*(each.type for each in key_fields), *(call.type for call in plan.calls)],
+    )
+    grouped = AggregateNode(row=row, input=below, keys=tuple(keys), calls=plan.calls)
+    count = len(plan.keys)
+    order = [*range(count), *range(len(keys), len(row)), *range(count, len(keys))]
+    shown = [references(row)[index] for index in order]
     made = ProjectNode(
         row=row_of([each.name for each in shown], [each.type for each in shown]),
         input=grouped,
-        expressions=shown,
+        expressions=tuple(shown),
     )
-    places = {keys[at]: order.index(at) for at in range(len(keys))}
-    return made, [_moved(each, places) for each in found]
+    made_columns = references(made.row)
+    conditions: list[Expression] = []
+    for condition, own, key in pulled:
+        arguments = list(condition.arguments)
+        arguments[own] = made_columns[order.index(key)]
+        conditions.append(replace(condition, arguments=tuple(arguments)))
+    return made, conditions
