@@ -183,3 +183,27 @@ def test_a_watermark_of_a_cast_that_changes_the_time_is_refused(tmp_path: Path) 
     _timed(env, "x", "CAST(CAST(ts AS DATE) AS TIMESTAMP(3))", tmp_path)
     with pytest.raises(MillstreamError, match="it is the column itself"):
         changelog(env, "SELECT k FROM x", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "SELECT x.k, x.ts FROM x JOIN y ON x.k = y.k",
+        "SELECT * FROM x WHERE k IN (SELECT k FROM y)",
+        "SELECT DISTINCT k, ts FROM x",
+    ],
+)
+def test_a_time_attribute_ends_in_regular_joins_and_distinct(source: str, tmp_path: Path) -> None:
+    env = environment()
+    _timed(env, "x", "ts", tmp_path)
+    _timed(env, "y", "ts", tmp_path)
+    env.execute_sql(f"CREATE TEMPORARY VIEW v AS {source}")
+    tvf = "TUMBLE(TABLE v, DESCRIPTOR(ts), INTERVAL '1' SECOND)"
+    for query in (
+        f"SELECT k, window_start FROM {tvf}",
+        f"SELECT COUNT(*) FROM {tvf} GROUP BY window_start, window_end",
+    ):
+        with pytest.raises(ValidationError, match="where a time attribute ends"):
+            env.explain_sql(query)
+    with pytest.raises(ValidationError, match="must be defined on a time attribute"):
+        env.explain_sql("SELECT COUNT(*) OVER (PARTITION BY k ORDER BY ts) FROM v")

@@ -22,6 +22,7 @@ from millstream.sql.planner.calcs import (
     substituted,
 )
 from millstream.sql.planner.logical import OverNode, ProjectNode, references, row_of
+from millstream.sql.planner.times import keeps_time_attribute
 from millstream.types.logical_types import BigIntType, TimestampKind
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def over(converter: Converts, node: Any) -> PhysicalNode:
         raise ValidationError(message)
     below = converter.convert(node.input)
     time = _time_order(node)
-    if time is None or time[1]:
+    if time is None or time[1] or not keeps_time_attribute(below, node.order[0].column):
         message = "OVER windows' ordering in stream mode must be defined on a time attribute."
         raise ValidationError(message)
     return physical.OverAggregate(

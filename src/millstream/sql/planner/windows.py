@@ -28,6 +28,7 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
+from millstream.sql.planner.times import check_window_time
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
@@ -41,6 +42,7 @@ _PROPERTIES = ("window_start", "window_end", "window_time")
 def window_function(converter: Converts, node: Any) -> PhysicalNode:
     """A window TVF by itself: rows with the columns of their windows."""
     below = converter.convert(node.input)
+    check_window_time(below, node.time)
     if node.kind == "SESSION":
         message = "SESSION is only in this release with GROUP BY window_start, window_end."
         raise ValidationError(message)
@@ -94,6 +96,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     if window.kind == "SESSION":
         _check_session(window, {indexes[number] for number in plain}, conditions)
     below = converter.convert(window.input)
+    check_window_time(below, window.time)
     inputs: list[Expression] = [keys[number] for number in plain]
     names = [node.row.names[number] for number in plain]
     calls, inputs, names = _calls(node, columns, inputs, names)
