@@ -240,7 +240,7 @@ def test_the_temporary_directory_is_looked_at_and_local_state_has_one_per_user(
 def test_no_temporary_directory_at_all(tmp_path: Path) -> None:
     program = (
         "import sys, tempfile\n"
-        "tempfile._candidate_tempdir_list = lambda: ['/nowhere']\n"
+        f"tempfile._candidate_tempdir_list = lambda: [{str(tmp_path / 'nowhere')!r}]\n"
         "from millstream.checkpoint.job_directories import check_directories\n"
         "from millstream.common import Configuration\n"
         "from millstream.errors import DirectoryError\n"

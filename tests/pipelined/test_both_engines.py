@@ -24,6 +24,9 @@ ELSEWHERE: Final = {
     "kafka/test_docs.py": "the text of a page",
     "kafka/test_security.py": "connections to the broker",
     "kafka/test_transactions_command.py": "a command",
+    "pipelined/test_changed_records.py": "says itself which engine takes and which restores",
+    "pipelined/test_ends_in_flight.py": "says itself which engine takes and which restores",
+    "pipelined/test_restored_frames.py": "says itself which engine takes and which restores",
     "pipelined/test_unaligned.py": "says itself which engine takes and which restores",
     "state/test_reader.py": "files of a checkpoint",
 }

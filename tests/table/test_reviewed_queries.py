@@ -110,6 +110,7 @@ def _upserts(env: StreamTableEnvironment, query: str, directory: Path) -> list[A
     return list(read_collected(directory))
 
 
+@pytest.mark.both_engines
 def test_an_update_that_a_join_condition_ends_is_taken_back(
     streams: StreamTableEnvironment, tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_an_update_that_a_join_condition_ends_is_taken_back(
     assert last in {RowKind.UPDATE_BEFORE, RowKind.DELETE}
 
 
+@pytest.mark.both_engines
 def test_upserts_of_a_query_without_a_key_are_refused(
     streams: StreamTableEnvironment, tmp_path: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_upserts_of_a_query_without_a_key_are_refused(
         _upserts(streams, "SELECT SUM(v) AS s FROM g GROUP BY k", tmp_path)
 
 
+@pytest.mark.both_engines
 def test_a_rank_is_updated_by_its_number(streams: StreamTableEnvironment, tmp_path: Path) -> None:
     streams.execute_sql(
         "CREATE TEMPORARY VIEW g AS SELECT * FROM (VALUES (1, 9), (2, 5), (3, 7)) t(k, v)"

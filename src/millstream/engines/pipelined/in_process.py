@@ -57,8 +57,12 @@ __all__ = ["PipelinedTasks"]
 
 #: Seconds that pass from one look at the clock to the next.
 _LOOK: Final = 0.0005
-#: Looks at the clock after which every slot tells its tasks what time it is.
-_TICK_LOOKS: Final = 10
+#: While the clock is moved a look takes next to nothing, a turn so many seconds, and there are so
+#: many turns: more than one tick of every slot, and never a millisecond between two turns of a task,
+#: as silence is judged up to the last but one.
+_SHORT_LOOK: Final = 1e-6
+_SHORT_TURN: Final = 0.0003
+_SHORT_TURNS: Final = 18
 #: Turns after which a checkpoint hangs: there is nothing to wait for.
 _MOST_TURNS: Final = 1_000_000
 
@@ -112,7 +116,9 @@ class PipelinedTasks:
         self._random = random.Random(seed)  # noqa: S311 - a seeded test
         self._loops: list[MainLoop] = []
         self._messages: list[list[DriverMessage]] = [[] for _ in range(slots)]
-        self._looks = 0
+        #: The clock for short times, and what a look at it takes.
+        self._seconds = 0.0
+        self._step = _LOOK
         self._now = 0
         #: (source, split) -> channel, unique in the run, and where it is to be read up to.
         self._channels: dict[tuple[str, str], int] = {}
@@ -197,8 +203,8 @@ class PipelinedTasks:
             loop.restore()
 
     def _look(self) -> float:
-        self._looks += 1
-        return self._looks * _LOOK
+        self._seconds += self._step
+        return self._seconds
 
     def _graph(self) -> JobGraph:
         graph = cast("JobGraph", cloudpickle.loads(self._pickled))
@@ -252,8 +258,11 @@ class PipelinedTasks:
 
     def _move_clock(self) -> None:
         """Have every task told the time of the plan, ahead of its records and of its barrier."""
-        told = self._looks + _TICK_LOOKS
-        self._turn_until(lambda: self._looks >= told, "time to pass")
+        self._step = _SHORT_LOOK
+        for _ in range(_SHORT_TURNS):
+            self._seconds += _SHORT_TURN
+            self._turn()
+        self._step = _LOOK
         self._turn()
 
     def _turn_until(self, condition: Callable[[], bool], what: str) -> None:
