@@ -58,8 +58,8 @@ __all__ = ["PipelinedTasks"]
 #: Seconds that pass from one look at the clock to the next.
 _LOOK: Final = 0.0005
 #: While the clock is moved a look takes next to nothing, a turn so many seconds, and there are so
-#: many turns: more than one tick of every slot, and never a millisecond between two turns of a task,
-#: as silence is judged up to the last but one.
+#: many turns: more than one tick of every slot, and never a millisecond between two turns of a
+#: task, as silence is judged up to the last but one.
 _SHORT_LOOK: Final = 1e-6
 _SHORT_TURN: Final = 0.0003
 _SHORT_TURNS: Final = 18
