@@ -52,6 +52,11 @@ LINKS: Final = ((0, 1), (1, 0))
 class InPieces(NumberSequenceSource):
     """Gives twenty numbers at a time."""
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A slot that is no fork of this process learns it with the job.
+        main_loop._CREDIT = CREDIT  # type: ignore[misc]
+        self.__dict__.update(state)
+
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
         return super().next_stop(split, start, min(limit, 20), end)
 
@@ -80,7 +85,7 @@ def run(
     make: Make, directory: Path, monkeypatch: pytest.MonkeyPatch, slow: Callable[[SlotProxy], None]
 ) -> ProxiedSlots:
     """Run the job to its end, and compare what it has written."""
-    # Of slots, too, which are forked from this process.
+    # Of slots that are forked from this process, too.
     monkeypatch.setattr(main_loop, "_CREDIT", CREDIT)
     settings = {
         "execution.checkpointing.interval": "50",

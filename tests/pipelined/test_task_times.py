@@ -27,6 +27,11 @@ NAMES = ("busyTimeMsPerSecond", "idleTimeMsPerSecond", "backPressuredTimeMsPerSe
 class InPieces(NumberSequenceSource):
     """Gives twenty numbers at a time."""
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A slot that is no fork of this process learns it with the job.
+        main_loop._TIMES, main_loop._CREDIT = 0.3, 200_000  # type: ignore[misc]
+        self.__dict__.update(state)
+
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
         return super().next_stop(split, start, min(limit, 20), end)
 
@@ -34,7 +39,7 @@ class InPieces(NumberSequenceSource):
 def test_a_slow_consumer_is_busy_and_its_producer_waits(
     make: Make, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of slots, too, which are forked from this process.
+    # Of slots that are forked from this process, too.
     monkeypatch.setattr(main_loop, "_TIMES", 0.3)
     monkeypatch.setattr(main_loop, "_CREDIT", 200_000)
 
