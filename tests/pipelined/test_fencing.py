@@ -21,16 +21,15 @@ from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream import MapFunction, RuntimeContext
 from millstream.datastream.connectors import DiscardingSink
 from millstream.engines.pipelined.engine import PipelinedEngine
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.local_slots import LocalSlots, serve_slot
 from millstream.execution.driver import check_job, start_job
 from millstream.runtime.pipelined import slot
 from millstream.runtime.pipelined.control import FENCED, ControlConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.connection import Connection
     from pathlib import Path
-
-    import pytest
 
     from millstream.datastream import StreamExecutionEnvironment
     from millstream.engines.pipelined.local_slots import _Process
@@ -74,11 +73,17 @@ class Put(MapFunction):
             time.sleep(0.001)
 
 
+def serve_unfenced(connection: Connection) -> None:
+    """As a slot that does not end when its driver is gone; in a process of its own."""
+    setattr(slot, "ControlConnection", partial(ControlConnection, ended=lambda: None))  # noqa: B010
+    serve_slot(connection)
+
+
 class OutOfReach(LocalSlots):
     """Leaves the slot of the first run alone, and wakes it when that of the second has ended."""
 
     def __init__(self, directory: Path, *, is_fenced: bool) -> None:
-        super().__init__()
+        super().__init__(None if is_fenced else serve_unfenced)
         self.directory = directory
         self.is_fenced = is_fenced
         self.zombie: _Process | None = None
@@ -144,10 +149,8 @@ def test_a_slot_that_wakes_up_writes_nothing(
 
 
 def test_without_the_fence_it_writes_older_values_over_newer_ones(
-    make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, eventually: Eventually
 ) -> None:
-    unfenced = partial(ControlConnection, ended=lambda: None)
-    monkeypatch.setattr(slot, "ControlConnection", unfenced)  # of slots too, which are forked
     host = run_with_a_stopped_slot(make, tmp_path, eventually, is_fenced=False)
     assert host.code is None
     assert values_of(tmp_path) == {**LAST, HELD % KEYS: HELD}

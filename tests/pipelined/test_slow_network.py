@@ -13,10 +13,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.support.in_pieces import InPieces
 from tests.support.proxied_slots import ProxiedSlots
 
 from millstream.common import Encoder, Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream import KeyedProcessFunction, RuntimeContext
 from millstream.datastream.connectors import FileSink
 from millstream.datastream.state import ValueStateDescriptor
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pytest
     from tests.support.slot_proxy import Conditions, SlotProxy
 
-    from millstream.contracts.source import Split
     from millstream.datastream import StreamExecutionEnvironment
 
     Make = Callable[..., StreamExecutionEnvironment]
@@ -47,18 +46,6 @@ CREDIT: Final = 200_000
 ONE_RUN: Final = 400_000
 RATE: Final = 1_500_000
 LINKS: Final = ((0, 1), (1, 0))
-
-
-class InPieces(NumberSequenceSource):
-    """Gives twenty numbers at a time."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A slot that is no fork of this process learns it with the job.
-        main_loop._CREDIT = CREDIT  # type: ignore[misc]
-        self.__dict__.update(state)
-
-    def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
-        return super().next_stop(split, start, min(limit, 20), end)
 
 
 def blown_up(number: int) -> str:
@@ -94,7 +81,7 @@ def run(
         "restart-strategy.fixed-delay.delay": "1 ms",
     }
     env = make(2, settings)
-    source = InPieces(0, NUMBERS - 1, splits=2)
+    source = InPieces(0, NUMBERS - 1, splits=2, constants={"_CREDIT": CREDIT})
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     rows = numbers.map(blown_up, Types.STRING()).uid("rows")
     keyed = rows.key_by(lambda row: int(row.partition(":")[0]) % KEYS, Types.LONG())

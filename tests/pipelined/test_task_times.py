@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.support.in_pieces import InPieces
+
 from millstream.common import Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream.connectors import DiscardingSink
 from millstream.runtime.pipelined import main_loop
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from millstream.contracts.source import Split
     from millstream.datastream import StreamExecutionEnvironment
 
     Make = Callable[..., StreamExecutionEnvironment]
@@ -24,24 +24,16 @@ if TYPE_CHECKING:
 NAMES = ("busyTimeMsPerSecond", "idleTimeMsPerSecond", "backPressuredTimeMsPerSecond")
 
 
-class InPieces(NumberSequenceSource):
-    """Gives twenty numbers at a time."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A slot that is no fork of this process learns it with the job.
-        main_loop._TIMES, main_loop._CREDIT = 0.3, 200_000  # type: ignore[misc]
-        self.__dict__.update(state)
-
-    def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
-        return super().next_stop(split, start, min(limit, 20), end)
+#: So that a task is busy or waits for a while, and not for long.
+CONSTANTS = {"_TIMES": 0.3, "_CREDIT": 200_000}
 
 
 def test_a_slow_consumer_is_busy_and_its_producer_waits(
     make: Make, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of slots that are forked from this process, too.
-    monkeypatch.setattr(main_loop, "_TIMES", 0.3)
-    monkeypatch.setattr(main_loop, "_CREDIT", 200_000)
+    for name, value in CONSTANTS.items():
+        monkeypatch.setattr(main_loop, name, value)
 
     def blown_up(n: int) -> str:
         time.sleep(0.0002)  # some dozens at a time are sent
@@ -52,7 +44,7 @@ def test_a_slow_consumer_is_busy_and_its_producer_waits(
         return len(row)
 
     env = make(2, {"execution.checkpointing.interval": "100"})
-    source = InPieces(0, 10**9, splits=2)
+    source = InPieces(0, 10**9, splits=2, constants=CONSTANTS)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     rows = numbers.map(blown_up, Types.STRING()).uid("rows")
     slow = rows.rebalance().map(slowly, Types.LONG()).uid("slow")
