@@ -32,6 +32,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream": "Streams and jobs",
         "millstream.table": "Tables and SQL",
         "millstream.table.expressions": "Expressions of tables",
+        "millstream.table.window": "Windows of tables",
         "millstream.datastream.functions": "Functions",
         "millstream.datastream.window": "Windows",
         "millstream.datastream.aggregates": "Built-in aggregates",

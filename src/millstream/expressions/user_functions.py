@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["KINDS", "FunctionContext", "definition_of", "table_definition_of"]
+__all__ = ["KINDS", "FunctionContext", "definition_of", "one_row_definition", "table_definition_of"]
 
 KINDS: Final = ("general", "async", "pandas", "arrow")
 #: Calls of an async function that may wait at a time: ``table.exec.async-scalar`` of Flink's.
@@ -122,6 +122,18 @@ class _Rows(_Code):
         # A row of one column may be given as its value.
         rows = [row if isinstance(row, tuple | list | Row) else (row,) for row in found]
         return opened.result(rows)
+
+
+class _OneRow(_Code):
+    """The row that a scalar function gives for one row, as the only one of a table function."""
+
+    def __call__(self, info: CallInfo, *values: Any) -> Any:
+        opened = self.opened(info)
+        row = opened.call(*opened.external(values))
+        if row is None:
+            message = "the function gives None, but map() takes a row of each row"
+            raise TypeMismatchError(message)
+        return opened.result([row if isinstance(row, tuple | list | Row) else (row,)])
 
 
 class _Columns(_Code):
@@ -229,6 +241,40 @@ def definition_of(
     )
 
 
+def one_row_definition(definition: FunctionDefinition) -> FunctionDefinition:
+    """A scalar function as a table function that gives one row: it is called once for all columns.
+
+    Args:
+        definition: made by ``definition_of``, of kind general, with a row as its result.
+
+    Raises:
+        TypeMismatchError: it is of another kind, or gives no row.
+    """
+    (declared,) = definition.signatures
+    result = declared.result((), ())
+    if not isinstance(result, RowType):
+        result = RowType((RowField("_c0", result),))
+    if not isinstance(definition.reference, _General):
+        message = (
+            f"map({definition.name}): functions of columns, and async ones, are not in this release"
+        )
+        raise TypeMismatchError(message)
+    return replace(
+        definition,
+        kind=FunctionKind.TABLE,
+        signatures=(
+            signature(
+                *declared.arguments,
+                result=ArrayType(result),
+                repeats=declared.repeats,
+                optional=declared.optional,
+                nullability=Nullability.RULE,
+            ),
+        ),
+        reference=_OneRow(definition.reference.function),
+    )
+
+
 def _signature(input_types: Sequence[LogicalType] | None, result: LogicalType) -> Signature:
     if input_types is None:
         arguments, repeats = [any_type()], True
@@ -249,6 +295,7 @@ def table_definition_of(
     function: Callable[..., Any] | Any,
     result_types: Sequence[LogicalType],
     *,
+    names: Sequence[str] | None = None,
     input_types: Sequence[LogicalType] | None = None,
     deterministic: bool = True,
 ) -> FunctionDefinition:
@@ -257,14 +304,16 @@ def table_definition_of(
     Args:
         name: for plans and errors.
         function: gives an iterable of rows, or None for none.
-        result_types: the types of the columns, which are called f0, f1 and so on.
+        result_types: the types of the columns.
+        names: of the columns; None: f0, f1 and so on.
         input_types: what arguments are cast to; None: any number of any types.
         deterministic: whether equal arguments give equal rows.
 
     Returns:
         The entry; to the evaluator it gives an array of rows.
     """
-    fields = tuple(RowField(f"f{at}", type_) for at, type_ in enumerate(result_types))
+    names = [f"f{at}" for at in range(len(result_types))] if names is None else names
+    fields = tuple(map(RowField, names, result_types))
     return FunctionDefinition(
         name,
         "user",

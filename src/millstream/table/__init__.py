@@ -1,7 +1,7 @@
 """What programs import from ``millstream.table``: tables, statements, expressions, types.
 
 What it is: a facade with the names of ``pyflink.table``.
-What it is not: complete; ``docs/sql.md`` says what is left out.
+What it is not: complete; ``docs/pyflink.md`` says what is left out.
 
 Read next: ``table/table_environment.py``.
 """
@@ -17,11 +17,19 @@ from millstream.table.environment_settings import EnvironmentSettings
 from millstream.table.explain_detail import ExplainDetail
 from millstream.table.expression import Expression
 from millstream.table.schema import Schema
+from millstream.table.sql_dialect import SqlDialect
 from millstream.table.statement_set import StatementSet
-from millstream.table.table import GroupedTable, Table
+from millstream.table.table import (
+    GroupedTable,
+    GroupWindowedTable,
+    OverWindowedTable,
+    Table,
+    WindowGroupedTable,
+)
 from millstream.table.table_config import TableConfig
 from millstream.table.table_descriptor import FormatDescriptor, TableDescriptor
 from millstream.table.table_environment import StreamTableEnvironment, TableEnvironment
+from millstream.table.table_pipeline import TablePipeline
 from millstream.table.table_result import ResultKind, TableResult
 from millstream.table.types import DataTypes
 from millstream.table.udf import (
@@ -45,14 +53,17 @@ __all__ = [
     "FormatDescriptor",
     "FunctionContext",
     "GenericInMemoryCatalog",
+    "GroupWindowedTable",
     "GroupedTable",
     "ObjectPath",
+    "OverWindowedTable",
     "ResolvedSchema",
     "ResultKind",
     "Row",
     "RowKind",
     "ScalarFunction",
     "Schema",
+    "SqlDialect",
     "StatementSet",
     "StreamTableEnvironment",
     "Table",
@@ -60,5 +71,7 @@ __all__ = [
     "TableDescriptor",
     "TableEnvironment",
     "TableFunction",
+    "TablePipeline",
     "TableResult",
+    "WindowGroupedTable",
 ]

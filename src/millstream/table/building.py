@@ -1,6 +1,7 @@
 """Queries of the Table API: nodes of the parser over plans that have no text.
 
-What it is: a plan gets a made-up name, a query over that name is built and bound.
+What it is: a plan gets a made-up name, a query over that name is built and bound; items of SELECT
+get the names that Flink's Table API gives them.
 What it is not: another binder.
 """
 
@@ -9,16 +10,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from millstream.errors import ProgramError
+from millstream.sql.binder import calls
 from millstream.sql.binder.binding import query_binder
+from millstream.sql.binder.walking import children
 from millstream.sql.parser import nodes
+from millstream.table.rewriting import WindowProperty, expanded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
 
-__all__ = ["HasSession", "bound", "items_of"]
+__all__ = [
+    "HasSession",
+    "bound",
+    "column_of",
+    "expression_of",
+    "items_of",
+    "refuse_ambiguous",
+    "shown_name",
+]
 
 
 class HasSession(Protocol):
@@ -47,13 +60,113 @@ def bound(
     return query_binder(context).bind(query(*references))
 
 
-def items_of(fields: Sequence[Any]) -> tuple[nodes.SelectItem, ...]:
-    """Items of SELECT: expressions, or names of columns."""
-    found = []
+def expression_of(field: Any) -> Any:
+    """The node of an expression, or of the name of a column."""
+    return nodes.identifier(field) if isinstance(field, str) else field.node
+
+
+def items_of(fields: Sequence[Any], columns: Sequence[str]) -> tuple[nodes.SelectItem, ...]:
+    """Items of SELECT, with names as Flink's Table API gives them.
+
+    Args:
+        fields: expressions, or names of columns.
+        columns: the names of the columns that there are.
+
+    Raises:
+        ProgramError: two items have one name.
+    """
+    plain: list[nodes.SelectItem] = []
     for each in fields:
         if isinstance(each, str):
             node = nodes.Star() if each == "*" else nodes.identifier(each)
-            found.append(nodes.SelectItem(node))
+            plain.append(nodes.SelectItem(node))
+            continue
+        item = each.select_item()
+        node = expanded(item.expression, columns)
+        if isinstance(node, list):
+            if item.alias is not None:
+                message = f"with_columns() has several columns and cannot be '{item.alias.value}'"
+                raise ProgramError(message)
+            plain += [nodes.SelectItem(one) for one in node]
         else:
-            found.append(each.select_item())
-    return tuple(found)
+            plain.append(nodes.SelectItem(node, item.alias))
+    aggregates = _aggregates(item.expression for item in plain)
+    found = tuple(_named(item, number, aggregates) for number, item in enumerate(plain))
+    refuse_ambiguous(
+        name
+        for item in found
+        for name in (columns if isinstance(item.expression, nodes.Star) else [shown_name(item)])
+    )
+    return found
+
+
+def refuse_ambiguous(names: Iterable[str]) -> None:
+    """Refuse two columns of one name.
+
+    Raises:
+        ProgramError: there are two.
+    """
+    known: set[str] = set()
+    for name in names:
+        if name in known:
+            message = f"Ambiguous column name: {name}; alias() gives it another"
+            raise ProgramError(message)
+        known.add(name)
+
+
+def column_of(item: nodes.SelectItem) -> str:
+    """The column that an item names.
+
+    Raises:
+        ProgramError: it is something else.
+    """
+    if not isinstance(item.expression, nodes.Identifier):
+        message = "this takes columns, such as col('a')"
+        raise ProgramError(message)
+    return item.expression.last
+
+
+def shown_name(item: nodes.SelectItem) -> str:
+    """The name of the column that an item makes; it has one by ``items_of``."""
+    return column_of(item) if item.alias is None else item.alias.value
+
+
+def _named(item: nodes.SelectItem, number: int, aggregates: list[Any]) -> nodes.SelectItem:
+    node: Any = item.expression
+    if item.alias is not None or isinstance(node, nodes.Star):
+        return item
+    if node in aggregates:
+        return replace(item, alias=nodes.Name(f"EXPR${aggregates.index(node)}"))
+    name = _path(node)
+    if isinstance(node, nodes.Cast) and not node.safe:
+        inner = _path(node.operand)
+        name = None if inner is None else f"{inner}-{node.type.as_summary_string()}"
+    return replace(item, alias=nodes.Name(f"_c{number}" if name is None else name))
+
+
+def _path(node: Any) -> str | None:
+    """The name of a column, or of a field of one."""
+    if isinstance(node, nodes.Identifier):
+        return node.last
+    if isinstance(node, nodes.FieldAccess):
+        inner = _path(node.operand)
+        return None if inner is None else f"{inner}${node.name.value}"
+    return None
+
+
+def _aggregates(found: Iterable[Any]) -> list[Any]:
+    """Aggregates and properties of windows, each once, in their order."""
+    known: list[Any] = []
+
+    def look(node: Any) -> None:
+        named = isinstance(node, nodes.FunctionCall) and node.over is None
+        if isinstance(node, WindowProperty) or (named and calls.is_aggregate(node.name.last)):
+            if node not in known:
+                known.append(node)
+            return
+        for each in children(node):
+            look(each)
+
+    for node in found:
+        look(node)
+    return known

@@ -2,155 +2,168 @@
 
 What it is: PyFlink's operators and methods over the nodes that the parser makes.
 What it is not: bound: names and types are looked at when a table takes it.
+
+Read next: ``table/expression_nodes.py``, ``table/text_methods.py`` and its sisters.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import ProgramError
+from millstream.sql.binder.inline_calls import InlinePlan
 from millstream.sql.parser import nodes
-from millstream.types.logical_types import (
-    BigIntType,
-    BooleanType,
-    CharType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntType,
-    NullType,
-    TimestampType,
+from millstream.sql.parser.unparser import unparse
+from millstream.table.aggregate_methods import AggregateMethods
+from millstream.table.collection_methods import CollectionMethods
+from millstream.table.expression_nodes import as_node, function_node
+from millstream.table.expression_units import (
+    JsonExistsOnError,
+    JsonOnNull,
+    JsonQueryOnEmptyOrError,
+    JsonQueryWrapper,
+    JsonType,
+    JsonValueOnEmptyOrError,
+    TimeIntervalUnit,
+    TimePointUnit,
 )
+from millstream.table.json_methods import JsonMethods
+from millstream.table.number_methods import NumberMethods
+from millstream.table.rewriting import Flattened
+from millstream.table.text_methods import TextMethods
+from millstream.table.time_methods import TimeMethods
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["Expression", "as_node", "function"]
-
-_INT = 2**31
-
-
-def as_node(value: Any) -> Any:  # noqa: PLR0911 - a table
-    """The node of an expression or of a value.
-
-    Raises:
-        ProgramError: there is no literal of it.
-    """
-    if isinstance(value, Expression):
-        return value.node
-    if value is None:
-        return nodes.Literal(None, NullType())
-    if isinstance(value, bool):
-        return nodes.Literal(value, BooleanType(nullable=False))
-    if isinstance(value, int):
-        wide = not -_INT <= value < _INT
-        kind = BigIntType(nullable=False) if wide else IntType(nullable=False)
-        return nodes.Literal(value, kind)
-    if isinstance(value, float):
-        return nodes.Literal(value, DoubleType(nullable=False))
-    if isinstance(value, Decimal):
-        _, digits, exponent = value.as_tuple()
-        scale = max(-int(exponent), 0)
-        return nodes.Literal(value, DecimalType(max(len(digits), scale, 1), scale, nullable=False))
-    if isinstance(value, str):
-        return nodes.Literal(value, CharType(len(value), nullable=False))
-    if isinstance(value, dt.datetime):
-        text = value.strftime("%Y-%m-%d %H:%M:%S.%f")
-        return nodes.TemporalLiteral(text, TimestampType(6, nullable=False))
-    if isinstance(value, dt.date):
-        return nodes.TemporalLiteral(value.isoformat(), DateType(nullable=False))
-    message = f"lit() takes plain values, not {value!r}"
-    raise ProgramError(message)
+__all__ = [
+    "Expression",
+    "JsonExistsOnError",
+    "JsonOnNull",
+    "JsonQueryOnEmptyOrError",
+    "JsonQueryWrapper",
+    "JsonType",
+    "JsonValueOnEmptyOrError",
+    "TimeIntervalUnit",
+    "TimePointUnit",
+    "as_node",
+    "function",
+]
 
 
 def function(name: str, *arguments: Any) -> Expression:
     """A call of a function."""
-    return Expression(nodes.FunctionCall(nodes.identifier(name), tuple(map(as_node, arguments))))
+    return Expression(function_node(name, *arguments))
 
 
-class Expression:
+class Expression(
+    AggregateMethods, CollectionMethods, JsonMethods, NumberMethods, TextMethods, TimeMethods
+):
     """A value computed of columns."""
 
-    def __init__(self, node: Any, alias: str | None = None) -> None:
-        """Made by ``col``, ``lit`` and other expressions."""
-        self.node = node
-        self._alias = alias
-        self._order: tuple[bool] | None = None
-
-    def select_item(self) -> nodes.SelectItem:
-        """As an item of SELECT."""
-        return nodes.SelectItem(self.node, None if self._alias is None else nodes.Name(self._alias))
-
-    def sort_item(self) -> nodes.SortItem:
-        """As an item of ORDER BY."""
-        return nodes.SortItem(self.node, bool(self._order and self._order[0]))
-
-    def _binary(self, operator: str, other: Any, *, swapped: bool = False) -> Expression:
+    def _binary(self, operator: str, other: Any, *, swapped: bool = False) -> Self:
         left, right = self.node, as_node(other)
         if swapped:
             left, right = right, left
-        return Expression(nodes.BinaryOperation(operator, left, right))
+        return self._of(nodes.BinaryOperation(operator, left, right))
+
+    def __str__(self) -> str:
+        """As SQL writes it."""
+        return unparse(self.node)
+
+    def __repr__(self) -> str:
+        """As SQL writes it."""
+        return f"<Expression {self}>"
 
     # -- operators -------------------------------------------------------------------------------
 
-    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
         return self._binary("=", other)
 
-    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
         return self._binary("<>", other)
 
     def __hash__(self) -> int:
         return id(self)
 
-    def __lt__(self, other: Any) -> Expression:
+    def __lt__(self, other: Any) -> Self:
         return self._binary("<", other)
 
-    def __le__(self, other: Any) -> Expression:
+    def __le__(self, other: Any) -> Self:
         return self._binary("<=", other)
 
-    def __gt__(self, other: Any) -> Expression:
+    def __gt__(self, other: Any) -> Self:
         return self._binary(">", other)
 
-    def __ge__(self, other: Any) -> Expression:
+    def __ge__(self, other: Any) -> Self:
         return self._binary(">=", other)
 
-    def __add__(self, other: Any) -> Expression:
+    def __add__(self, other: Any) -> Self:
         return self._binary("+", other)
 
-    def __radd__(self, other: Any) -> Expression:
+    def __radd__(self, other: Any) -> Self:
         return self._binary("+", other, swapped=True)
 
-    def __sub__(self, other: Any) -> Expression:
+    def __sub__(self, other: Any) -> Self:
         return self._binary("-", other)
 
-    def __rsub__(self, other: Any) -> Expression:
+    def __rsub__(self, other: Any) -> Self:
         return self._binary("-", other, swapped=True)
 
-    def __mul__(self, other: Any) -> Expression:
+    def __mul__(self, other: Any) -> Self:
         return self._binary("*", other)
 
-    def __rmul__(self, other: Any) -> Expression:
+    def __rmul__(self, other: Any) -> Self:
         return self._binary("*", other, swapped=True)
 
-    def __truediv__(self, other: Any) -> Expression:
+    def __truediv__(self, other: Any) -> Self:
         return self._binary("/", other)
 
-    def __mod__(self, other: Any) -> Expression:
+    def __rtruediv__(self, other: Any) -> Self:
+        return self._binary("/", other, swapped=True)
+
+    def __mod__(self, other: Any) -> Self:
         return self._binary("%", other)
 
-    def __and__(self, other: Any) -> Expression:
+    def __rmod__(self, other: Any) -> Self:
+        return self._binary("%", other, swapped=True)
+
+    def __pow__(self, other: Any) -> Self:
+        return self._call("POWER", other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return self._of(function_node("POWER", other, self))
+
+    def __and__(self, other: Any) -> Self:
         return self._binary("AND", other)
 
-    def __or__(self, other: Any) -> Expression:
+    def __rand__(self, other: Any) -> Self:
+        return self._binary("AND", other)
+
+    def __or__(self, other: Any) -> Self:
         return self._binary("OR", other)
 
-    def __invert__(self) -> Expression:
-        return Expression(nodes.UnaryOperation("NOT", self.node))
+    def __ror__(self, other: Any) -> Self:
+        return self._binary("OR", other)
 
-    def __neg__(self) -> Expression:
-        return Expression(nodes.UnaryOperation("-", self.node))
+    def __invert__(self) -> Self:
+        """Whether it is not TRUE: of NULL that is TRUE, unlike ``not_``, as in PyFlink."""
+        return self.is_not_true
+
+    def __neg__(self) -> Self:
+        return self._of(nodes.UnaryOperation("-", self.node))
+
+    def __abs__(self) -> Self:
+        return self.abs
+
+    def __getitem__(self, index: Any) -> Self:
+        """An element of an array (from 1) or map."""
+        return self.at(index)
+
+    def __iter__(self) -> Any:
+        """Refused: it would not end."""
+        message = "an expression is one value and cannot be iterated over"
+        raise TypeError(message)
 
     def __bool__(self) -> bool:
         """Refused: ``and`` and ``or`` of Python do not see what is in it."""
@@ -159,171 +172,132 @@ class Expression:
 
     # -- names and order -------------------------------------------------------------------------
 
-    def alias(self, name: str, *extra_names: str) -> Expression:
-        """The same under a name."""
-        if extra_names:
-            message = "alias() takes one name in this release"
-            raise ProgramError(message)
-        return Expression(self.node, name)
+    def alias(self, name: str, *extra_names: str) -> Self:
+        """The same under a name; under several, if it gives several columns."""
+        return type(self)(self.node, name, *extra_names)
+
+    def as_argument(self, name: str) -> Self:
+        """As the argument of a function's parameter of that name."""
+        return self._of(nodes.NamedArgument(nodes.Name(name), self.node))
 
     @property
-    def asc(self) -> Expression:
+    def asc(self) -> Self:
         """In ascending order."""
         return self._ordered(descending=False)
 
     @property
-    def desc(self) -> Expression:
+    def desc(self) -> Self:
         """In descending order."""
         return self._ordered(descending=True)
 
-    def _ordered(self, *, descending: bool) -> Expression:
-        made = Expression(self.node, self._alias)
-        made._order = (descending,)
+    def _ordered(self, *, descending: bool) -> Self:
+        made = type(self)(self.node, *self.names)
+        made.descending = descending
         return made
 
-    # -- tests and casts -------------------------------------------------------------------------
+    # -- tests -----------------------------------------------------------------------------------
+
+    def _is(self, test: str, *, negated: bool = False) -> Self:
+        return self._of(nodes.IsPredicate(self.node, test, negated=negated))
 
     @property
-    def is_null(self) -> Expression:
+    def is_null(self) -> Self:
         """Whether it is NULL."""
-        return Expression(nodes.IsPredicate(self.node, "NULL"))
+        return self._is("NULL")
 
     @property
-    def is_not_null(self) -> Expression:
+    def is_not_null(self) -> Self:
         """Whether it is not NULL."""
-        return Expression(nodes.IsPredicate(self.node, "NULL", negated=True))
+        return self._is("NULL", negated=True)
 
-    def between(self, lower_bound: Any, upper_bound: Any) -> Expression:
+    @property
+    def is_true(self) -> Self:
+        """Whether it is TRUE, not FALSE or NULL."""
+        return self._is("TRUE")
+
+    @property
+    def is_false(self) -> Self:
+        """Whether it is FALSE, not TRUE or NULL."""
+        return self._is("FALSE")
+
+    @property
+    def is_not_true(self) -> Self:
+        """Whether it is FALSE or NULL."""
+        return self._is("TRUE", negated=True)
+
+    @property
+    def is_not_false(self) -> Self:
+        """Whether it is TRUE or NULL."""
+        return self._is("FALSE", negated=True)
+
+    def between(self, lower_bound: Any, upper_bound: Any) -> Self:
         """Whether it lies between two values, both included."""
-        return Expression(nodes.Between(self.node, as_node(lower_bound), as_node(upper_bound)))
+        return self._of(nodes.Between(self.node, as_node(lower_bound), as_node(upper_bound)))
 
-    def in_(self, *args: Any) -> Expression:
-        """Whether it is one of some values."""
-        values = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
-        return Expression(nodes.InList(self.node, tuple(map(as_node, values))))
+    def not_between(self, lower_bound: Any, upper_bound: Any) -> Self:
+        """Whether it does not lie between two values."""
+        low, high = as_node(lower_bound), as_node(upper_bound)
+        return self._of(nodes.Between(self.node, low, high, negated=True))
 
-    def like(self, pattern: Any) -> Expression:
-        """Whether it matches a pattern of LIKE."""
-        return Expression(nodes.Like(self.node, as_node(pattern)))
+    def in_(self, first_element_or_table: Any, *remaining_elements: Any) -> Self:
+        """Whether it is one of some values, or in the one column of a table (in ``where``).
 
-    def cast(self, data_type: LogicalType) -> Expression:
+        Args:
+            first_element_or_table: a value, or the table; or a list of all values.
+            remaining_elements: further values.
+        """
+        first = first_element_or_table
+        plan = getattr(first, "plan", None)
+        if plan is not None:
+            return self._of(nodes.InQuery(self.node, InlinePlan(plan)))
+        several = isinstance(first, list | tuple) and not remaining_elements
+        values = first if several else (first, *remaining_elements)
+        return self._of(nodes.InList(self.node, tuple(map(as_node, values))))
+
+    def then(self, if_true: Any, if_false: Any) -> Self:
+        """One value where it is true, another elsewhere."""
+        when = nodes.WhenClause(self.node, as_node(if_true))
+        return self._of(nodes.Case(None, (when,), as_node(if_false)))
+
+    def if_null(self, null_replacement: Any) -> Self:
+        """Another value where it is NULL."""
+        return self._call("IFNULL", null_replacement)
+
+    # -- casts and parts -------------------------------------------------------------------------
+
+    def cast(self, data_type: LogicalType) -> Self:
         """As a value of another type."""
-        return Expression(nodes.Cast(self.node, data_type))
+        return self._of(nodes.Cast(self.node, data_type))
 
-    def try_cast(self, data_type: LogicalType) -> Expression:
+    def try_cast(self, data_type: LogicalType) -> Self:
         """As a value of another type; NULL where that fails."""
-        return Expression(nodes.Cast(self.node, data_type, safe=True))
+        return self._of(nodes.Cast(self.node, data_type, safe=True))
 
-    def get(self, name_or_index: str | int) -> Expression:
-        """A field of a row."""
+    def get(self, name_or_index: str | int) -> Self:
+        """A field of a row, by its name or its position from 0."""
         if isinstance(name_or_index, str):
-            return Expression(nodes.FieldAccess(self.node, nodes.Name(name_or_index)))
-        return Expression(nodes.ElementAccess(self.node, as_node(name_or_index + 1)))
+            return self._of(nodes.FieldAccess(self.node, nodes.Name(name_or_index)))
+        return self._of(nodes.ElementAccess(self.node, as_node(name_or_index + 1)))
 
-    def at(self, index: Any) -> Expression:
+    @property
+    def flatten(self) -> Self:
+        """The fields of a row, each as a column (in ``select``)."""
+        return self._of(Flattened(self.node))
+
+    def at(self, index: Any) -> Self:
         """An element of an array (from 1) or map."""
-        return Expression(nodes.ElementAccess(self.node, as_node(index)))
-
-    # -- aggregates ------------------------------------------------------------------------------
-
-    def _aggregate(self, name: str, *, distinct: bool = False) -> Expression:
-        call = nodes.FunctionCall(nodes.identifier(name), (self.node,), distinct=distinct)
-        return Expression(call)
-
-    @property
-    def sum(self) -> Expression:
-        """The sum; NULL of no rows."""
-        return self._aggregate("SUM")
-
-    @property
-    def sum0(self) -> Expression:
-        """The sum; 0 of no rows."""
-        return self._aggregate("$SUM0")
-
-    @property
-    def avg(self) -> Expression:
-        """The average."""
-        return self._aggregate("AVG")
-
-    @property
-    def min(self) -> Expression:
-        """The least."""
-        return self._aggregate("MIN")
-
-    @property
-    def max(self) -> Expression:
-        """The greatest."""
-        return self._aggregate("MAX")
-
-    @property
-    def count(self) -> Expression:
-        """How many are not NULL."""
-        return self._aggregate("COUNT")
-
-    @property
-    def count_distinct(self) -> Expression:
-        """How many different ones there are."""
-        return self._aggregate("COUNT", distinct=True)
-
-    @property
-    def first_value(self) -> Expression:
-        """The first."""
-        return self._aggregate("FIRST_VALUE")
-
-    @property
-    def last_value(self) -> Expression:
-        """The last."""
-        return self._aggregate("LAST_VALUE")
-
-    @property
-    def distinct(self) -> Expression:
-        """An aggregate over different values only: ``col("a").sum.distinct``."""
-        from dataclasses import replace
-
-        if not isinstance(self.node, nodes.FunctionCall):
-            message = "distinct is for aggregates: col('a').sum.distinct"
-            raise ProgramError(message)
-        return Expression(replace(self.node, distinct=True))
+        return self._of(nodes.ElementAccess(self.node, as_node(index)))
 
     def __getattr__(self, name: str) -> Any:
-        """Functions of SQL as methods: ``col("a").upper_case`` and the like are not all there."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        known = _METHODS.get(name)
-        if known is None:
+        """Further functions of SQL as methods.
+
+        Raises:
+            AttributeError: there is no such function.
+        """
+        if not name.startswith("_"):
             from millstream.expressions.functions.registry import find_function
 
-            if find_function(name) is None:
-                message = f"an expression has no '{name}'; call('{name.upper()}', ...) may"
-                raise AttributeError(message)
-            known = name.upper(), False
-        sql, is_property = known
-        if is_property:
-            return function(sql, self)
-        return lambda *arguments: function(sql, self, *arguments)
-
-
-#: Method -> the function of SQL, and whether it is a property.
-_METHODS = {
-    "upper_case": ("UPPER", True),
-    "lower_case": ("LOWER", True),
-    "char_length": ("CHAR_LENGTH", True),
-    "abs": ("ABS", True),
-    "floor": ("FLOOR", True),
-    "ceil": ("CEIL", True),
-    "sqrt": ("SQRT", True),
-    "ln": ("LN", True),
-    "exp": ("EXP", True),
-    "sign": ("SIGN", True),
-    "is_true": ("IS TRUE", True),
-    "is_false": ("IS FALSE", True),
-    "to_date": ("TO_DATE", True),
-    "to_timestamp": ("TO_TIMESTAMP", True),
-    "cardinality": ("CARDINALITY", True),
-    "md5": ("MD5", True),
-    "sha1": ("SHA1", True),
-    "sha256": ("SHA256", True),
-    "trim": ("TRIM", False),
-    "substring": ("SUBSTRING", False),
-    "concat": ("CONCAT", False),
-}
+            if find_function(name) is not None:
+                return lambda *arguments: self._call(name.upper(), *arguments)
+        message = f"an expression has no '{name}'; call('{name.upper()}', ...) may"
+        raise AttributeError(message)

@@ -9,18 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from millstream.errors import ProgramError
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.catalog.schema import Column, ColumnKind, ResolvedSchema, WatermarkSpec
 from millstream.sql.parser.parser import parse_expression, parse_type
 from millstream.sql.planner.logical import row_of
 from millstream.sql.statements.schemas import with_key
+from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.sql.binder.context import BindingContext
-    from millstream.types.logical_types import LogicalType, RowType
+    from millstream.types.logical_types import LogicalType
 
 __all__ = ["Schema"]
 
@@ -100,9 +102,59 @@ class Schema:
                 self.column(name, kind)
             return self
 
+        def from_schema(self, unresolved_schema: Schema) -> Self:
+            """Add all of another schema."""
+            self._columns += unresolved_schema.columns
+            self._watermark = unresolved_schema.watermark or self._watermark
+            self._key = unresolved_schema.key or self._key
+            return self
+
+        def from_resolved_schema(self, resolved_schema: ResolvedSchema) -> Self:
+            """Add all of a table's schema."""
+            for each in resolved_schema.columns:
+                computed = each.is_computed and each.expression is not None
+                made = _Computed(each.name, str(each.expression)) if computed else each
+                self._columns.append(made)
+            self._watermark = resolved_schema.watermark or self._watermark
+            self._key = resolved_schema.key_columns or self._key
+            return self
+
+        def from_row_data_type(self, data_type: LogicalType) -> Self:
+            """Add the fields of a row as physical columns.
+
+            Raises:
+                ProgramError: it is no row.
+            """
+            if not isinstance(data_type, RowType):
+                message = f"from_row_data_type() takes a row, not {data_type.as_summary_string()}"
+                raise ProgramError(message)
+            return self.from_fields(data_type.names, data_type.children)
+
+        def primary_key_named(self, constraint_name: str, *column_names: str) -> Self:
+            """Name the columns that are unique; the name of the constraint is only shown."""
+            del constraint_name
+            return self.primary_key(*column_names)
+
         def build(self) -> Schema:
             """The schema."""
             return Schema(tuple(self._columns), self._watermark, self._key)
+
+    def __str__(self) -> str:
+        """As in CREATE TABLE."""
+        lines = [
+            f"`{each.name}` AS [{each.expression}]"
+            if isinstance(each, _Computed)
+            else each.as_sql()
+            for each in self.columns
+        ]
+        if self.watermark is not None:
+            lines.append(
+                f"WATERMARK FOR `{self.watermark.rowtime}` AS [{self.watermark.expression}]"
+            )
+        if self.key:
+            keys = ", ".join(f"`{each}`" for each in self.key)
+            lines.append(f"CONSTRAINT `PK_{'_'.join(self.key)}` PRIMARY KEY ({keys}) NOT ENFORCED")
+        return "(\n  " + ",\n  ".join(lines) + "\n)"
 
     def resolve(self, context: BindingContext, given: RowType | None = None) -> ResolvedSchema:
         """The schema with the types of its expressions.

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from millstream.sql.statements.session import Target
     from millstream.table.building import HasSession
     from millstream.table.table import Table
+    from millstream.table.table_descriptor import TableDescriptor
+    from millstream.table.table_pipeline import TablePipeline
 
 __all__ = ["StatementSet"]
 
@@ -44,7 +46,7 @@ class StatementSet:
 
     def add_insert(
         self,
-        target_path_or_descriptor: str,
+        target_path_or_descriptor: str | TableDescriptor,
         table: Table,
         overwrite: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
     ) -> Self:
@@ -52,10 +54,36 @@ class StatementSet:
         self._targets.append(table.target(target_path_or_descriptor, overwrite=overwrite))
         return self
 
+    def add(self, table_pipeline: TablePipeline) -> Self:
+        """Add a table that is on its way: ``table.insert_into(path)``."""
+        self._targets.append(table_pipeline.target)
+        return self
+
+    def print_explain(self, *extra_details: Any) -> None:
+        """Print the plan of the job."""
+        print(self.explain(*extra_details))  # noqa: T201 - what it is for
+
     def explain(self, *extra_details: Any) -> str:
         """The plan of the job."""
         words = tuple(getattr(each, "name", str(each)) for each in extra_details)
         return explain_targets(self._environment.session, self._targets, words)
+
+    def attach_as_datastream(self) -> None:
+        """Make the INSERTs ends of the program, which ``env.execute()`` starts with its streams.
+
+        Raises:
+            ProgramError: there are no statements.
+        """
+        session = self._environment.session
+        for each in session.sinks(self._taken()):
+            session.program.add_transformation(each)
+
+    def _taken(self) -> list[Target]:
+        if not self._targets:
+            message = "The statement set is empty; add_insert_sql() fills it."
+            raise ProgramError(message)
+        targets, self._targets = self._targets, []
+        return targets
 
     def execute(self) -> TableResult:
         """Start the job; the set is empty afterwards.
@@ -63,8 +91,4 @@ class StatementSet:
         Raises:
             ProgramError: there are no statements.
         """
-        if not self._targets:
-            message = "The statement set is empty; add_insert_sql() fills it."
-            raise ProgramError(message)
-        targets, self._targets = self._targets, []
-        return TableResult(self._environment.session.insert(targets))
+        return TableResult(self._environment.session.insert(self._taken()))

@@ -21,20 +21,26 @@ from millstream.sql.catalog.connectors import INSERT_ONLY, TableSink
 from millstream.sql.lowering.conversion import external_type, logical_row
 from millstream.sql.lowering.pieces import parallelism_of
 from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
 from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
 from millstream.sql.planner.physical import SinkNode
+from millstream.table.building import column_of
+from millstream.table.rewriting import WindowProperty
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.contracts.sink import Sink
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
     from millstream.table.schema import Schema
+    from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["read_stream", "write_stream"]
+__all__ = ["read_stream", "with_fields", "write_stream"]
 
 _ALL: Final = frozenset({"I", "UB", "UA", "D"})
 
@@ -107,6 +113,33 @@ def read_stream(
     return watermarked(context, plan, declared)
 
 
+def with_fields(table: Any, fields: Sequence[Any]) -> Any:
+    """The table of a stream with columns as ``from_data_stream`` names them.
+
+    Args:
+        table: all columns of the stream.
+        fields: columns of the stream by their names, or new names by position.
+
+    Raises:
+        ProgramError: a field is no column, or there are too many.
+    """
+    items = [
+        nodes.SelectItem(nodes.identifier(e)) if isinstance(e, str) else e.select_item()
+        for e in fields
+    ]
+    if any(isinstance(each.expression, WindowProperty) for each in items):
+        message = "rowtime and proctime of fields are not in this release; take a Schema"
+        raise ProgramError(message)
+    columns = [column_of(each) for each in items]
+    known = table.plan.row.names
+    if any(name in known for name in columns) or any(each.alias for each in items):
+        return table.select(*fields)
+    if len(columns) > len(known):
+        message = f"{len(columns)} names for the {len(known)} columns of the stream: {columns}"
+        raise ProgramError(message)
+    return table.select(*known[: len(columns)]).alias(*columns)
+
+
 def _kinds(mode: Any) -> frozenset[str]:
     return _ALL if mode is None else frozenset(mode.kinds)
 
@@ -132,10 +165,12 @@ def write_stream(
     *,
     changelog: bool,
     mode: Any = None,
+    type_info: TypeInformation | None = None,
 ) -> DataStream:
     """A plan as a stream of rows.
 
     Raises:
+        ProgramError: the type does not have as many fields as there are columns.
         ValidationError: rows are updated that the stream does not take; names the node.
     """
     taken = _kinds(mode) if changelog else INSERT_ONLY
@@ -146,7 +181,11 @@ def write_stream(
     )
     lowering = session.lowering()
     made = lowering.stream(node.input)
-    out = external_type(plan.row)
+    out = external_type(plan.row) if type_info is None else type_info
+    width = -1 if out.arrow_schema is None else len(out.arrow_schema)
+    if width != len(plan.row):
+        message = f"{type_info} does not have {len(plan.row)} fields: {', '.join(plan.row.names)}"
+        raise ProgramError(message)
     conform = OneInputTransformation(
         id=session.program.next_id(),
         location=caller_location(),

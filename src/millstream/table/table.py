@@ -9,28 +9,54 @@ Read next: ``table/expression.py``, ``sql/binder/queries.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
-from millstream.sql.binder.inserts import fitted
-from millstream.sql.catalog.objects import CatalogBaseTable, CatalogTable
+from millstream.sql.catalog.objects import CatalogBaseTable
 from millstream.sql.catalog.schema import Column, ResolvedSchema
 from millstream.sql.parser import nodes
-from millstream.sql.parser.parser import parse_identifier
-from millstream.sql.statements.session import Target
 from millstream.sql.statements.showing import explain
-from millstream.table.building import bound, items_of
+from millstream.sql.suggestions import did_you_mean
+from millstream.table.building import (
+    bound,
+    column_of,
+    expression_of,
+    items_of,
+    refuse_ambiguous,
+    shown_name,
+)
+from millstream.table.expression_nodes import as_node
+from millstream.table.lateral import lateral, one_row_of, result_names, rows_of
+from millstream.table.rewriting import Flattened
+from millstream.table.table_pipeline import TablePipeline
 from millstream.table.table_result import TableResult
+from millstream.table.targets import target_of
+from millstream.table.window import GroupWindow, OverWindow
+from millstream.table.windowing import WindowGroups
+from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from millstream.sql.planner.logical import LogicalNode
+    from millstream.sql.statements.session import Target
     from millstream.table.building import HasSession
     from millstream.table.expression import Expression
+    from millstream.table.table_descriptor import TableDescriptor
 
-__all__ = ["GroupedTable", "OrderedTable", "PlanView", "Table", "TablePipeline"]
+__all__ = [
+    "GroupWindowedTable",
+    "GroupedTable",
+    "OrderedTable",
+    "OverWindowedTable",
+    "PlanView",
+    "Table",
+    "TablePipeline",
+    "WindowGroupedTable",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +83,12 @@ class Table:
     def __init__(self, environment: HasSession, plan: LogicalNode) -> None:
         """Made by the environment and by other tables."""
         self._environment = environment
-        self.plan = plan
+        self._plan = plan
+
+    @property
+    def plan(self) -> LogicalNode:
+        """What it means."""
+        return self._plan
 
     def __str__(self) -> str:
         """The columns."""
@@ -81,15 +112,36 @@ class Table:
 
     # -- relational ------------------------------------------------------------------------------
 
-    def _made(self, query: Any) -> Table:
-        return Table(self._environment, bound(self._environment.session, self.plan, query))
+    def _made(self, query: Any, *others: LogicalNode) -> Table:
+        return Table(self._environment, bound(self._environment.session, self.plan, query, *others))
 
     def _from(self, **clauses: Any) -> Table:
         return self._made(lambda source: nodes.Select(source=source, **clauses))
 
+    def _items(self, fields: Sequence[Any]) -> tuple[nodes.SelectItem, ...]:
+        """Items of SELECT, rows flattened."""
+        found: list[nodes.SelectItem] = []
+        for item in items_of(fields, self.plan.row.names):
+            if not isinstance(item.expression, Flattened):
+                found.append(item)
+                continue
+            operand = item.expression.operand
+            kind = self._from(items=(nodes.SelectItem(operand),)).plan.row.children[0]
+            if not isinstance(kind, RowType):
+                message = f"flatten is for rows; this is {kind.as_summary_string()}"
+                raise ProgramError(message)
+            holder = operand.last if isinstance(operand, nodes.Identifier) else "_c"
+            found += [
+                nodes.SelectItem(
+                    nodes.FieldAccess(operand, nodes.Name(name)), nodes.Name(f"{holder}${name}")
+                )
+                for name in kind.names
+            ]
+        return tuple(found)
+
     def select(self, *fields: Expression | str) -> Table:
         """Other columns, computed row by row, or aggregates over all rows."""
-        return self._from(items=items_of(fields))
+        return self._from(items=self._items(fields))
 
     def alias(self, field: str, *fields: str) -> Table:
         """The same with other names of the columns."""
@@ -97,6 +149,7 @@ class Table:
         if len(names) != len(self.plan.row):
             message = f"alias() got {len(names)} names for {len(self.plan.row)} columns"
             raise ProgramError(message)
+        refuse_ambiguous(names)
         pairs = zip(self.plan.row.names, names, strict=True)
         items = tuple(
             nodes.SelectItem(nodes.identifier(old), nodes.Name(new)) for old, new in pairs
@@ -118,16 +171,52 @@ class Table:
 
     def group_by(self, *fields: Expression | str) -> GroupedTable:
         """Rows by key; ``select`` of what comes back aggregates them."""
-        return GroupedTable(self, tuple(each.expression for each in items_of(fields)))
+        return GroupedTable(self, tuple(expression_of(each) for each in fields))
+
+    def window(self, window: GroupWindow | Any) -> GroupWindowedTable:
+        """Rows by windows of time; ``group_by`` of what comes back takes the window's name.
+
+        Args:
+            window: ``Tumble.over(lit(10).minutes).on(col("rowtime")).alias("w")`` and others.
+        """
+        if not isinstance(window, GroupWindow):
+            message = "window() takes a window with a name: Tumble.over(...).on(...).alias('w')"
+            raise ProgramError(message)
+        return GroupWindowedTable(self, window)
+
+    def over_window(self, *over_windows: OverWindow) -> OverWindowedTable:
+        """Rows with windows around each; ``select`` of what comes back aggregates over them.
+
+        Args:
+            over_windows: ``Over.partition_by(...).order_by(...).preceding(...).alias("w")``.
+        """
+        if not over_windows or not all(isinstance(each, OverWindow) for each in over_windows):
+            message = "over_window() takes windows with names: Over.order_by(...).alias('w')"
+            raise ProgramError(message)
+        return OverWindowedTable(self, over_windows)
+
+    # -- columns ---------------------------------------------------------------------------------
 
     def add_columns(self, *fields: Expression) -> Table:
         """Further columns behind those that there are."""
         star = nodes.SelectItem(nodes.Star())
-        return self._from(items=(star, *items_of(fields)))
+        items = self._items(fields)
+        refuse_ambiguous([*self.plan.row.names, *(shown_name(each) for each in items)])
+        return self._from(items=(star, *items))
+
+    def add_or_replace_columns(self, *fields: Expression) -> Table:
+        """Further columns; one with the name of a column takes its place."""
+        made = {shown_name(each): each for each in self._items(fields)}
+        kept = [
+            made.pop(name, nodes.SelectItem(nodes.identifier(name))) for name in self.plan.row.names
+        ]
+        return self._from(items=(*kept, *made.values()))
 
     def drop_columns(self, *fields: Expression | str) -> Table:
         """Without some columns."""
-        gone = {_column(each) for each in items_of(fields)}
+        gone = [column_of(each) for each in self._items(fields)]
+        for name in gone:
+            self._known(name)
         kept = tuple(
             nodes.SelectItem(nodes.identifier(name))
             for name in self.plan.row.names
@@ -137,12 +226,19 @@ class Table:
 
     def rename_columns(self, *fields: Expression) -> Table:
         """Some columns under other names: ``col("a").alias("b")``."""
-        names = {_column(each): each.alias for each in items_of(fields) if each.alias is not None}
-        items = tuple(
-            nodes.SelectItem(nodes.identifier(name), names.get(name))
-            for name in self.plan.row.names
-        )
-        return self._from(items=items)
+        renamed = {column_of(each): each.alias for each in self._items(fields)}
+        for name in renamed:
+            self._known(name)
+        names = [renamed.get(name) or nodes.Name(name) for name in self.plan.row.names]
+        return self.alias(*(each.value for each in names))
+
+    def _known(self, name: str) -> None:
+        names = self.plan.row.names
+        if name not in names:
+            message = f"there is no column '{name}'.{did_you_mean(name, names)}"
+            raise ProgramError(message)
+
+    # -- set operations and joins ----------------------------------------------------------------
 
     def union_all(self, right: Table) -> Table:
         """The rows of both."""
@@ -156,21 +252,25 @@ class Table:
         """The rows that are in both, each once."""
         return self._set(nodes.SetOperator.INTERSECT, right, every=False)
 
+    def intersect_all(self, right: Table) -> Table:
+        """The rows that are in both, as often as in the one where they are seldom."""
+        return self._set(nodes.SetOperator.INTERSECT, right, every=True)
+
     def minus(self, right: Table) -> Table:
         """The rows that are not in the other, each once."""
         return self._set(nodes.SetOperator.EXCEPT, right, every=False)
 
+    def minus_all(self, right: Table) -> Table:
+        """The rows of this table, each as often as it is here more often than there."""
+        return self._set(nodes.SetOperator.EXCEPT, right, every=True)
+
     def _set(self, operator: Any, right: Table, *, every: bool) -> Table:
-        session = self._environment.session
-        plan = bound(
-            session,
-            self.plan,
+        return self._made(
             lambda left, other: nodes.SetOperation(
                 operator, every, nodes.TableQuery(left.name), nodes.TableQuery(other.name)
             ),
             right.plan,
         )
-        return Table(self._environment, plan)
 
     def join(self, right: Table, join_predicate: Expression | None = None) -> Table:
         """The pairs of rows for which a condition is true; columns need different names."""
@@ -195,29 +295,104 @@ class Table:
             raise ProgramError(message)
         condition = None if predicate is None else predicate.node
         star = (nodes.SelectItem(nodes.Star()),)
-        plan = bound(
-            self._environment.session,
-            self.plan,
+        return self._made(
             lambda left, other: nodes.Select(
                 items=star, source=nodes.Join(left, other, kind, condition)
             ),
             right.plan,
         )
-        return Table(self._environment, plan)
 
-    def order_by(self, *fields: Expression) -> OrderedTable:
+    def join_lateral(
+        self, table_function_call: Any, join_predicate: Expression | None = None
+    ) -> Table:
+        """Each row with the rows that a table function makes of it.
+
+        Args:
+            table_function_call: of expressions, with names: ``split(col("a")).alias("word")``.
+            join_predicate: which pairs are kept; all of them if None.
+        """
+        return self._lateral(table_function_call, nodes.JoinKind.INNER, join_predicate)
+
+    def left_outer_join_lateral(
+        self, table_function_call: Any, join_predicate: Expression | None = None
+    ) -> Table:
+        """The same with rows of which the function makes none.
+
+        Args:
+            table_function_call: of expressions, with names.
+            join_predicate: None, or ``lit(True)``.
+        """
+        return self._lateral(table_function_call, nodes.JoinKind.LEFT, join_predicate)
+
+    def _lateral(self, call: Any, kind: Any, predicate: Expression | None) -> Table:
+        condition = None if predicate is None else predicate.node
+        star = (nodes.SelectItem(nodes.Star()),)
+        function = lateral(call)
+        made = self._made(
+            lambda left: nodes.Select(
+                items=star, source=nodes.Join(left, function, kind, condition)
+            )
+        )
+        shown = function.columns if isinstance(function, nodes.AliasedRelation) else ()
+        own = self.plan.row.names
+        refuse_ambiguous([*own, *([e.value for e in shown] or made.plan.row.names[len(own) :])])
+        return made
+
+    # -- functions over rows ---------------------------------------------------------------------
+
+    def map(self, func: Any) -> Table:
+        """What a scalar function, which gives rows, makes of each row.
+
+        Args:
+            func: a call on expressions, or a function that takes the whole row; by ``udf``.
+        """
+        return self._functions(one_row_of(func, self.plan.row))
+
+    def flat_map(self, func: Any) -> Table:
+        """The rows that a table function makes of each row.
+
+        Args:
+            func: a call on expressions, or a function that takes the whole row; by ``udtf``.
+        """
+        return self._functions(rows_of(func, self.plan.row))
+
+    def _functions(self, call: Any) -> Table:
+        star = (nodes.SelectItem(nodes.Star()),)
+        joined = self._made(
+            lambda left: nodes.Select(
+                items=star, source=nodes.Join(left, lateral(call), nodes.JoinKind.CROSS)
+            )
+        )
+        width = len(self.plan.row)
+        names = list(call.names) or result_names(call)
+        shown = joined.plan.row.names[width:]
+        if len(names) != len(shown):
+            message = f"the function gives {len(shown)} columns, not {len(names)}: {names}"
+            raise ProgramError(message)
+        refuse_ambiguous(names)
+        items = tuple(
+            nodes.SelectItem(nodes.identifier(old), nodes.Name(new))
+            for old, new in zip(shown, names, strict=True)
+        )
+        return joined._from(items=items)  # noqa: SLF001 - its own kind
+
+    # -- order -----------------------------------------------------------------------------------
+
+    def order_by(self, *fields: Expression | str) -> OrderedTable:
         """In an order, of which ``fetch`` gives the first rows."""
-        return OrderedTable(self, tuple(each.sort_item() for each in fields))
+        keys = tuple(
+            nodes.SortItem(nodes.identifier(each)) if isinstance(each, str) else each.sort_item()
+            for each in fields
+        )
+        return OrderedTable(self._environment, self.plan, keys)
+
+    def offset(self, offset: int) -> OrderedTable:
+        """Without the first rows, as they come; ``fetch`` says how many then."""
+        return OrderedTable(self._environment, self.plan, (), offset)
 
     def limit(self, fetch: int, offset: int = 0) -> Table:
         """The first rows, as they come."""
-        from millstream.table.expressions import lit
-
-        return self._made(
-            lambda source: nodes.OrderedQuery(
-                nodes.TableQuery(source.name), offset=lit(offset).node, limit=lit(fetch).node
-            )
-        )
+        return OrderedTable(self._environment, self.plan, (), offset).fetch(fetch)
 
     def fetch(self, fetch: int) -> Table:
         """The first rows."""
@@ -225,32 +400,29 @@ class Table:
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def target(self, path: str, *, overwrite: bool = False) -> Target:
-        """This table as what is written into the table of a path."""
+    def target(self, to: str | TableDescriptor, *, overwrite: bool = False) -> Target:
+        """This table as what is written into the table of a path, or of a descriptor."""
         session = self._environment.session
-        context = session.context(None)
-        name = parse_identifier(path)
-        found = session.catalogs.find_table(name.names)
-        if found is None or not isinstance(found.table, CatalogTable):
-            hint = session.catalogs.suggest_table(name.names)
-            raise context.error(None, f"Table '{path}' not found.{hint}")
         if overwrite:
-            raise context.error(None, "overwrite is not in this release.")
-        plan = fitted(context, self.plan, found.identifier, found.table)
-        return Target(found.identifier, found.table, plan)
+            raise session.context(None).error(None, "overwrite is not in this release.")
+        return target_of(session, self.plan, to)
 
     def execute_insert(
         self,
-        table_path_or_descriptor: str,
+        table_path_or_descriptor: str | TableDescriptor,
         overwrite: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
     ) -> TableResult:
-        """Start a job that writes this table into the table of a path."""
-        target = self.target(table_path_or_descriptor, overwrite=overwrite)
-        return TableResult(self._environment.session.insert([target]))
+        """Start a job that writes this table into the table of a path, or of a descriptor."""
+        return self.insert_into(table_path_or_descriptor, overwrite).execute()
 
-    def insert_into(self, table_path_or_descriptor: str) -> TablePipeline:
-        """This table on its way into the table of a path."""
-        return TablePipeline(self, table_path_or_descriptor)
+    def insert_into(
+        self,
+        table_path_or_descriptor: str | TableDescriptor,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> TablePipeline:
+        """This table on its way into the table of a path, or of a descriptor."""
+        target = self.target(table_path_or_descriptor, overwrite=overwrite)
+        return TablePipeline(self._environment, target)
 
     def execute(self) -> TableResult:
         """Start a job that collects the rows."""
@@ -261,6 +433,10 @@ class Table:
         words = tuple(getattr(each, "name", str(each)) for each in extra_details)
         return explain(self._environment.session, self.plan, words)
 
+    def print_explain(self, *extra_details: Any) -> None:
+        """Print the plan."""
+        print(self.explain(*extra_details))  # noqa: T201 - what it is for
+
     def to_pandas(self) -> pd.DataFrame:
         """Run, and give the rows that are there at the end as a DataFrame."""
         from millstream.table.elements import frame_of
@@ -269,43 +445,46 @@ class Table:
             return frame_of(list(rows), self.plan.row)
 
 
-def _column(item: nodes.SelectItem) -> str:
-    """The column that an item names.
-
-    Raises:
-        ProgramError: it is something else.
-    """
-    if not isinstance(item.expression, nodes.Identifier):
-        message = "this takes columns, such as col('a')"
-        raise ProgramError(message)
-    return item.expression.last
-
-
-class OrderedTable:
+class OrderedTable(Table):
     """Rows in an order."""
 
-    def __init__(self, table: Table, keys: tuple[Any, ...]) -> None:
+    def __init__(
+        self, environment: HasSession, below: LogicalNode, keys: tuple[Any, ...], offset: int = 0
+    ) -> None:
         """Made by ``Table.order_by``."""
-        self._table = table
+        super().__init__(environment, below)
         self._keys = keys
+        self._offset = offset
 
-    def fetch(self, fetch: int) -> Table:
-        """The first rows."""
-        return self.limit(fetch)
+    @property
+    def plan(self) -> LogicalNode:
+        """All rows in the order, which a stream has only by time."""
+        return self._rows(None)
 
-    def limit(self, fetch: int, offset: int = 0) -> Table:
-        """Some rows from an offset on."""
-        from millstream.table.expressions import lit
-
+    def _rows(self, count: int | None) -> LogicalNode:
         star = (nodes.SelectItem(nodes.Star()),)
-        return self._table._made(  # noqa: SLF001 - a friend
+        return bound(
+            self._environment.session,
+            self._plan,
             lambda source: nodes.OrderedQuery(
                 nodes.Select(items=star, source=source),
                 order_by=self._keys,
-                offset=lit(offset).node,
-                limit=lit(fetch).node,
-            )
+                offset=as_node(self._offset) if self._offset else None,
+                limit=None if count is None else as_node(count),
+            ),
         )
+
+    def offset(self, offset: int) -> OrderedTable:
+        """Without the first rows of the order."""
+        return OrderedTable(self._environment, self._plan, self._keys, self._offset + offset)
+
+    def fetch(self, fetch: int) -> Table:
+        """The first rows of the order."""
+        return Table(self._environment, self._rows(fetch))
+
+    def limit(self, fetch: int, offset: int = 0) -> Table:
+        """Some rows of the order, from an offset on."""
+        return self.offset(offset).fetch(fetch)
 
 
 class GroupedTable:
@@ -318,17 +497,60 @@ class GroupedTable:
 
     def select(self, *fields: Expression | str) -> Table:
         """Keys and aggregates."""
-        return self._table._from(items=items_of(fields), group_by=self._keys)  # noqa: SLF001 - a friend
+        items = items_of(fields, self._table.plan.row.names)
+        return self._table._from(items=items, group_by=self._keys)  # noqa: SLF001 - a friend
 
 
-class TablePipeline:
-    """A table on its way into another."""
+class GroupWindowedTable:
+    """Rows by windows of time."""
 
-    def __init__(self, table: Table, path: str) -> None:
-        """Made by ``Table.insert_into``."""
+    def __init__(self, table: Table, window: GroupWindow) -> None:
+        """Made by ``Table.window``."""
         self._table = table
-        self._path = path
+        self._window = window
 
-    def execute(self) -> TableResult:
-        """Start the job."""
-        return self._table.execute_insert(self._path)
+    def group_by(self, *fields: Expression | str) -> WindowGroupedTable:
+        """Rows by window and keys.
+
+        Args:
+            fields: the window's name, and keys.
+        """
+        return WindowGroupedTable(self._table, self._window, fields)
+
+
+class WindowGroupedTable:
+    """Rows by window and keys."""
+
+    def __init__(self, table: Table, window: GroupWindow, fields: tuple[Any, ...]) -> None:
+        """Made by ``GroupWindowedTable.group_by``."""
+        self._table = table
+        self._groups = WindowGroups(table.plan.row, window, fields)
+
+    def select(self, *fields: Expression | str) -> Table:
+        """Keys, aggregates, and the start and end of the window: ``col("w").start``."""
+        items = tuple(
+            replace(each, expression=self._groups.item(each.expression))
+            for each in items_of(fields, self._table.plan.row.names)
+        )
+        return self._table._made(  # noqa: SLF001 - a friend
+            lambda source: nodes.Select(
+                items=items, source=self._groups.source(source), group_by=self._groups.group_by()
+            )
+        )
+
+
+class OverWindowedTable:
+    """Rows with windows around each."""
+
+    def __init__(self, table: Table, over_windows: tuple[OverWindow, ...]) -> None:
+        """Made by ``Table.over_window``."""
+        self._table = table
+        self._windows = over_windows
+
+    def select(self, *fields: Expression | str) -> Table:
+        """Columns, and aggregates over the windows: ``col("b").sum.over(col("w"))``."""
+        windows = tuple(
+            nodes.NamedWindow(nodes.Name(each.name), each.specification) for each in self._windows
+        )
+        items = items_of(fields, self._table.plan.row.names)
+        return self._table._from(items=items, windows=windows)  # noqa: SLF001 - a friend

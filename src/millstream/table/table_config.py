@@ -6,14 +6,17 @@ What it is not: a configuration of its own: SET and ``get_config().set`` change 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import datetime as dt
+from typing import Final, Self
 
 from millstream.configuration import options
-
-if TYPE_CHECKING:
-    from millstream.configuration.configuration import Configuration
+from millstream.configuration.configuration import Configuration
+from millstream.errors import UnsupportedSqlError
+from millstream.table.sql_dialect import SqlDialect
 
 __all__ = ["TableConfig"]
+
+_DIALECT: Final = "table.sql-dialect"
 
 
 class TableConfig:
@@ -39,6 +42,47 @@ class TableConfig:
     def set_local_timezone(self, timezone_id: str) -> None:
         """Set the time zone of TIMESTAMP_LTZ."""
         self._configuration.set_string(options.LOCAL_TIME_ZONE.key, timezone_id)
+
+    def get_idle_state_retention(self) -> dt.timedelta:
+        """After how long state that nobody has touched goes; 0: never."""
+        return dt.timedelta(milliseconds=self._configuration.get(options.STATE_TTL))
+
+    def set_idle_state_retention(self, duration: dt.timedelta) -> None:
+        """Set after how long state that nobody has touched goes."""
+        milliseconds = duration // dt.timedelta(milliseconds=1)
+        self._configuration.set_string(options.STATE_TTL.key, f"{milliseconds} ms")
+
+    def get_sql_dialect(self) -> SqlDialect:
+        """The dialect of statements."""
+        return SqlDialect[self._configuration.get_string(_DIALECT, "default").upper()]
+
+    def set_sql_dialect(self, sql_dialect: SqlDialect) -> None:
+        """Set the dialect of statements.
+
+        Raises:
+            UnsupportedSqlError: it is not the default one.
+        """
+        if sql_dialect is not SqlDialect.DEFAULT:
+            message = f"The dialect {sql_dialect.name} is not in this release."
+            raise UnsupportedSqlError(message)
+        self._configuration.set_string(_DIALECT, "default")
+
+    def get_python_executable(self) -> str:
+        """The Python of the workers; empty: that of this process."""
+        return self._configuration.get(options.PYTHON_EXECUTABLE) or ""
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """Set the Python of the workers."""
+        self._configuration.set(options.PYTHON_EXECUTABLE, str(python_exec))
+
+    def to_map(self) -> dict[str, str]:
+        """All options that are set, as texts."""
+        return self._configuration.to_dict()
+
+    @staticmethod
+    def get_default() -> TableConfig:
+        """Options of which none is set."""
+        return TableConfig(Configuration())
 
     def get_configuration(self) -> Configuration:
         """The configuration itself."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.table.schema import Schema
 
 if TYPE_CHECKING:
     from millstream.sql.binder.context import BindingContext
-    from millstream.table.schema import Schema
+    from millstream.types.logical_types import RowType
 
 __all__ = ["FormatDescriptor", "TableDescriptor"]
 
@@ -21,6 +22,18 @@ class FormatDescriptor:
 
     format: str
     options: dict[str, str] = field(default_factory=dict)
+
+    def get_format(self) -> str:
+        """The name of the format."""
+        return self.format
+
+    def get_options(self) -> dict[str, str]:
+        """The options, without the name of the format before them."""
+        return dict(self.options)
+
+    def __str__(self) -> str:
+        """The name and the options."""
+        return f"{self.format}[{self.options}]"
 
     @staticmethod
     def for_format(format: str) -> FormatDescriptor.Builder:  # noqa: A002 - PyFlink's
@@ -52,6 +65,38 @@ class TableDescriptor:
     schema: Schema | None = None
     partition_keys: tuple[str, ...] = ()
     comment: str | None = None
+
+    def get_schema(self) -> Schema | None:
+        """The columns; None if none are said."""
+        return self.schema
+
+    def get_options(self) -> dict[str, str]:
+        """The options, of the connector and of its format."""
+        return dict(self.options)
+
+    def get_partition_keys(self) -> list[str]:
+        """The columns of partitions."""
+        return list(self.partition_keys)
+
+    def get_comment(self) -> str | None:
+        """The comment."""
+        return self.comment
+
+    def __str__(self) -> str:
+        """As in CREATE TABLE."""
+        options = ",\n".join(f"  '{key}' = '{value}'" for key, value in self.options.items())
+        partitions = ", ".join(f"`{each}`" for each in self.partition_keys)
+        parts = [
+            "" if self.schema is None else str(self.schema),
+            "" if self.comment is None else f"COMMENT '{self.comment}'",
+            f"PARTITIONED BY ({partitions})" if partitions else "",
+            f"WITH (\n{options}\n)",
+        ]
+        return "\n".join(each for each in parts if each)
+
+    def with_row(self, row: RowType) -> TableDescriptor:
+        """The same with columns of a row."""
+        return replace(self, schema=Schema.new_builder().from_row_data_type(row).build())
 
     @staticmethod
     def for_connector(connector: str) -> TableDescriptor.Builder:

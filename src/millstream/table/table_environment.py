@@ -24,21 +24,25 @@ from millstream.sql.parser.parser import parse_identifier, parse_statement
 from millstream.sql.statements.running import execute, run
 from millstream.sql.statements.session import Session
 from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.schema import Schema
 from millstream.table.statement_set import StatementSet
-from millstream.table.streams import read_stream, write_stream
+from millstream.table.streams import read_stream, with_fields, write_stream
 from millstream.table.table import PlanView, Table
 from millstream.table.table_config import TableConfig
 from millstream.table.table_result import TableResult
+from millstream.table.targets import scanned
 from millstream.table.udf import udf
+from millstream.types.row import Row, RowKind
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.parser.syntax import Query
-    from millstream.table.schema import Schema
     from millstream.table.table_descriptor import TableDescriptor
     from millstream.types.logical_types import LogicalType
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["StreamTableEnvironment", "TableEnvironment"]
 
@@ -134,6 +138,14 @@ class TableEnvironment:
         query: Query = nodes.TableQuery(name)
         return Table(self, self._session.bind(query, path))
 
+    def from_descriptor(self, descriptor: TableDescriptor) -> Table:
+        """The table of a descriptor, which gets no name.
+
+        Args:
+            descriptor: connector, options and columns.
+        """
+        return Table(self, scanned(self._session, descriptor))
+
     def from_elements(
         self,
         elements: Iterable[Any],
@@ -181,16 +193,20 @@ class TableEnvironment:
         Args:
             view_path: the name.
             table_or_data_stream: what it names.
-            fields_or_schema: of a stream: a Schema.
+            fields_or_schema: of a stream: as for ``from_data_stream``.
         """
         table = table_or_data_stream
         if isinstance(table, DataStream):
-            schema = fields_or_schema[0] if fields_or_schema else None
-            table = Table(self, read_stream(self._session, table, schema))
+            table = self._of_stream(table, fields_or_schema)
         identifier = self._session.catalogs.qualify(parse_identifier(view_path).names)
         self._session.catalogs.create_table(
             identifier, PlanView.of(table.plan), temporary=True, ignore_if_exists=False
         )
+
+    def _of_stream(self, stream: DataStream, fields: Sequence[Any]) -> Table:
+        schema = fields[0] if len(fields) == 1 and isinstance(fields[0], Schema) else None
+        table = Table(self, read_stream(self._session, stream, schema))
+        return table if schema is not None or not fields else with_fields(table, fields)
 
     def create_view(
         self,
@@ -211,19 +227,19 @@ class TableEnvironment:
         self,
         path: str,
         descriptor: TableDescriptor,
-        ignore_if_exists: bool | None = False,  # noqa: FBT001, FBT002 - PyFlink's
+        ignoreIfExists: bool | None = False,  # noqa: FBT001, FBT002, N803 - PyFlink's
     ) -> None:
         """Make a table of the session."""
-        self._create(path, descriptor, temporary=True, ignore=bool(ignore_if_exists))
+        self._create(path, descriptor, temporary=True, ignore=bool(ignoreIfExists))
 
     def create_table(
         self,
         path: str,
         descriptor: TableDescriptor,
-        ignore_if_exists: bool | None = False,  # noqa: FBT001, FBT002 - PyFlink's
+        ignoreIfExists: bool | None = False,  # noqa: FBT001, FBT002, N803 - PyFlink's
     ) -> None:
         """Make a table in a catalog."""
-        self._create(path, descriptor, temporary=False, ignore=bool(ignore_if_exists))
+        self._create(path, descriptor, temporary=False, ignore=bool(ignoreIfExists))
 
     def _create(
         self, path: str, descriptor: TableDescriptor, *, temporary: bool, ignore: bool
@@ -277,6 +293,14 @@ class TableEnvironment:
         """The views of the current database, temporary ones too."""
         return self._session.catalogs.view_names()
 
+    def list_materialized_tables(self) -> list[str]:
+        """None: there are no materialised tables."""
+        return []
+
+    def list_modules(self) -> list[str]:
+        """The modules whose functions can be named."""
+        return list(self._session.modules)
+
     def list_temporary_tables(self) -> list[str]:
         """The temporary tables and views of the current database."""
         return self._session.catalogs.temporary()
@@ -322,6 +346,10 @@ class TableEnvironment:
             parse_identifier(name).names, temporary=True, system=True, if_exists=True
         )
 
+    def drop_function(self, path: str) -> bool:
+        """Drop a function of a catalog; whether there was one."""
+        return self._session.catalogs.drop_function(parse_identifier(path).names, if_exists=True)
+
     def list_user_defined_functions(self) -> list[str]:
         """The functions of users that can be named."""
         return self._session.catalogs.function_names()
@@ -360,6 +388,22 @@ class TableEnvironment:
         """The options of the session."""
         return TableConfig(self._session.configuration)
 
+    # -- code and files --------------------------------------------------------------------------
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship a module, package or archive to the workers and put it on their path."""
+        self._environment.add_python_file(file_path)
+
+    def set_python_requirements(
+        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> None:
+        """Have packages installed where tasks run, by pip; see the StreamExecutionEnvironment."""
+        self._environment.set_python_requirements(requirements_file_path, requirements_cache_dir)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Ship an archive to the workers; see the StreamExecutionEnvironment."""
+        self._environment.add_python_archive(archive_path, target_dir)
+
     # -- inside ----------------------------------------------------------------------------------
 
     @property
@@ -394,11 +438,11 @@ class StreamTableEnvironment(TableEnvironment):
 
         Args:
             data_stream: of rows, tuples, or plain values.
-            fields_or_schema: a Schema: names and types of the columns, and event time; without
-                it they are those of the stream.
+            fields_or_schema: a Schema: names and types of the columns, and event time; or columns:
+                some of the stream's (``col("a")``, ``col("a").alias("b")``), or, if none of the
+                names is the stream's, new names by position; without them they are the stream's.
         """
-        schema = fields_or_schema[0] if fields_or_schema else None
-        return Table(self, read_stream(self._session, data_stream, schema))
+        return self._of_stream(data_stream, fields_or_schema)
 
     def from_changelog_stream(
         self, data_stream: DataStream, schema: Schema | None = None, changelog_mode: Any = None
@@ -449,6 +493,37 @@ class StreamTableEnvironment(TableEnvironment):
         return write_stream(
             self._session, self._environment, table.plan, changelog=True, mode=changelog_mode
         )
+
+    def to_append_stream(self, table: Table, type_info: TypeInformation) -> DataStream:
+        """The rows of a table that is only added to, in a type.
+
+        Args:
+            table: the table.
+            type_info: of a row or tuple, whose fields take the columns by position.
+
+        Raises:
+            ValidationError: the table is updated; names the node that does it.
+        """
+        return write_stream(
+            self._session, self._environment, table.plan, changelog=False, type_info=type_info
+        )
+
+    def to_retract_stream(self, table: Table, type_info: TypeInformation) -> DataStream:
+        """The changes of a table: True with a row that is added, False with one that goes.
+
+        Args:
+            table: the table.
+            type_info: of a row or tuple, whose fields take the columns by position.
+        """
+        changes = write_stream(
+            self._session, self._environment, table.plan, changelog=True, type_info=type_info
+        )
+        return changes.map(_retraction, output_type=Types.TUPLE([Types.BOOLEAN(), type_info]))
+
+
+def _retraction(row: Any) -> tuple[bool, Any]:
+    added = row.get_row_kind() in {RowKind.INSERT, RowKind.UPDATE_AFTER}
+    return added, Row(*row)
 
 
 def _settings(given: Any) -> EnvironmentSettings:

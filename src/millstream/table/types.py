@@ -2,59 +2,139 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from millstream.types import logical_types as lt
+from millstream.types.logical_types import (
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    CharType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    LocalZonedTimestampType,
+    MapType,
+    MultisetType,
+    NullType,
+    RawType,
+    RowField,
+    RowType,
+    SmallIntType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+    VarBinaryType,
+    VarCharType,
+    YearMonthIntervalType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DataType", "DataTypes"]
+__all__ = [
+    "ArrayType",
+    "BigIntType",
+    "BinaryType",
+    "BooleanType",
+    "CharType",
+    "DataType",
+    "DataTypes",
+    "DateType",
+    "DayTimeIntervalType",
+    "DecimalType",
+    "DoubleType",
+    "FloatType",
+    "IntType",
+    "LocalZonedTimestampType",
+    "MapType",
+    "MultisetType",
+    "NullType",
+    "RawType",
+    "Resolution",
+    "RowField",
+    "RowType",
+    "SmallIntType",
+    "TimeType",
+    "TimestampType",
+    "TinyIntType",
+    "VarBinaryType",
+    "VarCharType",
+    "YearMonthIntervalType",
+]
 
 #: PyFlink's name.
 DataType = lt.LogicalType
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """A unit of an interval, with its digits (-1: as usual).  Made by ``DataTypes``."""
+
+    class IntervalUnit(Enum):
+        """Units of intervals."""
+
+        SECOND = 0
+        MINUTE = 1
+        HOUR = 2
+        DAY = 3
+        MONTH = 4
+        YEAR = 5
+
+    unit: IntervalUnit
+    precision: int = -1
+
+    def __str__(self) -> str:
+        """Unit and digits."""
+        return f"{self.unit}({self.precision})"
 
 
 class DataTypes:
     """Makes logical types; ``nullable`` is whether values may be NULL."""
 
     @staticmethod
-    def NULL() -> lt.LogicalType:
+    def NULL() -> NullType:
         """The type of NULL."""
         return lt.NullType()
 
     @staticmethod
-    def CHAR(length: int, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def CHAR(length: int, nullable: bool = True) -> CharType:  # noqa: FBT001, FBT002
         """Text of a length."""
         return lt.CharType(length, nullable=nullable)
 
     @staticmethod
-    def VARCHAR(length: int, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def VARCHAR(length: int, nullable: bool = True) -> VarCharType:  # noqa: FBT001, FBT002
         """Text up to a length."""
         return lt.VarCharType(length, nullable=nullable)
 
     @staticmethod
-    def STRING(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def STRING(nullable: bool = True) -> VarCharType:  # noqa: FBT001, FBT002
         """Text."""
         return lt.VarCharType(nullable=nullable)
 
     @staticmethod
-    def BOOLEAN(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def BOOLEAN(nullable: bool = True) -> BooleanType:  # noqa: FBT001, FBT002
         """True or false."""
         return lt.BooleanType(nullable=nullable)
 
     @staticmethod
-    def BINARY(length: int, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def BINARY(length: int, nullable: bool = True) -> BinaryType:  # noqa: FBT001, FBT002
         """Bytes of a number."""
         return lt.BinaryType(length, nullable=nullable)
 
     @staticmethod
-    def VARBINARY(length: int, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def VARBINARY(length: int, nullable: bool = True) -> VarBinaryType:  # noqa: FBT001, FBT002
         """Bytes up to a number."""
         return lt.VarBinaryType(length, nullable=nullable)
 
     @staticmethod
-    def BYTES(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def BYTES(nullable: bool = True) -> VarBinaryType:  # noqa: FBT001, FBT002
         """Bytes."""
         return lt.VarBinaryType(nullable=nullable)
 
@@ -63,52 +143,52 @@ class DataTypes:
         precision: int,
         scale: int,
         nullable: bool = True,  # noqa: FBT001, FBT002
-    ) -> lt.LogicalType:
+    ) -> DecimalType:
         """A decimal number."""
         return lt.DecimalType(precision, scale, nullable=nullable)
 
     @staticmethod
-    def TINYINT(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def TINYINT(nullable: bool = True) -> TinyIntType:  # noqa: FBT001, FBT002
         """A number of 8 bits."""
         return lt.TinyIntType(nullable=nullable)
 
     @staticmethod
-    def SMALLINT(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def SMALLINT(nullable: bool = True) -> SmallIntType:  # noqa: FBT001, FBT002
         """A number of 16 bits."""
         return lt.SmallIntType(nullable=nullable)
 
     @staticmethod
-    def INT(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def INT(nullable: bool = True) -> IntType:  # noqa: FBT001, FBT002
         """A number of 32 bits."""
         return lt.IntType(nullable=nullable)
 
     @staticmethod
-    def BIGINT(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def BIGINT(nullable: bool = True) -> BigIntType:  # noqa: FBT001, FBT002
         """A number of 64 bits."""
         return lt.BigIntType(nullable=nullable)
 
     @staticmethod
-    def FLOAT(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def FLOAT(nullable: bool = True) -> FloatType:  # noqa: FBT001, FBT002
         """A floating point number of 32 bits."""
         return lt.FloatType(nullable=nullable)
 
     @staticmethod
-    def DOUBLE(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def DOUBLE(nullable: bool = True) -> DoubleType:  # noqa: FBT001, FBT002
         """A floating point number of 64 bits."""
         return lt.DoubleType(nullable=nullable)
 
     @staticmethod
-    def DATE(nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def DATE(nullable: bool = True) -> DateType:  # noqa: FBT001, FBT002
         """A day."""
         return lt.DateType(nullable=nullable)
 
     @staticmethod
-    def TIME(precision: int = 0, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def TIME(precision: int = 0, nullable: bool = True) -> TimeType:  # noqa: FBT001, FBT002
         """A time of day."""
         return lt.TimeType(precision, nullable=nullable)
 
     @staticmethod
-    def TIMESTAMP(precision: int = 6, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def TIMESTAMP(precision: int = 6, nullable: bool = True) -> TimestampType:  # noqa: FBT001, FBT002
         """A point in time of no time zone."""
         return lt.TimestampType(precision, nullable=nullable)
 
@@ -116,19 +196,19 @@ class DataTypes:
     def TIMESTAMP_LTZ(
         precision: int = 6,
         nullable: bool = True,  # noqa: FBT001, FBT002
-    ) -> lt.LogicalType:
+    ) -> LocalZonedTimestampType:
         """A point in time."""
         return lt.LocalZonedTimestampType(precision, nullable=nullable)
 
     TIMESTAMP_WITH_LOCAL_TIME_ZONE = TIMESTAMP_LTZ
 
     @staticmethod
-    def ARRAY(element_type: lt.LogicalType, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def ARRAY(element_type: lt.LogicalType, nullable: bool = True) -> ArrayType:  # noqa: FBT001, FBT002
         """A list."""
         return lt.ArrayType(element_type, nullable=nullable)
 
     @staticmethod
-    def MULTISET(element_type: lt.LogicalType, nullable: bool = True) -> lt.LogicalType:  # noqa: FBT001, FBT002
+    def MULTISET(element_type: lt.LogicalType, nullable: bool = True) -> MultisetType:  # noqa: FBT001, FBT002
         """A list without order."""
         return lt.MultisetType(element_type, nullable=nullable)
 
@@ -137,7 +217,7 @@ class DataTypes:
         key_type: lt.LogicalType,
         value_type: lt.LogicalType,
         nullable: bool = True,  # noqa: FBT001, FBT002
-    ) -> lt.LogicalType:
+    ) -> MapType:
         """Values by key."""
         return lt.MapType(key_type, value_type, nullable=nullable)
 
@@ -150,3 +230,49 @@ class DataTypes:
     def ROW(row_fields: Sequence[lt.RowField] = (), nullable: bool = True) -> lt.RowType:  # noqa: FBT001, FBT002
         """A row."""
         return lt.RowType(tuple(row_fields), nullable=nullable)
+
+    @staticmethod
+    def SECOND(precision: int = 6) -> Resolution:
+        """Seconds, with digits behind the point."""
+        return Resolution(Resolution.IntervalUnit.SECOND, precision)
+
+    @staticmethod
+    def MINUTE() -> Resolution:
+        """Minutes."""
+        return Resolution(Resolution.IntervalUnit.MINUTE)
+
+    @staticmethod
+    def HOUR() -> Resolution:
+        """Hours."""
+        return Resolution(Resolution.IntervalUnit.HOUR)
+
+    @staticmethod
+    def DAY(precision: int = 2) -> Resolution:
+        """Days, with digits."""
+        return Resolution(Resolution.IntervalUnit.DAY, precision)
+
+    @staticmethod
+    def MONTH() -> Resolution:
+        """Months."""
+        return Resolution(Resolution.IntervalUnit.MONTH)
+
+    @staticmethod
+    def YEAR(precision: int = 2) -> Resolution:
+        """Years, with digits."""
+        return Resolution(Resolution.IntervalUnit.YEAR, precision)
+
+    @staticmethod
+    def INTERVAL(
+        upper_resolution: Resolution, lower_resolution: Resolution | None = None
+    ) -> DayTimeIntervalType | YearMonthIntervalType:
+        """A length of time: ``INTERVAL(DAY(), SECOND(3))``.
+
+        Raises:
+            ProgramError: there is no interval of these units.
+        """
+        units = [upper_resolution, *([] if lower_resolution is None else [lower_resolution])]
+        text = " TO ".join(each.unit.name for each in units)
+        digits = {each.unit.name: each.precision for each in units}
+        if upper_resolution.unit.name in {"YEAR", "MONTH"}:
+            return YearMonthIntervalType(text, digits.get("YEAR", 2))
+        return DayTimeIntervalType(text, digits.get("DAY", 2), digits.get("SECOND", 6))

@@ -235,6 +235,11 @@ class UserDefinedTableFunctionWrapper:
         """Made by ``udtf``."""
         self._function = function
         self.definition = definition
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any) -> Expression:
+        """A call on expressions and plain values: for ``join_lateral`` and ``flat_map``."""
+        return Expression(InlineCall(self.definition, tuple(map(as_node, args))))
 
 
 _TableFunction: TypeAlias = "Callable[..., Any] | TableFunction | type"
@@ -298,8 +303,9 @@ def udtf(
     if not columns:
         message = f"udtf {shown}: say result_types"
         raise ProgramError(message)
+    names = None
     if len(columns) == 1 and isinstance(columns[0], RowType):
-        columns = list(columns[0].children)
+        names, columns = columns[0].names, list(columns[0].children)
     if deterministic is None:
         says = getattr(function, "is_deterministic", None)
         deterministic = bool(says()) if says is not None else True
@@ -307,6 +313,7 @@ def udtf(
         shown,
         function,
         columns,
+        names=names,
         input_types=_types_of(input_types),
         deterministic=deterministic,
     )

@@ -166,12 +166,7 @@ def user_call(
     if not isinstance(definition, FunctionDefinition):
         message = f"{function.implementation!r} is no function made by udf()."
         raise context.error(node, message)
-    if (definition.kind is FunctionKind.TABLE) != table:
-        what = "no table function" if table else "a table function: LATERAL TABLE(...) takes it"
-        raise context.error(node, f"{definition.name} is {what}.")
-    # To the evaluator a table function is one that gives an array.
-    definition = replace(definition, kind=FunctionKind.SCALAR)
-    return inline_call(context, node, definition, arguments)
+    return inline_call(context, node, definition, arguments, table=table)
 
 
 def inline_call(
@@ -179,12 +174,19 @@ def inline_call(
     node: Node,
     definition: FunctionDefinition,
     arguments: Sequence[Expression],
+    *,
+    table: bool = False,
 ) -> Expression:
     """A call of a function of the user that is at hand.
 
     Raises:
-        ValidationError: the arguments do not fit.
+        ValidationError: it is of another kind, or the arguments do not fit.
     """
+    if (definition.kind is FunctionKind.TABLE) != table:
+        what = "no table function" if table else "a table function: LATERAL TABLE(...) takes it"
+        raise context.error(node, f"{definition.name} is {what}.")
+    # To the evaluator a table function is one that gives an array.
+    definition = replace(definition, kind=FunctionKind.SCALAR)
     try:
         return resolve_definition(definition, arguments, user=True)
     except ProgramError as error:

@@ -1,7 +1,8 @@
-"""A call of a user's function that has no name in a catalog.
+"""Calls of users' functions, and tables, that have no name in a catalog.
 
-What it is: the node that ``table/udf.py`` makes where a function is called on expressions.
-What it is not: a node of the parser; no text has it.
+What it is: the node that ``table/udf.py`` makes where a function is called on expressions, and the
+query that a table of the program is.
+What it is not: nodes of the parser; no text has them.
 
 Read next: ``sql/binder/calls.py``.
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.sql.parser.syntax import Expression
+from millstream.sql.parser.syntax import Expression, Query
 
 if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
+    from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["InlineCall"]
+__all__ = ["InlineCall", "InlinePlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +27,10 @@ class InlineCall(Expression):
 
     definition: FunctionDefinition
     arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InlinePlan(Query):
+    """A table of the program as a query; compared by identity, as its plan is."""
+
+    plan: LogicalNode

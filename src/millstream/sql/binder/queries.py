@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.inline_calls import InlinePlan
 from millstream.sql.binder.literals import typed_literal
 from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
@@ -135,6 +136,9 @@ class QueryBinder:
 
     def _table(self, node: Any) -> LogicalNode:
         return self.relation(nodes.TableReference(node.name, position=node.position))[0]
+
+    def _inline(self, node: Any) -> LogicalNode:
+        return node.plan  # type: ignore[no-any-return]
 
     def _values(self, node: Any) -> LogicalNode:
         binder = ExpressionBinder(self.context, Scope(row_of([], []), outer=self.outer))
@@ -318,6 +322,7 @@ _QUERIES: Final[dict[type, Callable[[QueryBinder, Any], LogicalNode]]] = {
     nodes.Select: QueryBinder._select,  # noqa: SLF001 - the table of this class
     nodes.WithQuery: QueryBinder._with,  # noqa: SLF001
     nodes.TableQuery: QueryBinder._table,  # noqa: SLF001
+    InlinePlan: QueryBinder._inline,  # noqa: SLF001
     nodes.Values: QueryBinder._values,  # noqa: SLF001
     nodes.SetOperation: QueryBinder._set_operation,  # noqa: SLF001
     nodes.OrderedQuery: QueryBinder._ordered,  # noqa: SLF001

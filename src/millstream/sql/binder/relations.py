@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.sql.binder.aggregates import plain_type
-from millstream.sql.binder.calls import user_call
+from millstream.sql.binder.calls import inline_call, user_call
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.hints import no_hints, table_options
+from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.names import output_names
 from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
 from millstream.sql.binder.tables import scan
@@ -132,8 +133,7 @@ class RelationBinder:
         return plan, Scope(plan.row, [ScopeTable((node.alias.value,), tuple(columns))])
 
     def _function(self, node: Any) -> tuple[LogicalNode, Scope]:
-        name = node.call.name.last.upper()
-        if name in WINDOWS:
+        if _is_window(node):
             plan = window(self.queries, node.call)
             return plan, Scope.of(plan.row)
         return self._unnest(node)
@@ -152,10 +152,7 @@ class RelationBinder:
         left, left_scope = self.bind(node.left)
         inner = node.right.relation if isinstance(node.right, nodes.AliasedRelation) else node.right
         kind = _KINDS[node.kind]
-        is_window = isinstance(inner, nodes.TableFunction) and (
-            inner.call.name.last.upper() in WINDOWS
-        )
-        if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not is_window:
+        if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not _is_window(inner):
             plan, scope = self._correlated(left, left_scope, node.right, kind)
             return self._correlated_condition(node, plan, scope), scope
         if isinstance(inner, nodes.TableReference) and inner.as_of is not None:
@@ -298,6 +295,9 @@ class RelationBinder:
             if len(node.arguments) != 1:
                 raise self.context.error(node, "UNNEST takes one array, map or multiset.")
             return binder.bind(node.arguments[0])
+        if isinstance(node.call, InlineCall):
+            given = binder.bind_all(node.call.arguments)
+            return inline_call(self.context, node, node.call.definition, given, table=True)
         names = node.call.name.names
         function = self.context.catalogs.find_function(names)
         if function is None:
@@ -319,6 +319,11 @@ class RelationBinder:
             return ["EXPR$0"], [kind.element]
         shown = kind.as_summary_string()
         raise self.context.error(node, f"UNNEST takes an array, map or multiset, not {shown}.")
+
+
+def _is_window(node: Any) -> bool:
+    call = getattr(node, "call", None)
+    return isinstance(call, nodes.FunctionCall) and call.name.last.upper() in WINDOWS
 
 
 class _Shown:

@@ -54,6 +54,9 @@ class Program(Protocol):
     def next_id(self) -> int:
         """A number for a new transformation."""
 
+    def add_transformation(self, transformation: Any) -> None:
+        """Take an end, to be started with the program."""
+
     def graph_of(self, transformations: Sequence[Any], job_name: str) -> JobGraph:
         """The job of some ends, without starting it."""
 
@@ -87,6 +90,8 @@ class Session:
         #: Rows of the Table API under made-up names.
         self.inline: dict[str, LogicalNode] = {}
         self.modules: list[str] = ["core"]
+        #: How many tables there are that only a descriptor describes.
+        self.anonymous = 0
 
     def context(self, text: str | None) -> BindingContext:
         """What the binder knows."""

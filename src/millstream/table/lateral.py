@@ -1,0 +1,96 @@
+"""Functions of users over the rows of a table: what joins them.
+
+What it is: a call becomes the relation that stands on the right of a lateral join; functions that
+take the whole row are called with one.
+What it is not: the join (``table/table.py``), or the functions (``table/udf.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import ProgramError
+from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
+from millstream.expressions.user_functions import one_row_definition
+from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.parser import nodes
+from millstream.table.expression import Expression
+from millstream.types.logical_types import ArrayType, RowType
+
+if TYPE_CHECKING:
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["lateral", "one_row_of", "result_names", "rows_of"]
+
+
+def lateral(call: Any) -> Any:
+    """The relation of a table function's call.
+
+    Raises:
+        ProgramError: it is no call.
+    """
+    node = getattr(call, "node", None)
+    if not isinstance(node, nodes.FunctionCall | InlineCall):
+        message = "a lateral join takes a call of a table function: split(col('a')).alias('b')"
+        raise ProgramError(message)
+    function = nodes.TableFunction(node, lateral=True)  # type: ignore[arg-type] # no name
+    if not call.names:
+        return function
+    columns = tuple(nodes.Name(each) for each in call.names)
+    return nodes.AliasedRelation(function, nodes.Name("$lateral"), columns)
+
+
+def rows_of(function: Any, row: RowType) -> Expression:
+    """A call of a table function; of a function alone, on the whole row."""
+    if isinstance(function, Expression):
+        return function
+    definition = _definition(function, FunctionKind.TABLE, "flat_map() takes what udtf() makes")
+    return Expression(InlineCall(definition, (_whole(row),)))
+
+
+def one_row_of(function: Any, row: RowType) -> Expression:
+    """A call of a scalar function that gives rows, as one of a table function."""
+    if isinstance(function, Expression):
+        node = function.node
+        if not isinstance(node, InlineCall):
+            message = "map() takes a call of what udf() makes"
+            raise ProgramError(message)
+        made = InlineCall(one_row_definition(node.definition), node.arguments)
+        return Expression(made, *function.names)
+    definition = _definition(function, FunctionKind.SCALAR, "map() takes what udf() makes")
+    return Expression(InlineCall(one_row_definition(definition), (_whole(row),)))
+
+
+def _definition(function: Any, kind: FunctionKind, what: str) -> FunctionDefinition:
+    found = getattr(function, "definition", None)
+    if not isinstance(found, FunctionDefinition) or found.kind is not kind:
+        raise ProgramError(what)
+    return found
+
+
+def _whole(row: RowType) -> nodes.Cast:
+    """The columns as one row, with their names."""
+    columns = tuple(nodes.identifier(name) for name in row.names)
+    return nodes.Cast(nodes.RowConstructor(columns), row)
+
+
+def result_names(call: Expression) -> list[str]:
+    """The names of the columns that a function gives by itself.
+
+    Raises:
+        ProgramError: the call says nothing of them.
+    """
+    definition = getattr(call.node, "definition", None)
+    if definition is None:
+        message = "flat_map() of a function by its name needs alias() with names of the columns"
+        raise ProgramError(message)
+    (signature,) = definition.signatures
+    return list(_row(signature.result((), ())).names)
+
+
+def _row(kind: LogicalType | Any) -> RowType:
+    element = kind.element if isinstance(kind, ArrayType) else kind
+    if not isinstance(element, RowType):
+        message = f"a function of rows gives {element}"
+        raise ProgramError(message)
+    return element

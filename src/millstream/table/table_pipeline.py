@@ -1,0 +1,61 @@
+"""TablePipeline: a table on its way into another.
+
+What it is: made by ``Table.insert_into``; it runs by itself, or in a ``StatementSet``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.sql.statements.showing import explain_targets
+from millstream.table.table_result import TableResult
+
+if TYPE_CHECKING:
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.statements.session import Target
+    from millstream.table.building import HasSession
+
+__all__ = ["TablePipeline"]
+
+
+class TablePipeline:
+    """A table on its way into another."""
+
+    def __init__(self, environment: HasSession, target: Target) -> None:
+        """Made by ``Table.insert_into``."""
+        self._environment = environment
+        self.target = target
+
+    def __str__(self) -> str:
+        """Where it goes."""
+        return f"TablePipeline[{self.target.identifier.as_summary_string()}]"
+
+    def execute(self) -> TableResult:
+        """Start the job."""
+        return TableResult(self._environment.session.insert([self.target]))
+
+    def explain(self, *extra_details: Any) -> str:
+        """The plan as text.
+
+        Args:
+            extra_details: ExplainDetail.CHANGELOG_MODE and others.
+        """
+        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
+        return explain_targets(self._environment.session, [self.target], words)
+
+    def print_explain(self, *extra_details: Any) -> None:
+        """Print the plan.
+
+        Args:
+            extra_details: as for ``explain``.
+        """
+        print(self.explain(*extra_details))  # noqa: T201 - what it is for
+
+    def get_sink_identifier(self) -> ObjectIdentifier | None:
+        """The full name of the table that is written; None if it has none.
+
+        Returns:
+            The name.
+        """
+        identifier = self.target.identifier
+        return None if identifier.object_name.startswith("*anonymous_") else identifier

@@ -1,0 +1,278 @@
+"""Methods of expressions that are text.
+
+What it is: PyFlink's names over functions of SQL, whose reference says what they do.
+What it is not: the functions (``expressions/functions/``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.sql.parser import nodes
+from millstream.table.expression_nodes import BaseExpression, as_node
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["TextMethods"]
+
+
+class TextMethods(BaseExpression):
+    """What can be made of text."""
+
+    @property
+    def char_length(self) -> Self:
+        """How many characters it has."""
+        return self._call("CHAR_LENGTH")
+
+    @property
+    def upper_case(self) -> Self:
+        """In capitals."""
+        return self._call("UPPER")
+
+    @property
+    def lower_case(self) -> Self:
+        """In small letters."""
+        return self._call("LOWER")
+
+    @property
+    def init_cap(self) -> Self:
+        """Each word with a capital at its beginning."""
+        return self._call("INITCAP")
+
+    @property
+    def from_base64(self) -> Self:
+        """The text that was written in base 64."""
+        return self._call("FROM_BASE64")
+
+    @property
+    def to_base64(self) -> Self:
+        """In base 64."""
+        return self._call("TO_BASE64")
+
+    @property
+    def ascii(self) -> Self:
+        """The number of its first character."""
+        return self._call("ASCII")
+
+    @property
+    def chr(self) -> Self:
+        """The character of the number."""
+        return self._call("CHR")
+
+    @property
+    def reverse(self) -> Self:
+        """The other way round."""
+        return self._call("REVERSE")
+
+    @property
+    def md5(self) -> Self:
+        """The hash of MD5, in hexadecimal digits."""
+        return self._call("MD5")
+
+    @property
+    def sha1(self) -> Self:
+        """The hash of SHA-1, in hexadecimal digits."""
+        return self._call("SHA1")
+
+    @property
+    def sha224(self) -> Self:
+        """The hash of SHA-224, in hexadecimal digits."""
+        return self._call("SHA224")
+
+    @property
+    def sha256(self) -> Self:
+        """The hash of SHA-256, in hexadecimal digits."""
+        return self._call("SHA256")
+
+    @property
+    def sha384(self) -> Self:
+        """The hash of SHA-384, in hexadecimal digits."""
+        return self._call("SHA384")
+
+    @property
+    def sha512(self) -> Self:
+        """The hash of SHA-512, in hexadecimal digits."""
+        return self._call("SHA512")
+
+    def sha2(self, hash_length: Any) -> Self:
+        """The hash of SHA-2 of a length in bits."""
+        return self._call("SHA2", hash_length)
+
+    def concat(self, other: Any) -> Self:
+        """The text and another."""
+        return self._call("CONCAT", other)
+
+    def starts_with(self, start_expr: Any) -> Self:
+        """Whether it begins with another."""
+        return self._call("STARTSWITH", start_expr)
+
+    def ends_with(self, end_expr: Any) -> Self:
+        """Whether it ends with another."""
+        return self._call("ENDSWITH", end_expr)
+
+    def substring(self, begin_index: Any, length: Any = None) -> Self:
+        """A part, from a position (from 1) on."""
+        return self._call("SUBSTRING", begin_index, length)
+
+    def substr(self, begin_index: Any, length: Any = None) -> Self:
+        """A part, from a position (from 1) on."""
+        return self._call("SUBSTR", begin_index, length)
+
+    def replace(self, search: Any = None, replacement: Any = None) -> Self:
+        """With a text in the place of another."""
+        return self._call("REPLACE", search, replacement)
+
+    def translate(self, from_str: Any, to_str: Any) -> Self:
+        """With characters in the place of others."""
+        return self._call("TRANSLATE", from_str, to_str)
+
+    def lpad(self, length: Any, pad: Any) -> Self:
+        """Filled on the left up to a length."""
+        return self._call("LPAD", length, pad)
+
+    def rpad(self, length: Any, pad: Any) -> Self:
+        """Filled on the right up to a length."""
+        return self._call("RPAD", length, pad)
+
+    def overlay(self, new_string: Any, starting: Any, length: Any = None) -> Self:
+        """With a text over a part, from a position on."""
+        return self._call("OVERLAY", new_string, starting, length)
+
+    def position(self, haystack: Any = None) -> Self:
+        """Where it stands in another text, from 1; 0 if nowhere."""
+        return self._call("POSITION", haystack)
+
+    def regexp(self, regex: Any) -> Self:
+        """Whether a regular expression fits somewhere."""
+        return self._call("REGEXP", regex)
+
+    def regexp_count(self, regex: Any) -> Self:
+        """How often a regular expression fits."""
+        return self._call("REGEXP_COUNT", regex)
+
+    def regexp_replace(self, regex: Any, replacement: Any) -> Self:
+        """With a text where a regular expression fits."""
+        return self._call("REGEXP_REPLACE", regex, replacement)
+
+    def regexp_extract(self, regex: Any, extract_index: Any = None) -> Self:
+        """A group of a regular expression."""
+        return self._call("REGEXP_EXTRACT", regex, extract_index)
+
+    def regexp_extract_all(self, regex: Any, extract_index: Any = None) -> Self:
+        """A group of each fit of a regular expression."""
+        return self._call("REGEXP_EXTRACT_ALL", regex, extract_index)
+
+    def regexp_instr(self, regex: Any) -> Self:
+        """Where a regular expression first fits, from 1."""
+        return self._call("REGEXP_INSTR", regex)
+
+    def regexp_substr(self, regex: Any) -> Self:
+        """What a regular expression first fits."""
+        return self._call("REGEXP_SUBSTR", regex)
+
+    def decode(self, charset: Any) -> Self:
+        """The text of bytes."""
+        return self._call("DECODE", charset)
+
+    def encode(self, charset: Any) -> Self:
+        """The bytes of the text."""
+        return self._call("ENCODE", charset)
+
+    def left(self, length: Any) -> Self:
+        """The first characters."""
+        return self._call("LEFT", length)
+
+    def right(self, length: Any) -> Self:
+        """The last characters."""
+        return self._call("RIGHT", length)
+
+    def instr(self, s: Any) -> Self:
+        """Where another text stands in it, from 1; 0 if nowhere."""
+        return self._call("INSTR", s)
+
+    def locate(self, s: Any, pos: Any = None) -> Self:
+        """Where it stands in another text, from a position on."""
+        return self._call("LOCATE", s, pos)
+
+    def url_decode(self) -> Self:
+        """What was written for an URL."""
+        return self._call("URL_DECODE")
+
+    def url_encode(self) -> Self:
+        """As it is written in an URL."""
+        return self._call("URL_ENCODE")
+
+    def inet_aton(self) -> Self:
+        """The number of an IPv4 address."""
+        return self._call("INET_ATON")
+
+    def inet_ntoa(self) -> Self:
+        """The IPv4 address of a number."""
+        return self._call("INET_NTOA")
+
+    def parse_url(self, part_to_extract: Any, key: Any = None) -> Self:
+        """A part of an URL."""
+        return self._call("PARSE_URL", part_to_extract, key)
+
+    def ltrim(self, trim_str: Any = None) -> Self:
+        """Without blanks, or these characters, on the left."""
+        return self._call("LTRIM", trim_str)
+
+    def rtrim(self, trim_str: Any = None) -> Self:
+        """Without blanks, or these characters, on the right."""
+        return self._call("RTRIM", trim_str)
+
+    def btrim(self, trim_str: Any = None) -> Self:
+        """Without blanks, or these characters, on both sides."""
+        return self._call("BTRIM", trim_str)
+
+    def repeat(self, n: Any) -> Self:
+        """Several times in a row."""
+        return self._call("REPEAT", n)
+
+    def split_index(self, separator: Any, index: Any) -> Self:
+        """A part between separators, from 0."""
+        return self._call("SPLIT_INDEX", separator, index)
+
+    def str_to_map(self, list_delimiter: Any = None, key_value_delimiter: Any = None) -> Self:
+        """The map that it writes."""
+        return self._call("STR_TO_MAP", list_delimiter, key_value_delimiter)
+
+    def split(self, delimiter: Any) -> Self:
+        """The parts between delimiters, as an array."""
+        return self._call("SPLIT", delimiter)
+
+    def printf(self, *obj: Any) -> Self:
+        """This format, filled with values."""
+        return self._call("PRINTF", *obj)
+
+    def elt(self, expr: Any, *exprs: Any) -> Self:
+        """The value at this position (from 1)."""
+        return self._call("ELT", expr, *exprs)
+
+    def trim(self, character: Any = None) -> Self:
+        """Without blanks, or these characters, on both sides."""
+        return self._trimmed("BOTH", character)
+
+    def trim_leading(self, character: Any = None) -> Self:
+        """Without blanks, or these characters, at the beginning."""
+        return self._trimmed("LEADING", character)
+
+    def trim_trailing(self, character: Any = None) -> Self:
+        """Without blanks, or these characters, at the end."""
+        return self._trimmed("TRAILING", character)
+
+    def _trimmed(self, side: str, character: Any) -> Self:
+        characters = as_node(" " if character is None else character)
+        arguments = (nodes.Symbol(side), characters, self.node)
+        return self._of(nodes.FunctionCall(nodes.identifier("TRIM"), arguments))
+
+    def like(self, pattern: Any = None, escape: Any = None) -> Self:
+        """Whether it fits a pattern of LIKE."""
+        quoted = None if escape is None else as_node(escape)
+        return self._of(nodes.Like(self.node, as_node(pattern), quoted))
+
+    def similar(self, pattern: Any = None) -> Self:
+        """Whether it fits a pattern of SIMILAR TO."""
+        return self._of(nodes.Like(self.node, as_node(pattern), similar=True))

@@ -1,0 +1,355 @@
+"""Windows of the Table API: ``Tumble``, ``Slide``, ``Session`` for groups, and ``Over``.
+
+What it is: descriptions that ``Table.window`` and ``Table.over_window`` take.
+What it is not: computation; they become window table functions and OVER of SQL
+(``table/windowing.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ProgramError
+from millstream.sql.parser import nodes
+from millstream.table.expression_nodes import as_node
+from millstream.table.rewriting import OverBound, RowInterval
+
+if TYPE_CHECKING:
+    from millstream.table.expression import Expression
+
+__all__ = [
+    "GroupWindow",
+    "Over",
+    "OverWindow",
+    "OverWindowPartitioned",
+    "OverWindowPartitionedOrdered",
+    "OverWindowPartitionedOrderedPreceding",
+    "Session",
+    "SessionWithGap",
+    "SessionWithGapOnTime",
+    "Slide",
+    "SlideWithSize",
+    "SlideWithSizeAndSlide",
+    "SlideWithSizeAndSlideOnTime",
+    "Tumble",
+    "TumbleWithSize",
+    "TumbleWithSizeOnTime",
+]
+
+
+@dataclass(frozen=True)
+class GroupWindow:
+    """A window that groups rows: of which kind, how long, on which time, and its name."""
+
+    #: The window table function of SQL.
+    function: str
+    #: Its lengths, in their order.
+    lengths: tuple[Any, ...]
+    #: The time attribute.
+    time: str
+    name: str
+
+
+def _length(given: Any, what: str) -> Any:
+    node = as_node(given)
+    if isinstance(node, RowInterval):
+        message = f"{what} of rows is not in this release; lit(10).minutes is one of time"
+        raise ProgramError(message)
+    if not isinstance(node, nodes.IntervalLiteral) or node.qualifier.is_year_month:
+        message = f"{what} is a length of time: lit(10).minutes"
+        raise ProgramError(message)
+    return node
+
+
+def _column(given: Any, what: str) -> str:
+    node = nodes.identifier(given) if isinstance(given, str) else as_node(given)
+    if not isinstance(node, nodes.Identifier):
+        message = f"{what} takes a column: col('rowtime')"
+        raise ProgramError(message)
+    return node.last
+
+
+@dataclass(frozen=True)
+class _OnTime:
+    function: str
+    lengths: tuple[Any, ...]
+    time: str
+
+    def alias(self, alias: str) -> GroupWindow:
+        """Give the window the name by which ``group_by`` and ``select`` know it.
+
+        Args:
+            alias: the name.
+        """
+        return GroupWindow(self.function, self.lengths, self.time, alias)
+
+
+class TumbleWithSizeOnTime(_OnTime):
+    """A tumbling window without a name."""
+
+
+class SlideWithSizeAndSlideOnTime(_OnTime):
+    """A sliding window without a name."""
+
+
+class SessionWithGapOnTime(_OnTime):
+    """A session window without a name."""
+
+
+class TumbleWithSize:
+    """A tumbling window without time."""
+
+    def __init__(self, size: Any) -> None:
+        """Made by ``Tumble.over``."""
+        self._size = size
+
+    def on(self, time_field: Expression | str) -> TumbleWithSizeOnTime:
+        """Take the time of rows from a time attribute.
+
+        Args:
+            time_field: the column.
+        """
+        return TumbleWithSizeOnTime("TUMBLE", (self._size,), _column(time_field, "on()"))
+
+
+class Tumble:
+    """Windows that follow each other."""
+
+    @classmethod
+    def over(cls, size: Expression) -> TumbleWithSize:
+        """Begin with the size.
+
+        Args:
+            size: a length of time: ``lit(10).minutes``.
+
+        Raises:
+            ProgramError: it is none.
+        """
+        return TumbleWithSize(_length(size, "the size of a window"))
+
+
+class SlideWithSizeAndSlide:
+    """A sliding window without time."""
+
+    def __init__(self, size: Any, slide: Any) -> None:
+        """Made by ``SlideWithSize.every``."""
+        self._lengths = (slide, size)
+
+    def on(self, time_field: Expression | str) -> SlideWithSizeAndSlideOnTime:
+        """Take the time of rows from a time attribute.
+
+        Args:
+            time_field: the column.
+        """
+        return SlideWithSizeAndSlideOnTime("HOP", self._lengths, _column(time_field, "on()"))
+
+
+class SlideWithSize:
+    """A sliding window without its slide."""
+
+    def __init__(self, size: Any) -> None:
+        """Made by ``Slide.over``."""
+        self._size = size
+
+    def every(self, slide: Expression) -> SlideWithSizeAndSlide:
+        """Say how often a window begins.
+
+        Args:
+            slide: a length of time, of which the size is a multiple.
+        """
+        return SlideWithSizeAndSlide(self._size, _length(slide, "the slide of a window"))
+
+
+class Slide:
+    """Windows that overlap."""
+
+    @classmethod
+    def over(cls, size: Expression) -> SlideWithSize:
+        """Begin with the size.
+
+        Args:
+            size: a length of time: ``lit(10).minutes``.
+
+        Raises:
+            ProgramError: it is none.
+        """
+        return SlideWithSize(_length(size, "the size of a window"))
+
+
+class SessionWithGap:
+    """A session window without time."""
+
+    def __init__(self, gap: Any) -> None:
+        """Made by ``Session.with_gap``."""
+        self._gap = gap
+
+    def on(self, time_field: Expression | str) -> SessionWithGapOnTime:
+        """Take the time of rows from a time attribute.
+
+        Args:
+            time_field: the column.
+        """
+        return SessionWithGapOnTime("SESSION", (self._gap,), _column(time_field, "on()"))
+
+
+class Session:
+    """Windows that end when a key is silent."""
+
+    @classmethod
+    def with_gap(cls, gap: Expression) -> SessionWithGap:
+        """Begin with the gap.
+
+        Args:
+            gap: how long a key is silent between two windows.
+
+        Raises:
+            ProgramError: it is no length of time.
+        """
+        return SessionWithGap(_length(gap, "the gap of a window"))
+
+
+# -- OVER ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OverWindow:
+    """A window over the rows around each row, with its name."""
+
+    name: str
+    specification: nodes.WindowSpecification
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    partition: tuple[Any, ...]
+    order: Any
+
+    def _specification(self, preceding: Any, following: Any) -> nodes.WindowSpecification:
+        return nodes.WindowSpecification(
+            partition_by=self.partition,
+            order_by=(self.order,),
+            frame=_frame(preceding, following),
+        )
+
+
+_UNBOUNDED: Final = OverBound("UNBOUNDED", "RANGE")
+
+
+def _frame(preceding: Any, following: Any) -> nodes.WindowFrame:
+    unit, offset = "RANGE", None
+    if isinstance(preceding, RowInterval):
+        unit, offset = "ROWS", as_node(preceding.rows)
+    elif isinstance(preceding, nodes.IntervalLiteral):
+        offset = preceding
+    elif isinstance(preceding, OverBound):
+        unit = preceding.unit
+    else:
+        message = (
+            "preceding() takes UNBOUNDED_ROW, UNBOUNDED_RANGE, CURRENT_ROW, CURRENT_RANGE, "
+            "row_interval(n) or a length of time"
+        )
+        raise ProgramError(message)
+    if following is not None and following != OverBound("CURRENT", unit):
+        wanted = "CURRENT_ROW" if unit == "ROWS" else "CURRENT_RANGE"
+        message = f"following() behind this preceding() takes {wanted} in this release"
+        raise ProgramError(message)
+    current = nodes.FrameBound("CURRENT ROW")
+    is_current = isinstance(preceding, OverBound) and preceding.kind == "CURRENT"
+    start = current if is_current else nodes.FrameBound("PRECEDING", offset)
+    return nodes.WindowFrame(unit, start, current)
+
+
+class OverWindowPartitionedOrderedPreceding:
+    """A window that begins somewhere before the row, without a name."""
+
+    def __init__(self, ordered: _Ordered, preceding: Any, following: Any = None) -> None:
+        """Made by ``preceding``."""
+        self._ordered = ordered
+        self._preceding = preceding
+        self._following = following
+
+    def alias(self, alias: str) -> OverWindow:
+        """Give the window the name by which ``over`` knows it.
+
+        Args:
+            alias: the name.
+        """
+        specification = self._ordered._specification(self._preceding, self._following)  # noqa: SLF001 - a friend
+        return OverWindow(alias, specification)
+
+    def following(self, following: Expression) -> OverWindowPartitionedOrderedPreceding:
+        """Say where the window ends: at the row.
+
+        Args:
+            following: ``CURRENT_ROW`` or ``CURRENT_RANGE``.
+        """
+        return OverWindowPartitionedOrderedPreceding(
+            self._ordered, self._preceding, as_node(following)
+        )
+
+
+class OverWindowPartitionedOrdered(_Ordered):
+    """A window in an order, without a name."""
+
+    def alias(self, alias: str) -> OverWindow:
+        """Give the window the name by which ``over`` knows it; it begins with the first row.
+
+        Args:
+            alias: the name.
+        """
+        return OverWindow(alias, self._specification(_UNBOUNDED, None))
+
+    def preceding(self, preceding: Expression) -> OverWindowPartitionedOrderedPreceding:
+        """Say where the window begins.
+
+        Args:
+            preceding: ``row_interval(2)``, ``lit(10).minutes``, ``UNBOUNDED_ROW`` and others.
+        """
+        return OverWindowPartitionedOrderedPreceding(self, as_node(preceding))
+
+
+class OverWindowPartitioned:
+    """A window of rows of one key, without order."""
+
+    def __init__(self, partition: tuple[Any, ...]) -> None:
+        """Made by ``Over.partition_by``."""
+        self._partition = partition
+
+    def order_by(self, order_by: Expression | str) -> OverWindowPartitionedOrdered:
+        """Order rows by a time attribute.
+
+        Args:
+            order_by: the column.
+        """
+        return OverWindowPartitionedOrdered(self._partition, _sort_item(order_by))
+
+
+def _sort_item(given: Any) -> nodes.SortItem:
+    if isinstance(given, str):
+        return nodes.SortItem(nodes.identifier(given))
+    found: nodes.SortItem = given.sort_item()
+    return replace(found, nulls_first=None)
+
+
+class Over:
+    """Windows over the rows around each row."""
+
+    @classmethod
+    def order_by(cls, order_by: Expression | str) -> OverWindowPartitionedOrdered:
+        """Order all rows by a time attribute.
+
+        Args:
+            order_by: the column.
+        """
+        return OverWindowPartitionedOrdered((), _sort_item(order_by))
+
+    @classmethod
+    def partition_by(cls, *partition_by: Expression | str) -> OverWindowPartitioned:
+        """Take rows of one key together.
+
+        Args:
+            partition_by: what the key is.
+        """
+        nodes_ = (nodes.identifier(e) if isinstance(e, str) else e.node for e in partition_by)
+        return OverWindowPartitioned(tuple(nodes_))
