@@ -143,6 +143,8 @@ def _other_result(name: Name, found: object, owner: object) -> str | None:
     """Ours may be narrower: of several of theirs some, or a subclass."""
     function: object = found.fget if isinstance(found, property) else found
     function = inspect.unwrap(getattr(function, "__func__", function))  # type: ignore[arg-type]
+    if not callable(function):  # an attribute
+        return None
     said = getattr(function, "__annotations__", {}).get("return", _NOTHING)
     if not isinstance(said, str):
         said = "None" if said is None else getattr(said, "__name__", "nothing")
@@ -298,11 +300,11 @@ def missing_in(module: str) -> dict[str, list[Name]]:
 _HEAD: Final = """# PyFlink's names, and which of them are here
 
 The public modules, classes, methods and parameters of PyFlink {version} below `pyflink.common`,
-`pyflink.datastream` and `pyflink.metrics`, as its source lists them, against those of Millstream:
-`pyflink` in an import becomes `millstream`, the rest of the path is the same. Parameters count: a
-method is here if it takes what PyFlink's takes, by the same names, in the same places and with the
-same defaults. So do results, where PyFlink says what they are: ours are of the same class or of a
-subclass. So do values of enumerations. Not counted are the Table API, PyFlink's inside
+`pyflink.datastream`, `pyflink.metrics` and `pyflink.table`, as its source lists them, against those
+of Millstream: `pyflink` in an import becomes `millstream`, the rest of the path is the same.
+Parameters count: a method is here if it takes what PyFlink's takes, by the same names, in the same
+places and with the same defaults. So do results, where PyFlink says what they are: ours are of the
+same class or of a subclass. So do values of enumerations. Not counted are PyFlink's inside
 (`fn_execution`, `java_gateway`, `util`) and parameters that hand over objects of the JVM.
 
 What is missing has a reason. *Not yet*: it waits for what is named. *Artefact*: it is there in

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAMES = Path(__file__).parent / "names"
-PACKAGES: Final = ("common", "datastream", "metrics")
+PACKAGES: Final = ("common", "datastream", "metrics", "table")
 #: Not for programs, though their names do not begin with an underscore.
 _INSIDE: Final = {"utils", "tests"}
 #: Special methods that a program uses as operators and built-in functions.
