@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.expressions.rows import values_of
 from tests.expressions.test_kernels import ZONES, check, lit, resolved
 
 from millstream.expressions.functions.registry import function_groups
@@ -22,6 +23,8 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
+    import random
+
     from millstream.expressions.nodes import Call, Literal
 
 STRING = VarCharType()
@@ -113,6 +116,24 @@ GROUPS = {
 def test_agree_kernel_and_reference(group: str) -> None:
     for seed, call in enumerate(GROUPS[group]):
         check(call, seed, ZONES[seed % len(ZONES)])
+
+
+def _plain(kind: LogicalType, count: int, chance: random.Random) -> list[Any]:
+    """Kernels leave it to the references if a single text is not of ASCII."""
+    if isinstance(kind, VarCharType):
+        return [chance.choice([None, "", "a", "ab", "Aa a"]) for _ in range(count)]
+    return values_of(kind, count, chance)
+
+
+def _nulls(kind: LogicalType, count: int, chance: random.Random) -> list[Any]:
+    return [None] * count if kind.nullable else values_of(kind, count, chance)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_agree_on_plain_texts_on_nulls_and_on_nothing(group: str) -> None:
+    for seed, call in enumerate(GROUPS[group]):
+        for rows, count in ((_plain, 20), (_nulls, 2), (values_of, 0)):
+            check(call, seed, ZONES[0], rows, count)
 
 
 @pytest.mark.soak

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 ZONES = ["UTC", "America/New_York", "GMT+05:30"]
 ROWS = 120
+#: Makes so many values of a type.
+Rows = Callable[[LogicalType, int, random.Random], list[Any]]
 
 INTEGERS: list[LogicalType] = [TinyIntType(), SmallIntType(), IntType(), BigIntType()]
 DECIMALS: list[LogicalType] = [
@@ -110,7 +113,7 @@ def casts(types: list[LogicalType]) -> list[Call]:
     ]
 
 
-def check(call: Call, seed: int, zone: str) -> None:
+def check(call: Call, seed: int, zone: str, rows: Rows = values_of, count: int = ROWS) -> None:
     """Hold kernel against reference on rows made from the seed.
 
     Both are given the arguments after implicit casts, so that only this call is compared.
@@ -123,12 +126,12 @@ def check(call: Call, seed: int, zone: str) -> None:
     columns: list[Any] = [
         scalar_of(argument.value, type_)
         if isinstance(argument, Literal)
-        else column_of(values_of(type_, ROWS, chance), type_)
+        else column_of(rows(type_, count, chance), type_)
         for argument, type_ in zip(call.arguments, types, strict=True)
     ]
     context = EvaluationContext(time_zone=zone)
-    by_kernel = _outcome(call, definition, columns, context, kernel=True)
-    by_reference = _outcome(call, definition, columns, context, kernel=False)
+    by_kernel = _outcome(call, definition, columns, context, count, kernel=True)
+    by_reference = _outcome(call, definition, columns, context, count, kernel=False)
     if by_kernel is NotImplemented:
         return
     if isinstance(by_kernel, str) or isinstance(by_reference, str):
@@ -147,6 +150,7 @@ def _outcome(
     definition: FunctionDefinition,
     columns: list[Any],
     context: EvaluationContext,
+    rows: int,
     *,
     kernel: bool,
 ) -> Any:
@@ -159,10 +163,10 @@ def _outcome(
     ]
     node = FunctionNode(call, definition, nodes)
     info = node._info
-    info.context, info.rows = context, ROWS
+    info.context, info.rows = context, rows
     try:
         if not kernel:
-            return values_of_column(node._rows(columns, ROWS), call.type)
+            return values_of_column(node._rows(columns, rows), call.type)
         assert definition.kernel is not None
         result = definition.kernel(info, *columns)
     except (ExpressionError, pa.ArrowException):
@@ -170,7 +174,7 @@ def _outcome(
     if result is NotImplemented:
         return result
     if isinstance(result, pa.Scalar):
-        result = pa.repeat(result, ROWS)
+        result = pa.repeat(result, rows)
     assert result.type == call.type.to_arrow(), (str(call), result.type)
     return values_of_column(result, call.type)
 

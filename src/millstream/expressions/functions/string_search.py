@@ -58,7 +58,7 @@ def _find_kernel(info: CallInfo, text: Any, wanted: Any) -> Any:
         return NotImplemented
     if not pc.all(pc.string_is_ascii(text)).as_py():
         return NotImplemented
-    return pc.add(pc.find_substring(text, pattern=wanted.as_py()), 1)
+    return pc.add(pc.find_substring(text, pattern=wanted.as_py()), pa.scalar(1, pa.int32()))
 
 
 def _position_kernel(info: CallInfo, wanted: Any, text: Any, *start: Any) -> Any:
