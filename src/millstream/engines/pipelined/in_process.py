@@ -63,6 +63,9 @@ _LOOK: Final = 0.0005
 _SHORT_LOOK: Final = 1e-6
 _SHORT_TURN: Final = 0.0003
 _SHORT_TURNS: Final = 18
+#: Turns after which looks take next to nothing in every other turn: a task among many has less time
+#: than it takes to look at all its splits, and would never come to the last.
+_PATIENT_TURNS: Final = 500
 #: Turns after which a checkpoint hangs: there is nothing to wait for.
 _MOST_TURNS: Final = 1_000_000
 
@@ -266,9 +269,11 @@ class PipelinedTasks:
         self._turn()
 
     def _turn_until(self, condition: Callable[[], bool], what: str) -> None:
-        for _ in range(_MOST_TURNS):
+        for turn in range(_MOST_TURNS):
             if condition():
+                self._step = _LOOK
                 return
+            self._step = _SHORT_LOOK if turn % 2 and turn > _PATIENT_TURNS else _LOOK
             self._turn()
         message = f"nothing goes on, waiting for {what}"
         raise AssertionError(message)
