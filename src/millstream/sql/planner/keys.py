@@ -56,9 +56,10 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
     transparent = (
         physical.WatermarkAssigner,
         physical.DropUpdateBefore,
-        physical.Limit,
         physical.OverAggregate,
     )
+    if isinstance(node, physical.Limit):
+        return _NONE if node.offset else upsert_keys(node.input)
     return upsert_keys(node.input) if isinstance(node, transparent) else _NONE
 
 
@@ -84,7 +85,9 @@ def _ranked(node: physical.Rank) -> Keys:
     if node.outputs_rank:
         # A row that leaves is only replaced at its number: nothing tells that its key is gone.
         return _one((*node.partition, len(node.input.row)))
-    return upsert_keys(node.input)
+    # Behind an offset rows move from number to number, each by an update of another row: a row may
+    # come at its new number before it goes from its old one.
+    return _NONE if node.start > 1 else upsert_keys(node.input)
 
 
 def _joined(node: physical.Join | physical.IntervalJoin) -> Keys:
