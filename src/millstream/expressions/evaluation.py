@@ -27,6 +27,7 @@ from millstream.expressions.functions.definition import (
     FunctionDefinition,
     NullBehaviour,
 )
+from millstream.expressions.nodes import Literal
 from millstream.types.values import column_of, scalar_of, value_of, values_of_column
 
 if TYPE_CHECKING:
@@ -245,8 +246,11 @@ class FunctionNode(Node):
         where = ""
         if values is not None:
             error, row = values
-            texts = map(str, self._call.arguments)
-            shown = ", ".join(f"{text} = {value!r}" for text, value in zip(texts, row, strict=True))
+            shown = ", ".join(
+                f"{argument} = {value!r}"
+                for argument, value in zip(self._call.arguments, row, strict=True)
+                if not isinstance(argument, Literal)
+            )
             where = f" where {shown}" if shown else ""
         reason = str(error) or type(error).__name__
         return located(ExpressionError(f"{self._call} fails{where}: {reason}"))

@@ -274,20 +274,29 @@ class ExpressionBinder:
         if node.distinct or node.filter is not None:
             word = "DISTINCT" if node.distinct else "FILTER"
             raise self.context.error(node, f"{word} is for aggregates; {name} is none.")
+        if user is None and not calls.is_known(name):
+            raise self._unknown(node)
         if any(isinstance(each, nodes.Star) for each in node.arguments):
             raise self.context.error(node, f"Only COUNT takes *; {name} does not.")
         if user is not None:
             arguments = self.bind_all(node.arguments)
             return calls.user_call(self.context, node, user, arguments)
-        if not calls.is_known(name):
-            known = [*calls.names(), *self.context.catalogs.function_names()]
-            from millstream.sql.suggestions import did_you_mean
-
-            shown = ".".join(node.name.names)
-            hint = did_you_mean(node.name.last, known)
-            message = f"Function '{shown}' not found.{hint}"
-            raise self.context.error(node, message)
         return self._built_in(node, name)
+
+    def _unknown(self, node: Any) -> ValidationError:
+        window = node.name.last.upper().partition("_")[0]
+        if window in _GROUP_WINDOWS:
+            message = (
+                f"Group windows ({window} in GROUP BY) are not in this release; take a window of "
+                f"rows: FROM {window}(TABLE t, DESCRIPTOR(ts), ...) GROUP BY window_start, "
+                "window_end."
+            )
+            return self.context.error(node, message)
+        known = [*calls.names(), *self.context.catalogs.function_names()]
+        from millstream.sql.suggestions import did_you_mean
+
+        hint = did_you_mean(node.name.last, known)
+        return self.context.error(node, f"Function '{'.'.join(node.name.names)}' not found.{hint}")
 
     def _built_in(self, node: Any, name: str) -> Expression:
         bound = self.bind_all(node.arguments)
@@ -337,6 +346,8 @@ class ExpressionBinder:
         return self.subquery(node)
 
 
+#: Functions of GROUP BY that Flink has beside its window table functions.
+_GROUP_WINDOWS: Final = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
 _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.Identifier: ExpressionBinder._identifier,  # noqa: SLF001 - the table of this class
     nodes.Literal: ExpressionBinder._literal,  # noqa: SLF001

@@ -17,6 +17,7 @@ from millstream.sql.catalog import connectors
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser.parser import parse_expression, parse_query
 from millstream.sql.planner.logical import ProjectNode, ScanNode, WatermarkNode, references, row_of
+from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.logical_types import (
     LocalZonedTimestampType,
     RowField,
@@ -135,7 +136,11 @@ def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSche
         return plan
     position = plan.row.index_of(declared.rowtime)
     if position < 0:
-        message = f"WATERMARK FOR '{declared.rowtime}': there is no such column."
+        hint = did_you_mean(declared.rowtime, plan.row.names)
+        message = (
+            f"The rowtime attribute field '{declared.rowtime}' is not defined in the table "
+            f"schema.{hint} There are: {listed(plan.row.names)}."
+        )
         raise ValidationError(message)
     kind = plan.row.fields[position].type
     if not isinstance(kind, TimestampType | LocalZonedTimestampType) or (

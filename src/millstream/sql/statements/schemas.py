@@ -127,6 +127,9 @@ def _check_watermark(context: BindingContext, schema: ResolvedSchema, node: Any)
     row = row_of(schema.names, schema.types)
     empty = ValuesNode(row=row, rows=())
     plan = ProjectNode(row=row, input=empty, expressions=tuple(references(row)))
+    if node is not None and schema.watermark.rowtime in schema.names:
+        # For errors at their places in the statement.
+        ExpressionBinder(context, Scope.of(row)).bind(node.expression)
     try:
         watermarked(context, plan, schema)
     except ValidationError as error:

@@ -10,6 +10,7 @@ Read next: ``runtime/operators/table/calc.py``, ``runtime/operators/table/group_
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 from millstream.configuration import options
 from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
-from millstream.errors import StateError, TypeMismatchError
+from millstream.errors import ExpressionError, StateError, TypeMismatchError
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.keyed import store_of
 from millstream.state.key_groups import key_group_range
@@ -26,7 +27,7 @@ from millstream.state.key_types import KeyTypes
 from millstream.state.keyed import KeyedState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -81,6 +82,16 @@ class TableOperator(Operator):
 
     def process_processing_time(self, now: int) -> None:
         self.processing_time = now
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Have an expression that fails for a row say in which operator, of which job."""
+        try:
+            yield
+        except ExpressionError as error:
+            where = f"operator {self.context.name!r} of job {self.context.job_name!r}"
+            error.args = (f"{where}: {error}", *error.args[1:])
+            raise
 
     def emit_columns(
         self, columns: Sequence[pa.Array], kinds: NDArray[np.int8] | None = None

@@ -50,14 +50,16 @@ class CalcOperator(TableOperator):
         arrow, kinds, stamps = batch.arrow, batch.row_kinds, batch.raw_timestamps
         context = self._evaluation.at(self.processing_time, self._watermark)
         if self._condition is not None:
-            mask = self._condition.evaluate(arrow, context)
+            with self.evaluating():
+                mask = self._condition.evaluate(arrow, context)
             chosen = mask.to_numpy(zero_copy_only=False)
             if not chosen.all():
                 arrow = arrow.filter(mask)
                 kinds = None if kinds is None else kinds[chosen]
                 stamps = None if stamps is None else batch.timestamp_array[chosen]
         if arrow.num_rows:
-            columns = [each.evaluate(arrow, context) for each in self._projections]
+            with self.evaluating():
+                columns = [each.evaluate(arrow, context) for each in self._projections]
             self.records_out += arrow.num_rows
             kind = self.context.output_type
             made = Batch(kind, arrow=self._named(columns), timestamps=stamps, row_kinds=kinds)

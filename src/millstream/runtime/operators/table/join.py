@@ -130,10 +130,10 @@ class JoinOperator(KeyedTableOperator):
         columns = own + other if input_index == 0 else other + own
         pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
         context = self.plan.evaluation.at(self.processing_time)
-        mask: NDArray[np.bool_] = self._condition.evaluate(pairs, context).to_numpy(
-            zero_copy_only=False
-        )
-        return mask
+        with self.evaluating():
+            mask = self._condition.evaluate(pairs, context)
+        found: NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
+        return found
 
     # What the rows of a batch need.
 
