@@ -150,9 +150,7 @@ def test_a_rank_is_updated_by_its_number(streams: StreamTableEnvironment, tmp_pa
 
 
 @pytest.mark.both_engines
-def test_rows_behind_an_offset_have_no_key(
-    streams: StreamTableEnvironment, tmp_path: Path
-) -> None:
+def test_rows_behind_an_offset_have_no_key(streams: StreamTableEnvironment, tmp_path: Path) -> None:
     """They move from number to number: a row comes at its new one before it goes from its old."""
     streams.execute_sql(
         "CREATE TEMPORARY VIEW g AS SELECT * FROM (VALUES (1, 9), (2, 5), (3, 7), (4, 6), (2, 9), "
