@@ -57,6 +57,7 @@ from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import (
     NEVER,
+    Abandoned,
     Acknowledged,
     Assigned,
     BeginRegion,
@@ -634,6 +635,7 @@ class SimulatedRun:
         del self.pending[epoch]
         self.failed.add(epoch)
         self.life.coordinator.fail_epoch(epoch)
+        self._tell_all(Abandoned(epoch))
         self.sim.given_up += 1
         self._complete_all()
 

@@ -52,6 +52,7 @@ from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
 from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.messages import (
+    Abandoned,
     Acknowledged,
     Assigned,
     Begin,
@@ -354,6 +355,7 @@ class RunLoop:
     def _give_up(self, epochs: Iterable[int]) -> None:
         for epoch in epochs:
             self._run.coordinator.fail_epoch(epoch)
+            self._server.tell_all(Abandoned(epoch))
 
     def _look_at_regions(self) -> None:
         # What all tasks have acknowledged will be published: the region goes on from there.
@@ -459,7 +461,7 @@ class RunLoop:
     def _give_up_expired(self) -> None:
         for epoch, words in self._checkpoints.expired(time.monotonic()):
             _LOG.warning("%s", words)
-            self._run.coordinator.fail_epoch(epoch)
+            self._give_up([epoch])
 
     def _trigger(self, now: float, *, final: bool, last: bool) -> None:
         message = self._checkpoints.trigger(now, self._clock(), final=final, last=last)

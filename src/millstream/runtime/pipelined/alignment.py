@@ -128,6 +128,18 @@ class Recording:
         self._missing.remove(link.link)
         self.attempts[link.link.source] = barrier.attempt
 
+    def drop(self, links: Iterable[InLink]) -> None:
+        """Let go of all, and record no more: the checkpoint was given up.
+
+        Args:
+            links: into the task.
+        """
+        for link in links:
+            if self in link.recorders:
+                link.recorders.remove(self)
+        self._missing.clear()
+        self._frames.clear()
+
     def write(self, storage: CheckpointStorage) -> FramesInFlight | None:
         """Make it durable; any thread may, once it is complete.  None: nothing is in flight."""
         if not self._frames:
@@ -187,6 +199,8 @@ class Alignment:
         self._waiting = [link for link in inputs if link.link.source.stage in ends]
         #: Checkpoint -> link -> its barrier; of those that the task has not taken.
         self._come: dict[int, dict[Link, Barrier]] = {}
+        #: The last checkpoint that the task has taken.
+        self._taken = -1
         #: Links whose frames were put into the order in which a checkpoint wants them.
         self._sorted: tuple[int, set[Link]] = -1, set()
         for link in inputs:
@@ -199,6 +213,8 @@ class Alignment:
                 recorder.end(link, barrier)
                 self._complete()
                 return
+        if frame.number <= self._taken:
+            return  # that of a checkpoint which was given up while it was recorded
         self._come.setdefault(frame.number, {})[link.link] = barrier
 
     def deadline(self, number: int) -> int:
@@ -250,6 +266,7 @@ class Alignment:
             number: of the checkpoint.
             first: what is in flight ahead of all that lies in links.
         """
+        self._taken = number
         recording = Recording(number, self._instance, first)
         come = self._come.pop(number)
         for link in self._inputs:
@@ -259,4 +276,5 @@ class Alignment:
 
     def taken(self, number: int) -> None:
         """The task has aligned all links, and takes its snapshot now."""
+        self._taken = number
         self._come.pop(number, None)

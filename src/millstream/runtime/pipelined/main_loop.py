@@ -40,6 +40,7 @@ from millstream.runtime.pipelined.links import (
     links_of,
 )
 from millstream.runtime.pipelined.messages import (
+    Abandoned,
     Assigned,
     BeginRegion,
     Completed,
@@ -502,6 +503,9 @@ class MainLoop:
         elif isinstance(message, Completed):
             for task in self.tasks:
                 task.confirm(message.epoch)
+        elif isinstance(message, Abandoned):
+            for task in self.tasks:
+                task.abandon(message.epoch)
         elif isinstance(message, StopRegion):
             self._stop_region(message)
         elif isinstance(message, BeginRegion):

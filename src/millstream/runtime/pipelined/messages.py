@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NEVER",
+    "Abandoned",
     "Acknowledged",
     "Assigned",
     "Beat",
@@ -178,6 +179,13 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A checkpoint was given up: nothing more is kept for it alone."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """Close the user functions, and end: the last checkpoint is complete."""
 
@@ -194,6 +202,7 @@ DriverMessage = (
     | Drain
     | TakeCheckpoint
     | Completed
+    | Abandoned
     | End
 )
 

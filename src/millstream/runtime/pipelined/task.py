@@ -92,7 +92,7 @@ class PendingAck:
     #: Seconds from the first barrier to the last; in which nothing was processed.
     aligning: float = 0.0
     pause: float = 0.0
-    #: Its task is to be stopped: nobody wants it any more.
+    #: It was given up, or its task is to be stopped: nobody wants it any more.
     is_given_up: bool = False
     #: The uploader has done with it.
     is_done: bool = False
@@ -101,7 +101,7 @@ class PendingAck:
         """Upload the rest; returns the acknowledgement."""
         # Its frames are not kept until the checkpoint is published, which may be never.
         recording, self.recording = self.recording, None
-        self.owed += self.states
+        self._owe_states()
         while self.owed:
             self.owed[0].finish(self.storage)
             del self.owed[0]
@@ -113,9 +113,15 @@ class PendingAck:
 
     def give_up(self) -> None:
         """Let go of what is held for it; what the task owes comes with its next checkpoint."""
+        self.recording = None
+        self._owe_states()
         for _, snapshot in self.snapshots:
             snapshot.abandon()
         self.carrying(self.ack)
+
+    def _owe_states(self) -> None:
+        states, self.states = self.states, []
+        self.owed += states
 
 
 class PipelinedTask:
@@ -166,6 +172,8 @@ class PipelinedTask:
         self._alignment = Alignment(instance, inputs, clock, self._release)
         #: Snapshots that wait for what is in flight to be recorded, and those behind them.
         self._held: deque[PendingAck] = deque()
+        #: Checkpoints that were given up before their snapshots were taken here.
+        self._abandoned: set[int] = set()
         self._first_barrier = 0.0
         #: Snapshots that it does not know to be published; and files of states that could not be
         #: written.
@@ -455,6 +463,9 @@ class PipelinedTask:
         pending.recording = recording
         self._taken.append(pending)
         self._held.append(pending)
+        if epoch in self._abandoned:
+            self.abandon(epoch)
+        self._abandoned = {each for each in self._abandoned if each > epoch}
         self._release()
 
     def _go_on(self, epoch: int, attempt: str) -> None:
@@ -528,6 +539,19 @@ class PipelinedTask:
         for each in done:
             if each.ack.epoch == epoch:
                 self._note_published(each.ack)
+
+    def abandon(self, epoch: int) -> None:
+        """Take that checkpoint ``epoch`` was given up: no more is recorded for it.
+
+        A barrier that is late, or never comes, would have all recorded that comes before it.
+        """
+        if epoch >= self._plan.epoch:
+            self._abandoned.add(epoch)
+        for each in self._held:
+            if each.ack.epoch == epoch and each.recording is not None:
+                each.is_given_up = True
+                each.recording.drop(self._inputs)
+        self._release()
 
     def _note_published(self, ack: TaskAck) -> None:
         states = {each.uid: each.state for each in ack.operators if each.state is not None}

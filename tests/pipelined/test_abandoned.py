@@ -1,0 +1,127 @@
+"""A checkpoint that was given up while it was recorded: nothing more is kept for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.pipelined.test_unaligned import RECORD, job
+
+from millstream.contracts.batch import Batch
+from millstream.runtime.frames import DATA_ARROW, encode_batch
+from millstream.runtime.pipelined.links import BARRIER, Barrier, Frame
+from millstream.runtime.pipelined.messages import NEVER, Abandoned
+from millstream.testing.mini_cluster import MiniCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millstream.runtime.pipelined.links import InLink
+    from millstream.runtime.pipelined.main_loop import MainLoop
+    from millstream.runtime.pipelined.task import PendingAck, PipelinedTask
+
+
+class Overtaken:
+    """A task with two producers, one of whose barriers is late."""
+
+    def __init__(self, loop: MainLoop, task: PipelinedTask) -> None:
+        self.loop = loop
+        self.task = task
+        self.first, self.late = task._inputs
+        self.taken: list[PendingAck] = []
+        task._take = self.taken.append
+        self.epoch = task._plan.epoch
+
+    def barrier(self, link: InLink, epoch: int, deadline: int = 0) -> None:
+        name = f"{link.link.source}-{epoch}"
+        payload = Barrier(name, final=False, deadline=deadline).encode()
+        link.put(Frame(BARRIER, -1, -1, epoch, payload, 0))
+        self.task.run(1e18)
+
+    def records(self, link: InLink) -> None:
+        instance = self.task._instance
+        edge = min(e.id for e in instance.edges.values() if e.target in instance.operators)
+        kind, payload = encode_batch(Batch(RECORD, values=[(1, 1)]))
+        assert kind == DATA_ARROW
+        link.put(Frame(kind, edge, link.link.source.subtask, 0, payload, len(payload)))
+
+    @property
+    def recorded(self) -> int:
+        (held,) = self.task._held
+        assert held.recording is not None
+        return len(held.recording._frames)
+
+
+@pytest.fixture
+def overtaken(tmp_path: Path) -> Iterator[Overtaken]:
+    cluster = MiniCluster(job(tmp_path, mapped=2), tmp_path / "checkpoints", pipelined=True)
+    assert cluster.run_epoch()
+    tasks = cluster._pipelined_tasks
+    assert tasks is not None
+    loop = tasks._loops[0]
+    yield Overtaken(
+        loop, next(each for each in loop.tasks if each._instance.nodes[0].uid == "counts")
+    )
+    cluster.close_instances()
+    cluster.coordinator.close()
+
+
+def test_records_ahead_of_a_late_barrier_are_kept_until_its_checkpoint_is_given_up(
+    overtaken: Overtaken,
+) -> None:
+    epoch = overtaken.epoch
+    overtaken.barrier(overtaken.first, epoch)
+    overtaken.records(overtaken.late)
+    overtaken.records(overtaken.late)
+    assert overtaken.recorded == 2
+    assert overtaken.taken == [], "it waits for the late barrier"
+    overtaken.loop._obey(Abandoned(epoch))
+    (given_up,) = overtaken.taken
+    assert given_up.is_given_up
+    assert given_up.recording is not None
+    assert given_up.recording._frames == []
+    overtaken.records(overtaken.late)
+    assert given_up.recording._frames == []
+    assert overtaken.late.recorders == []
+
+
+@pytest.mark.parametrize("deadline", [0, NEVER])
+def test_the_next_checkpoint_is_taken_behind_a_barrier_that_was_late(
+    overtaken: Overtaken, deadline: int
+) -> None:
+    epoch = overtaken.epoch
+    overtaken.barrier(overtaken.first, epoch)
+    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.barrier(overtaken.first, epoch + 1, deadline)
+    overtaken.barrier(overtaken.late, epoch)
+    overtaken.barrier(overtaken.late, epoch + 1, deadline)
+    assert [(each.ack.epoch, each.is_given_up) for each in overtaken.taken] == [
+        (epoch, True),
+        (epoch + 1, False),
+    ]
+    sources = {(stage, subtask) for stage, subtask, _ in overtaken.taken[1].ack.consumed}
+    assert sources == {overtaken.first.link.source, overtaken.late.link.source}
+    assert overtaken.task._alignment._come == {}
+
+
+def test_nothing_is_recorded_for_a_checkpoint_that_was_given_up_before(
+    overtaken: Overtaken,
+) -> None:
+    epoch = overtaken.epoch
+    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.barrier(overtaken.first, epoch)
+    assert overtaken.late.recorders == []
+    assert [each.is_given_up for each in overtaken.taken] == [True]
+    assert overtaken.task._abandoned == set()
+
+
+def test_files_of_states_of_a_snapshot_that_is_given_up_come_with_the_next(
+    overtaken: Overtaken,
+) -> None:
+    epoch, states = overtaken.epoch, [object()]
+    overtaken.task._state.pending = states  # type: ignore[assignment]
+    overtaken.barrier(overtaken.first, epoch)
+    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.taken[0].give_up()
+    assert overtaken.task._owed == states
