@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -11,13 +13,14 @@ from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import WatermarkStrategy
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.contracts.source import Boundedness
+from millstream.datastream import JobStatus, MapFunction
 from millstream.datastream.connectors import DiscardingSink
 from millstream.errors import SourceError
 from millstream.execution import inquiries as inquiries_module
-from millstream.execution.inquiries import Inquiries
+from millstream.execution.inquiries import Inquiries, UnwantedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from millstream.contracts.source import KnownSplits, Split
@@ -79,8 +82,9 @@ def epoch(directory: Path) -> int:
 
 
 def test_checkpoints_go_on_and_so_does_a_stop(
-    make: Make, tmp_path: Path, eventually: Eventually
+    make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(inquiries_module, "_ENDING", 0.05)
     client = job(make, tmp_path).execute_async("hangs")
     eventually(Hanging.asked.is_set, "the source to be asked")
     before = epoch(tmp_path)
@@ -128,3 +132,153 @@ def test_a_long_silence_is_spoken_of_once(
     assert caplog.text.count("source 'far away' has not said") == 1
     inquiry.ask()
     assert inquiry.is_answered
+
+
+# -- one thread per source ---------------------------------------------------------------------
+
+
+class InDatabase(NumberSequenceSource):
+    """Keeps a connection of sqlite3's, which may be used by the thread alone that has made it."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(0, 999)
+        self.directory = directory
+        self.connection: sqlite3.Connection | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"connection": None}
+
+    def note(self, what: str) -> None:
+        assert self.connection is not None
+        self.connection.execute("INSERT INTO said VALUES (?)", (what,))
+        self.connection.commit()
+
+    def start(self) -> None:
+        if self.connection is None:
+            self.connection = sqlite3.connect(self.directory / "said.db")
+            self.connection.execute("CREATE TABLE IF NOT EXISTS said (what)")
+        self.note("start")
+
+    def stop(self) -> None:
+        self.note("stop")
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        self.note("discover")
+        return super().discover(known)
+
+    def start_offset(self, split: Split) -> int:
+        if self.connection is not None:
+            self.note("start_offset")
+        return super().start_offset(split)
+
+    def end_offset(self, split: Split) -> int:
+        if self.connection is not None:
+            self.note("end_offset")
+        return super().end_offset(split)
+
+    def is_final(self, split: Split) -> bool:
+        if self.connection is not None:
+            self.note("is_final")
+        return super().is_final(split)
+
+    def committed(self, positions: Mapping[str, int]) -> None:
+        self.note("committed")
+
+
+class FailsOnce(MapFunction):
+    def __init__(self, directory: Path) -> None:
+        self.mark = directory / "failed"
+
+    def map(self, value: Any) -> Any:
+        if value == 500 and not self.mark.exists():
+            self.mark.touch()
+            message = "once"
+            raise ValueError(message)
+        return value
+
+
+def test_a_source_is_asked_in_one_thread_in_all_runs(make: Make, tmp_path: Path) -> None:
+    settings = {
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "execution.checkpointing.interval": "20",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": "1 ms",
+    }
+    env = make(1, settings)
+    stream = env.from_source(InDatabase(tmp_path), WatermarkStrategy.no_watermarks(), "numbers")
+    stream.map(FailsOnce(tmp_path)).sink_to(DiscardingSink()).uid("nowhere")
+    env.execute("numbers")
+    with contextlib.closing(sqlite3.connect(tmp_path / "said.db")) as connection:
+        said = [what for (what,) in connection.execute("SELECT what FROM said")]
+    assert {"discover", "start_offset", "end_offset", "is_final", "committed"} <= set(said)
+    assert [each for each in said if each in ("start", "stop")] == ["start", "stop"] * 2
+    assert said[0] == "start"
+    assert said[-1] == "stop"
+
+
+class NeverFound(NumberSequenceSource):
+    """Does not answer, for the first time already."""
+
+    asked: ClassVar[threading.Event] = threading.Event()
+    gate: ClassVar[threading.Event] = threading.Event()
+    stopped: ClassVar[threading.Event] = threading.Event()
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        self.asked.set()
+        assert self.gate.wait(60)
+        return super().discover(known)
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def test_a_job_is_cancelled_whose_source_has_never_answered(
+    make: Make,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(inquiries_module, "_ENDING", 0.05)
+    env = make(1, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+    stream = env.from_source(NeverFound(0, 9), WatermarkStrategy.no_watermarks(), "silent")
+    stream.sink_to(DiscardingSink()).uid("nowhere")
+    client = env.execute_async("silent")
+    eventually(NeverFound.asked.is_set, "the source to be asked")
+    client.cancel().result()
+    assert client.get_job_status().result() is JobStatus.CANCELED
+    NeverFound.gate.set()
+    eventually(lambda: not asking(), "its thread to end")
+    assert not NeverFound.stopped.is_set(), "a newer run may have started it again"
+    assert "has not answered, and is not told to stop" in caplog.text
+
+
+def asking() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("millstream-ask-")]
+
+
+def test_a_source_without_an_answer_gets_another_thread_for_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, gate: threading.Event, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(inquiries_module, "_ENDING", 0.01)
+    inquiries = Inquiries(in_threads=True)
+    first = inquiries.call("one", "source", threading.get_ident)
+    inquiries.settle(["one", "never asked"])
+    assert inquiries.call("one", "source", threading.get_ident) == first
+    hanging = inquiries.ask("one", "source", lambda: gate.wait(60))
+    behind = inquiries.ask("one", "source", lambda: 1)
+    inquiries.settle(["one"])
+    assert inquiries.call("one", "source", threading.get_ident) != first
+    gate.set()
+    inquiries.close()
+    eventually(lambda: not asking(), "both threads to end")
+    assert hanging.is_answered
+    assert not behind.is_answered, "what it was to do then is dropped"
+
+
+def test_nobody_waits_for_an_answer_that_is_not_wanted(gate: threading.Event) -> None:
+    inquiries = Inquiries(in_threads=True)
+    with pytest.raises(UnwantedError):
+        inquiries.call("one", "source", lambda: gate.wait(60), lambda: True)
+    assert inquiries.call("two", "source", lambda: 3, lambda: False) == 3
+    inquiries.close()

@@ -60,9 +60,11 @@ class Source(ABC):
          within an epoch.  (nobody)
       5. A record that does not parse is reported as the source's options say: an error naming
          the place, or a dead letter.  (tests of each connector)
-      6. In the driver it is asked one thing at a time, but not always by the same thread: what
-         belongs to a thread (a connection of sqlite3's) is opened with each call, or for all
-         threads.  ``stop`` may come while a question has no answer.  (runtime)
+      6. In the driver it is asked one thing at a time.  While a job of tasks that live on runs,
+         from ``start`` to ``stop`` and in all its runs, one thread asks, for each use in the
+         program: what belongs to a thread (a connection of sqlite3's) may be kept.  A source that
+         has no answer when its run ends is not told to stop, and has another thread in the next.
+         At submit it is asked in the program's thread.  (runtime)
     """
 
     #: Whether ``read`` can be repeated after a failure with the same result.

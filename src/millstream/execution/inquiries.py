@@ -1,7 +1,10 @@
 """Asking the systems behind sources, which may take long to answer, or never do.
 
-What it is: the questions, and one thread per source, which is asked one thing after the other;
-whoever asks goes on, and looks for the answer later.
+What it is: the questions, and one thread per source, in which it is asked one thing after the
+other, in all runs of a job; whoever asks goes on, and looks for the answer later.
+
+A source that has no answer when its run ends keeps its thread for a moment longer.  Then it gets
+another one for the next run, and what it was to do in the first is dropped.
 
 What it is not: what follows from the answers (``execution/split_enumerator.py``).
 
@@ -20,16 +23,29 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from millstream.execution.planned_source import new_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.contracts.source import KnownSplits, Source, Split
 
-__all__ = ["Answer", "Inquiries", "Inquiry", "Question", "SplitEnd", "end_of", "is_read_at_once"]
+__all__ = [
+    "Answer",
+    "Inquiries",
+    "Inquiry",
+    "Question",
+    "SplitEnd",
+    "UnwantedError",
+    "end_of",
+    "is_read_at_once",
+]
 
 _T = TypeVar("_T")
 
 #: Seconds for which whoever asks waits at once: what is near answers at once.
 _PATIENCE: Final = 0.002
+#: Seconds that a source has, when a run ends or begins, for what it was asked in the run before.
+_ENDING: Final = 2.0
+#: Seconds between two looks whether an answer is still wanted.
+_LOOK: Final = 0.05
 #: Seconds of a source's silence that are worth a word.
 _LONG_SILENCE: Final = 10.0
 _LOG: Final = logging.getLogger("millstream")
@@ -132,6 +148,11 @@ class Inquiry(Generic[_T]):
             )
         return False
 
+    @property
+    def error(self) -> BaseException | None:
+        """What asking has raised, if it has by now."""
+        return self._error
+
     def answer(self) -> _T:
         """The answer, which is there; raises what asking has raised."""
         if self._error is not None:
@@ -139,8 +160,45 @@ class Inquiry(Generic[_T]):
         return cast("_T", self._answer)
 
 
+class _Asker:
+    """The thread of one source.
+
+    Args:
+        uid: of the source.
+    """
+
+    def __init__(self, uid: str) -> None:
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        #: What is not begun is dropped.
+        self._given_up = False
+        # Not waited for by anybody: one that never has an answer must not keep a program.
+        threading.Thread(target=self._work, name=f"millstream-ask-{uid}", daemon=True).start()
+
+    def put(self, order: Callable[[], None]) -> None:
+        """Have something done behind all else."""
+        self._orders.put(order)
+
+    def end(self) -> None:
+        """End when all is done."""
+        self._orders.put(None)
+
+    def give_up(self) -> None:
+        """End when what is being done is, and do nothing else."""
+        self._given_up = True
+        self._orders.put(None)
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None and not self._given_up:
+            order()
+
+
 class Inquiries:
-    """Asks sources.
+    """Asks sources; kept from run to run.
+
+    Contract:
+      1. A source is asked in one thread, also to start and to stop, and one thing at a time.  The
+         exception: it had no answer when its run ended.  (here)
+      2. No question is asked from within another.  (caller)
 
     Args:
         in_threads: in a thread per source; else at once, for tests that are to be the same again.
@@ -148,7 +206,7 @@ class Inquiries:
 
     def __init__(self, *, in_threads: bool = False) -> None:
         self._in_threads = in_threads
-        self._asked: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {}
+        self._askers: dict[str, _Asker] = {}
 
     def ask(self, uid: str, label: str, question: Callable[[], _T]) -> Inquiry[_T]:
         """Ask something; waits for a moment, and no longer.
@@ -158,29 +216,67 @@ class Inquiries:
             label: what people call it.
             question: asks it; runs in the thread.
         """
-        inquiry = Inquiry(label, question)
-        if not self._in_threads:
-            inquiry.ask()
-            return inquiry
-        if uid not in self._asked:
-            orders = self._asked[uid] = queue.SimpleQueue()
-            # Not waited for by anybody: one that never has an answer must not keep a program.
-            threading.Thread(
-                target=_work, args=(orders,), name=f"millstream-ask-{uid}", daemon=True
-            ).start()
-        self._asked[uid].put(inquiry.ask)
+        inquiry = self._put(uid, label, question)
         inquiry.wait(_PATIENCE)
         return inquiry
 
+    def call(
+        self,
+        uid: str,
+        label: str,
+        question: Callable[[], _T],
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> _T:
+        """Ask something, and wait for the answer.
+
+        Args:
+            uid: of the source.
+            label: what people call it.
+            question: asks it; runs in the thread.
+            is_unwanted: whether the answer is not wanted any more.
+
+        Raises:
+            UnwantedError: it is not.
+            Exception: what asking has raised.
+        """
+        inquiry = self._put(uid, label, question)
+        while not inquiry.is_answered:
+            inquiry.wait(_LOOK)
+            if is_unwanted() and not inquiry.is_answered:
+                raise UnwantedError(label)
+        return inquiry.answer()
+
+    def _put(self, uid: str, label: str, question: Callable[[], _T]) -> Inquiry[_T]:
+        inquiry = Inquiry(label, question)
+        if self._in_threads:
+            if uid not in self._askers:
+                self._askers[uid] = _Asker(uid)
+            self._askers[uid].put(inquiry.ask)
+        else:
+            inquiry.ask()
+        return inquiry
+
+    def settle(self, uids: Iterable[str]) -> None:
+        """Wait a moment for what was asked; sources without an answer get other threads.
+
+        Args:
+            uids: of the sources.
+        """
+        found = [(uid, self._put(uid, uid, lambda: None)) for uid in uids if uid in self._askers]
+        deadline = time.monotonic() + _ENDING
+        for uid, inquiry in found:
+            inquiry.wait(max(0.0, deadline - time.monotonic()))
+            if not inquiry.is_answered:
+                self._askers.pop(uid).give_up()
+
     def close(self) -> None:
         """Ask nothing more; threads end when they have their answers."""
-        for orders in self._asked.values():
-            orders.put(None)
+        while self._askers:
+            self._askers.popitem()[1].end()
 
 
-def _work(orders: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while (ask := orders.get()) is not None:
-        ask()
+class UnwantedError(Exception):
+    """A source had no answer yet, and nobody wants it any more."""
 
 
 def is_read_at_once(source: Source, split: Split) -> bool:

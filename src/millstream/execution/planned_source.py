@@ -24,7 +24,7 @@ from millstream.graph.reading_order import sources_before
 from millstream.graph.validation import connector_label
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping
 
     from millstream.checkpoint.model import SplitState
     from millstream.contracts.source import KnownSplits, Source, Split
@@ -173,17 +173,14 @@ class SourceSplits:
         )
         raise CheckpointError(message)
 
-    def committed(
-        self, splits: Mapping[str, Mapping[str, SplitState]], besides: Container[str] = ()
-    ) -> None:
+    def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
         """Tell the sources how far they are read by committed epochs, for their monitoring.
 
         Args:
             splits: source uid -> split id -> state, as in the manifest.
-            besides: uids of sources that are not told.
         """
         for planned in self._sources:
-            if planned.source is not None and planned.uid not in besides:
+            if planned.source is not None:
                 states = splits.get(planned.uid, {})
                 planned.source.committed({name: each.position for name, each in states.items()})
 

@@ -143,11 +143,11 @@ class Run:
             self._on_recovered(last)
             if last.final:
                 return False
-        for node in job.graph.nodes.values():
-            if node.source is not None:
-                node.source.start()
-                self._closing.callback(node.source.stop)
-        if not self._tasks_at_work:  # they are told by ``execution/split_enumerator.py`` else
+        if not self._tasks_at_work:  # ``execution/split_enumerator.py`` starts and tells them else
+            for node in job.graph.nodes.values():
+                if node.source is not None:
+                    node.source.start()
+                    self._closing.callback(node.source.stop)
             self._planner = self._make_planner(job)
             if last is not None:
                 self._planner.observe(last.splits)

@@ -19,16 +19,18 @@ Read next: ``execution/open_splits.py``, ``execution/planned_source.py``,
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from millstream.contracts.source import Boundedness
 from millstream.execution.alignment import AlignedSplit, Aligner
 from millstream.execution.inquiries import Inquiries, Question, SplitEnd, end_of, is_read_at_once
 from millstream.execution.offsets import Offset, Position
 from millstream.execution.open_splits import OpenSplit, Reading, SubtaskLoad, Told
-from millstream.execution.planned_source import SourceSplits
+from millstream.execution.planned_source import SourceSplits, new_splits
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import SplitAssignment
 
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.messages import SplitProgress
 
 __all__ = ["SplitEnumerator", "Update"]
+
+_LOG: Final = logging.getLogger("millstream")
+
+_T = TypeVar("_T")
 
 #: Milliseconds between two questions for the ends of splits that cursors follow themselves.
 _SELDOM: Final = 1000
@@ -81,8 +87,9 @@ class SplitEnumerator:
     """Assigns the splits of a run to tasks that live on.
 
     Contract:
-      1. ``begin`` first, then all else, then ``close``; from one thread.  ``begin`` asks the
-         sources, so it takes as long as their systems take to answer.  (caller)
+      1. ``start`` first, then ``begin``, then all else, then ``close``; from one thread.  The first
+         two ask the sources, so they take as long as their systems take to answer: what is found
+         later could not hold time back for what is read before.  (caller)
       2. What an ``Update`` says is told to the slots in the order of updates.  (caller)
       3. A task acknowledges all splits that it had been assigned when it was told to take the
          checkpoint, but for those whose end it has acknowledged before, also for a checkpoint that
@@ -138,19 +145,46 @@ class SplitEnumerator:
 
     # -- what is read --------------------------------------------------------------------------
 
-    def begin(self) -> list[SplitAssignment]:
+    def start(self) -> None:
+        """Let the sources begin to monitor."""
+        for reading in self._readings:
+            with error_context(reading.planned.label):
+                self._with(reading, reading.source.start)
+
+    def _with(
+        self,
+        reading: Reading,
+        act: Callable[[], _T],
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> _T:
+        """Do something that asks a source: in its thread.  A busy one is not asked by ``act``."""
+        if reading.is_busy:
+            return act()
+        planned = reading.planned
+        return self._inquiries.call(planned.uid, planned.label, act, is_unwanted)
+
+    def begin(self, is_unwanted: Callable[[], bool] = lambda: False) -> list[SplitAssignment]:
         """The splits that have begun, and the first new ones.
 
         Those that have begun have no state yet; the plan of the first epoch restores it.
+
+        Args:
+            is_unwanted: whether to wait no longer for what a source answers.
+
+        Raises:
+            UnwantedError: it was not waited for.
         """
         self._splits.begin_at(self._start)
         now = self._clock()
         made: list[SplitAssignment] = []
         for reading in self._readings:
             with error_context(reading.planned.label):
+                planned, source = reading.planned, reading.source
                 # Ahead of all, so that a new split is one of those that wait.
-                self._splits.discover(reading.planned, reading.source)
-                self._begin(reading, now, made)
+                if self._splits.is_due(planned, source):
+                    look = partial(new_splits, source, planned.table.seen)
+                    self._splits.take_in(planned, self._with(reading, look, is_unwanted))
+                self._with(reading, partial(self._begin, reading, now, made))
         return made
 
     def _begin(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
@@ -195,7 +229,7 @@ class SplitEnumerator:
                 each.split.id: SplitEnd(each.end, each.final) for each in old.open.values()
             }
             with error_context(reading.planned.label):
-                self._begin(reading, now, made)
+                self._with(reading, partial(self._begin, reading, now, made))
         for channel in gone:
             del self._by_channel[channel]
         for channels in self._retired.values():
@@ -216,9 +250,8 @@ class SplitEnumerator:
         for reading in self._readings:
             with error_context(reading.planned.label):
                 self._ask(reading, now, made, update)
-                if not reading.is_busy:
-                    self._assign_waiting(reading, now, made)
-                    self._tell_committed(reading)
+                if not reading.is_busy and (reading.waiting or reading.committed is not None):
+                    self._with(reading, partial(self._catch_up, reading, now, made))
             if not reading.ended and self._is_over(reading):
                 reading.ended = True
                 update.ended.append(reading.planned.uid)
@@ -267,6 +300,10 @@ class SplitEnumerator:
         left = reading.waiting or reading.untaken or reading.open
         return _is_bounded(reading) and not left
 
+    def _catch_up(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
+        self._assign_waiting(reading, now, made)
+        self._tell_committed(reading)
+
     @staticmethod
     def _tell_committed(reading: Reading) -> None:
         if reading.committed is not None:
@@ -285,7 +322,7 @@ class SplitEnumerator:
             reading.asked = self._inquiries.ask(uid, label, question.ask)
         if reading.asked.is_answered:
             answer, reading.asked = reading.asked.answer(), None
-            self._hear(reading, answer, now, made, update)
+            self._with(reading, partial(self._hear, reading, answer, now, made, update))
 
     def _question(self, reading: Reading, now: int) -> Question | None:
         source, planned = reading.source, reading.planned
@@ -439,7 +476,8 @@ class SplitEnumerator:
                     if each.first is None:
                         if reading.is_busy:
                             continue
-                        each.first = reading.source.start_offset(each.split)
+                        ask = partial(reading.source.start_offset, each.split)
+                        each.first = self._with(reading, ask)
                     if max(each.position, each.end) > each.first:
                         yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
 
@@ -465,8 +503,20 @@ class SplitEnumerator:
     # -- checkpoints ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ask nothing more."""
-        self._inquiries.close()
+        """Let the sources stop, and ask nothing more.
+
+        One that has no answer for long is not waited for, and not told.
+        """
+        stops = []
+        for reading in self._readings:
+            uid, label = reading.planned.uid, reading.planned.label
+            stops.append((label, self._inquiries.ask(uid, label, reading.source.stop)))
+        self._inquiries.settle(reading.planned.uid for reading in self._readings)
+        for label, stop in stops:
+            if not stop.is_answered:
+                _LOG.warning("%s has not answered, and is not told to stop", label)
+            elif stop.error is not None:
+                _LOG.warning("%s could not be stopped: %r", label, stop.error)
 
     def triggered(self, epoch: int) -> None:
         """Take that the slots are told now to take a checkpoint, behind all that they were told."""
@@ -548,13 +598,10 @@ class SplitEnumerator:
         """
         if offset is not None:
             self._splits.begin_at(offset)
-        busy = set()
         for reading in self._readings:
-            uid, reading.committed = reading.planned.uid, None
-            if reading.is_busy:
-                busy.add(uid)
-                reading.committed = splits.get(uid, {})
-        self._splits.committed(splits, busy)
+            reading.committed = splits.get(reading.planned.uid, {})
+            if not reading.is_busy:
+                self._with(reading, partial(self._tell_committed, reading))
 
 
 def _reading(planned: PlannedSource, source: Source, start: Offset) -> Reading:

@@ -19,6 +19,7 @@ from millstream.engines.pipelined.requirements import require_pipelined
 from millstream.engines.pipelined.run_loop import RunLoop
 from millstream.execution.driver import start_job
 from millstream.execution.engine import Engine
+from millstream.execution.inquiries import Inquiries
 
 if TYPE_CHECKING:
     import threading
@@ -73,6 +74,7 @@ class PipelinedEngine(Engine):
     def __init__(self, slots: int, host: SlotHost) -> None:
         self._slots = slots
         self._host = host
+        self._inquiries = Inquiries(in_threads=True)
         #: While a run is at work.
         self._loop: RunLoop | None = None
 
@@ -83,7 +85,7 @@ class PipelinedEngine(Engine):
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
         """Run until all is read and committed, or the job is cancelled."""
-        loop = RunLoop(run, self._slots, self._host)
+        loop = RunLoop(run, self._slots, self._host, self._inquiries)
         self._loop = loop
         try:
             return loop.run(cancelled)
@@ -100,5 +102,6 @@ class PipelinedEngine(Engine):
         return self._host.original_error(error)
 
     def close(self) -> None:
-        """Let the host go."""
+        """Let the host go, and the sources."""
+        self._inquiries.close()
         self._host.close()

@@ -46,7 +46,7 @@ from millstream.engines.pipelined.committing import Committed, CommittingThread,
 from millstream.engines.pipelined.control_server import ControlServer
 from millstream.engines.pipelined.regions import Regions
 from millstream.errors import EngineError, WorkerLostError
-from millstream.execution.inquiries import Inquiries
+from millstream.execution.inquiries import UnwantedError
 from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.engines.pipelined.slot_host import SlotHost
+    from millstream.execution.inquiries import Inquiries
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
     from millstream.runtime.plan import SplitAssignment
@@ -108,6 +109,7 @@ class RunLoop:
         run: the run, opened.
         slots: how many it has.
         host: starts the slots; nothing of an older run is at work there.
+        inquiries: asks the sources.
         clock: milliseconds since 1970.
     """
 
@@ -116,6 +118,7 @@ class RunLoop:
         run: Run,
         slots: int,
         host: SlotHost,
+        inquiries: Inquiries,
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         graph = run.job.graph
@@ -133,7 +136,7 @@ class RunLoop:
             run.last,
             retained=self._configuration.get(options.NUM_RETAINED),
             clock=clock,
-            inquiries=Inquiries(in_threads=True),
+            inquiries=inquiries,
         )
         #: Channel -> the slot that reads its split.
         self._readers: dict[int, int] = {}
@@ -206,9 +209,13 @@ class RunLoop:
     def _begin(self, cancelled: threading.Event) -> bool:
         """Start the slots and let them begin when all are there; False if it was cancelled."""
         run = self._run
+        self._sources.start()
         if run.last is not None:
             self._sources.committed(run.last.splits)
-        assignments = self._sources.begin()
+        try:
+            assignments = self._sources.begin(cancelled.is_set)
+        except UnwantedError:
+            return False
         self._note(assignments)
         processing_time = max(self._clock(), cast("int", run.position["time"]))
         plan = cloudpickle.dumps(run.first_plan(assignments, processing_time))
