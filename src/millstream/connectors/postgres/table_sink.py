@@ -56,6 +56,39 @@ class TableSink(Sink):
     def __init__(self, table: PostgresTable, key: Sequence[str] = ()) -> None:
         self.table = table
         self.key = list(key)
+        #: Sessions that no writer has, by name; of this process.
+        self._idle: dict[str, Session] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_idle": {}}
+
+    def take_session(self, location: str, name: str) -> Session:
+        """The session of a writer: that of the epoch before, unless it was cut meanwhile.
+
+        Args:
+            location: who connects, for messages.
+            name: how the server calls it.
+
+        Raises:
+            SinkError: the server cannot be reached, or refuses.
+        """
+        session = self._idle.pop(name, None)
+        if session is not None and _is_alive(session):
+            return session
+        return self.table.connect(location, name)
+
+    def give_back(self, name: str, session: Session) -> None:
+        """Keep a session for the next epoch, or close it if something was left undone in it."""
+        idle = session.info.transaction_status == driver().pq.TransactionStatus.IDLE
+        if idle and not session.closed and name not in self._idle:
+            self._idle[name] = session
+        else:
+            session.close()
+
+    def close(self) -> None:
+        """Close the sessions that are kept."""
+        while self._idle:
+            self._idle.popitem()[1].close()
 
     def describe(self) -> str:
         """The kind of sink, and its table."""
@@ -118,7 +151,10 @@ class TableWriter(SinkWriter):
         self._sink = sink
         self._into = into
         self._session: Session | None = None
+        self._name = ""
         self._begun = False
+        #: What was begun was not aborted, nor has it failed.
+        self._is_whole = False
 
     @abstractmethod
     def begin(self, session: Session) -> None:
@@ -132,11 +168,11 @@ class TableWriter(SinkWriter):
         """Prepare a new session, before the table is looked at."""
 
     def write(self, batch: Batch) -> None:
-        """Copy rows; the first ones connect."""
+        """Copy rows; the first ones connect, if there is no session of an epoch before."""
         rows, table, location = columns_of_batch(batch), self._sink.table, self.context.location
         if self._session is None:
-            name = RunSessions.of(self.context).name(f"s{self.context.subtask}")
-            self._session = table.connect(location, name)
+            self._name = RunSessions.of(self.context).name(f"s{self.context.subtask}")
+            self._session = self._sink.take_session(location, self._name)
             with table.errors(location):
                 self.prepare(self._session)
                 self.columns = table.match(self._session, rows.column_names)
@@ -153,13 +189,20 @@ class TableWriter(SinkWriter):
         if self._session is None or not self._begun:
             return []
         with self._sink.table.errors(self.context.location):
-            self._begun = False
-            return self.finish(self._session)
+            self._begun = self._is_whole = False
+            made = self.finish(self._session)
+        self._is_whole = True
+        return made
 
     def close(self) -> None:
-        """Close the session; the server rolls back what has not ended."""
-        if self._session is not None:
-            self._session.close()
+        """Let the next writer have the session, or close it: the server rolls back what is open."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        if self._is_whole and not self._begun:
+            self._sink.give_back(self._name, session)
+        else:
+            session.close()
 
 
 class TableCommitter(Committer):
@@ -257,12 +300,20 @@ class TableCommitter(Committer):
         return session
 
     def _is_alive(self, session: Session) -> bool:
-        try:
-            session.execute("SELECT 1")
-        except driver().OperationalError:  # cut while nothing was under way
-            self.close()
-            return False
-        return True
+        if _is_alive(session):
+            return True
+        self.close()
+        return False
+
+
+def _is_alive(session: Session) -> bool:
+    """Whether a session was not cut while nothing was under way; it is closed if it was."""
+    try:
+        session.execute("SELECT 1")
+    except driver().OperationalError:
+        session.close()
+        return False
+    return True
 
 
 def make_commit_table(session: Session) -> None:

@@ -133,6 +133,8 @@ class _UpsertWriter(TableWriter):
         session.execute("BEGIN")
         if self._has_rows_table:
             return
+        # That of an epoch before may have other columns than the table has now.
+        session.execute(f"DROP TABLE IF EXISTS pg_temp.{_ROWS}")
         session.execute(
             f"CREATE TEMPORARY TABLE {_ROWS} ON COMMIT DELETE ROWS AS"
             f" SELECT {names} FROM {self._upsert.table.quoted} WITH NO DATA"
