@@ -28,6 +28,10 @@ _HEADINGS = ("growing quantity", "size", "median", "longest", "CPU", "growth", "
 _FIGURES = ("seconds", "longest_seconds", "cpu_seconds")
 
 
+#: Wanted: a checkpoint pauses a subtask for less, on a machine that has nothing else to do.
+_PAUSE = 0.03
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One quantity at growing sizes."""
@@ -41,6 +45,8 @@ class Quantity:
     at_most: float | None = None
     #: What the figures are counted in.
     unit: str = "s"
+    #: ``cpu_seconds`` is to be below this at each size; None: for information.
+    below: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         return Quantity(name, "growing_state", arguments, some, at_most, unit)
 
     def pause(name: str, workload: str, *sizes: int) -> Quantity:
-        return Quantity(name, "pause", ("--workload", workload), sizes)
+        return Quantity(name, "pause", ("--workload", workload), sizes, below=_PAUSE)
 
     def sources(name: str, workload: str, *sizes: int, at_most: float) -> Quantity:
         unit = "files" if workload == "discovered" else "s/s"
@@ -104,6 +110,9 @@ def _cells(point: Point, first: Point, last: Point) -> tuple[str, ...]:
         for name in _FIGURES
     ]
     growth = target = verdict = ""
+    if quantity.below is not None:
+        target = f"CPU < {quantity.below} {quantity.unit}"
+        verdict = "failed" if not point.cost else "ok" if point.cost < quantity.below else "behind"
     if point is last and last is not first:
         ratio = last.cost / first.cost if first.cost and last.cost else 0.0
         growth = f"{ratio:.1f} x" if ratio else "-"

@@ -66,12 +66,12 @@ if TYPE_CHECKING:
 _LONG = Types.LONG()
 _EVENT = Types.ROW_NAMED(["key", "value", "ts"], [_LONG, _LONG, _LONG])
 _RESULT = Types.ROW_NAMED(["key", "count", "ts"], [_LONG, _LONG, _LONG])
+_TIMED_RESULT = Types.ROW_NAMED(["key", "count", "ts", "at"], [_LONG, _LONG, _LONG, _LONG])
 
 #: Milliseconds between epochs for latency; with epochs, they take longer than that anyway.
 _SHORT_INTERVALS = {"epochs": 200, "pipelined": 100}
-#: Events per second, and seconds at the beginning that do not count: the first epochs of a job
+#: Seconds at the beginning that do not count: the first epochs of a job
 #: open state, connections and producers.
-_RATE = 1_000
 _START_UP_SECONDS = 10
 _PATIENCE_SECONDS = 120
 
@@ -95,6 +95,20 @@ class RunningCount(KeyedProcessFunction):
         yield Row(key=value.key, count=count, ts=value.ts)
 
 
+class TimedCount(RunningCount):
+    """Says besides when it had the record, in milliseconds since 1970."""
+
+    def process_element(
+        self,
+        value: Any,
+        ctx: KeyedProcessFunction.Context,
+    ) -> Iterator[Row]:
+        """One output per record."""
+        at = int(time.time() * 1_000)
+        for row in super().process_element(value, ctx):
+            yield Row(key=row.key, count=row.count, ts=row.ts, at=at)
+
+
 @dataclass(frozen=True)
 class Job:
     """One run of the job."""
@@ -108,6 +122,7 @@ class Job:
     bounded: bool = True
     first_epoch: int = FIRST_EPOCH
     execution: str = "epochs"
+    timed: bool = False
 
     def environment(self) -> StreamExecutionEnvironment:
         """The job, not executed."""
@@ -143,7 +158,12 @@ class Job:
         built.initial_limit = self.first_epoch
         strategy = WatermarkStrategy.for_monotonous_timestamps()
         events = environment.from_source(built, strategy, "events").uid("events")
-        counts = events.key_by(lambda event: event.key).process(RunningCount(), _RESULT)
+        keyed = events.key_by(lambda event: event.key)
+        counts = (
+            keyed.process(TimedCount(), _TIMED_RESULT)
+            if self.timed
+            else keyed.process(RunningCount(), _RESULT)
+        )
         counts.sink_to(sink).uid("output")
         return environment
 
@@ -212,12 +232,13 @@ def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
         interval=_SHORT_INTERVALS[arguments.execution],
         bounded=False,
         execution=arguments.execution,
+        timed=True,
     )
     client = job.environment().execute_async("latency")
     seen = scratch / "seen.npy"
     reader = _traffic("read", servers, written, dataset, ["--seen", str(seen)])
-    writer = _traffic("write", servers, read, dataset, ["--rate", str(_RATE)])
-    deadline = time.monotonic() + dataset.events / _RATE + _PATIENCE_SECONDS
+    writer = _traffic("write", servers, read, dataset, ["--rate", str(arguments.rate)])
+    deadline = time.monotonic() + dataset.events / arguments.rate + _PATIENCE_SECONDS
     try:
         while reader.poll() is None:
             if client.get_job_status().result() is JobStatus.FAILED:
@@ -242,11 +263,14 @@ def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
 
 
 def _latencies(seen: np.ndarray) -> dict[str, float]:
-    """Figures from rows of (milliseconds when written, milliseconds when read)."""
-    written, read = seen[:, 0], seen[:, 1]
+    """Figures from rows of milliseconds: when written, when read, when the operator had it."""
+    written, read, had = seen.T
     counted = written >= written.min() + _START_UP_SECONDS * 1_000
     seconds = (read - written)[counted] / 1_000
+    record = (had - written)[counted] / 1_000
     return {
+        "record_p50_seconds": float(np.percentile(record, 50)),
+        "record_p99_seconds": float(np.percentile(record, 99)),
         "p50_seconds": float(np.percentile(seconds, 50)),
         "p99_seconds": float(np.percentile(seconds, 99)),
         "max_seconds": float(seconds.max()),
@@ -275,6 +299,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    parser.add_argument("--rate", type=int, default=1_000, help="events per second, of latency")
     parser.add_argument("--execution", choices=sorted(INTERVALS), default="epochs")
     return parser.parse_args()
 

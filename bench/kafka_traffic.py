@@ -45,7 +45,10 @@ def write(servers: str, topic: str, dataset: Dataset, rate: int) -> None:
 
 
 def read(servers: str, topic: str, count: int, seen: Path) -> None:
-    """Read until there are ``count`` results; saves rows of (ms when written, ms when read)."""
+    """Read until there are ``count`` results; saves rows of milliseconds.
+
+    When each was written, when it was read, and when the job's operator had it.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -57,14 +60,15 @@ def read(servers: str, topic: str, count: int, seen: Path) -> None:
     )
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, int]] = []
     while len(found) < count:
         messages = consumer.consume(1_000, timeout=0.01)
         now = int(time.time() * 1_000)
         for message in messages:
             if message.error() is not None:
                 raise KafkaException(message.error())
-            found.append((json.loads(message.value())["ts"], now))
+            result = json.loads(message.value())
+            found.append((result["ts"], now, result["at"]))
     consumer.close()
     np.save(seen, np.array(found, dtype=np.int64))
 

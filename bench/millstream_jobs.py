@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import statistics
 import time
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from bench.functions import is_even, triple
 from bench.measure import Batch, Outcome, steady_rate
 from bench.spark_session import start_session, warm_up_dataset
 
+from millstream.checkpoint.inspect import list_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Configuration, Duration, Types, WatermarkStrategy
@@ -269,6 +271,24 @@ def _empty_epochs(manifests: list[Manifest]) -> list[float]:
     ]
 
 
+def _checkpoint_figures(manifests: list[Manifest], scratch: Path) -> dict[str, float]:
+    """How long checkpoints take from their trigger until they are published, and their new state.
+
+    Those of the beginning and the end are left out.
+    """
+    middle = manifests[1:-1]
+    if not middle:
+        return {}
+    seconds = sorted((each.published - each.started) / 1_000 for each in middle)
+    listed = list_checkpoints(LocalStorage(str(scratch / "checkpoint"))).checkpoints
+    sizes = [each.new_state_size for each in listed[1:-1]]
+    return {
+        "checkpoint_p50_seconds": statistics.median(seconds),
+        "checkpoint_longest_seconds": seconds[-1],
+        "checkpoint_bytes": statistics.median(sizes),
+    }
+
+
 def _run_until_idle(environment: StreamExecutionEnvironment, scratch: Path) -> None:
     """Let the job read what there is, and then run on until it had some epochs without data."""
     client = environment.execute_async("idle")
@@ -344,6 +364,7 @@ def main() -> None:
     if empty:
         outcome.figures["seconds_per_empty_epoch"] = empty[len(empty) // 2]
     outcome.figures["empty_epochs"] = len(empty)
+    outcome.figures |= _checkpoint_figures(manifests, scratch)
     outcome.save(arguments.report)
 
 

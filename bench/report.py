@@ -14,6 +14,8 @@ from bench.workloads import (
     EMPTY_EPOCH_SECONDS,
     LATENCY_SECONDS,
     PIPELINED_LATENCY_SECONDS,
+    RECORD_LATENCY_SECONDS,
+    RECOVERY_SECONDS,
     SESSION_ROWS_PER_SECOND,
     STATE_MEMORY_BYTES,
 )
@@ -24,9 +26,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Line",
     "buffered_line",
+    "checkpoint_line",
     "idle_line",
     "latency_line",
     "ratio_line",
+    "record_line",
+    "recovery_line",
     "render",
     "session_line",
     "state_line",
@@ -94,7 +99,12 @@ def ratio_line(comparison: Comparison, rates: tuple[float, float], memory: tuple
     own, others = rates
     ratio = own / others if own and others else 0.0
     target = comparison.at_least
-    verdict = "" if target is None else "ok" if ratio >= target else "behind"
+    wanted = comparison.rows_per_second
+    verdict = ""
+    if target is not None:
+        verdict = "ok" if ratio >= target and own >= (wanted or 0) else "behind"
+    words = [] if target is None else [f"{target:.2f}".removesuffix("0") + " x"]
+    words += [] if wanted is None else [f"{wanted:,}"]
     return Line(
         workload=comparison.workload,
         keys=f"{comparison.millstream.dataset.keys:,}",
@@ -102,7 +112,7 @@ def ratio_line(comparison: Comparison, rates: tuple[float, float], memory: tuple
         peer=comparison.peer.system,
         peer_rate=_rate(others),
         ratio=f"{ratio:.2f} x" if ratio else "-",
-        target="" if target is None else f"{target:.1f} x",
+        target=", ".join(words),
         verdict=verdict if ratio else "failed",
         memory=_memory(memory[0]),
         peer_memory=_memory(memory[1]),
@@ -164,8 +174,60 @@ def latency_line(
     if seconds is not None:
         verdict = "ok" if seconds < most else "behind"
         figure = f"p50 {figures['p50_seconds']:.3f} s, p99 {seconds:.3f} s"
-    workload = f"{_LATENCY}, pipelined" if pipelined else _LATENCY
+    workload = f"{_LATENCY}, pipelined{_rate_of(measurement)}" if pipelined else _LATENCY
     return _own_line(workload, measurement, figure, f"p99 < {most} s", verdict, memory)
+
+
+def record_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """From the writing of an event to Kafka until the keyed operator has it."""
+    del rate
+    seconds = figures.get("record_p99_seconds")
+    verdict, figure = "failed", "-"
+    if seconds is not None:
+        verdict = "ok" if seconds < RECORD_LATENCY_SECONDS else "behind"
+        figure = f"p50 {figures['record_p50_seconds']:.3f} s, p99 {seconds:.3f} s"
+    workload = f"Kafka, record latency, pipelined{_rate_of(measurement)}"
+    target = f"p99 < {RECORD_LATENCY_SECONDS} s"
+    return _own_line(workload, measurement, figure, target, verdict, memory)
+
+
+def _rate_of(measurement: Measurement) -> str:
+    """Events per second, if they are not 1,000."""
+    arguments = measurement.arguments
+    if "--rate" not in arguments:
+        return ""
+    return f", {int(arguments[arguments.index('--rate') + 1]):,}/s"
+
+
+def checkpoint_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """How long checkpoints take, and what is new in them; for information."""
+    del rate
+    figure = "-"
+    if "checkpoint_p50_seconds" in figures:
+        figure = (
+            f"p50 {figures['checkpoint_p50_seconds']:.3f} s, longest"
+            f" {figures['checkpoint_longest_seconds']:.3f} s,"
+            f" {_memory(int(figures['checkpoint_bytes']))}"
+        )
+    return _own_line("checkpoint of the count, pipelined", measurement, figure, "", "", memory)
+
+
+def recovery_line(
+    measurement: Measurement, rate: float, figures: dict[str, float], memory: int
+) -> Line:
+    """From the kill of a slot to the first record of the next run."""
+    del rate
+    longest = figures.get("longest_seconds")
+    verdict, figure = "failed", "-"
+    if longest is not None:
+        verdict = "ok" if longest < RECOVERY_SECONDS else "behind"
+        figure = f"p50 {figures['p50_seconds']:.3f} s, longest {longest:.3f} s"
+    target = f"< {RECOVERY_SECONDS} s"
+    return _own_line("slot killed, pipelined", measurement, figure, target, verdict, memory)
 
 
 def _memory_line(workload: str, measurement: Measurement, rate: float, memory: int) -> Line:

@@ -40,9 +40,12 @@ from bench.measure import MemorySampler, Outcome
 from bench.report import (
     Line,
     buffered_line,
+    checkpoint_line,
     idle_line,
     latency_line,
     ratio_line,
+    record_line,
+    recovery_line,
     render,
     session_line,
     state_line,
@@ -265,7 +268,10 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         rates = (bench.rate(comparison.millstream), bench.rate(comparison.peer))
         memory = (bench.peak_memory(comparison.millstream), bench.peak_memory(comparison.peer))
         lines.append(ratio_line(comparison, rates, memory))
-    own_lines = (idle_line, session_line, state_line, buffered_line, latency_line, latency_line)
+    own_lines = (
+        *(idle_line, session_line, state_line, buffered_line, latency_line),
+        *(latency_line, record_line, latency_line, record_line, checkpoint_line, recovery_line),
+    )
     for measurement, line in zip(own_measurements(quick=quick), own_lines, strict=True):
         if arguments.only in measurement.name:
             bench.measure([measurement])

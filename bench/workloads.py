@@ -18,6 +18,8 @@ __all__ = [
     "EMPTY_EPOCH_SECONDS",
     "LATENCY_SECONDS",
     "PIPELINED_LATENCY_SECONDS",
+    "RECORD_LATENCY_SECONDS",
+    "RECOVERY_SECONDS",
     "SESSION_ROWS_PER_SECOND",
     "STATE_MEMORY_BYTES",
     "Comparison",
@@ -57,6 +59,18 @@ _KAFKA_RATIO = 0.7
 LATENCY_SECONDS = 1.5
 #: The same on the pipelined engine, with a checkpoint each 100 ms.
 PIPELINED_LATENCY_SECONDS = 0.25
+#: And 99 of 100 have passed the keyed operator in less.
+RECORD_LATENCY_SECONDS = 0.02
+#: Wanted: from the kill of a slot to the first record of the next run.
+RECOVERY_SECONDS = 2.0
+#: Wanted of the pipelined engine on two cores: counts, and windows with a user's function.
+_PIPELINED_ROWS_PER_SECOND = 1_000_000
+#: Wanted: from Kafka to Kafka, compared with what Kafka's client does alone.
+_FLOOR_RATIO = 2 / 3
+#: Events per second where latency is measured, beside 1,000; seconds that they come.
+_FAST_RATE = 20_000
+_FAST_SECONDS = 30
+_QUICK_FAST_SECONDS = 14
 #: Wanted: 5,000,000 keys of state take less, driver, JVM and workers together.
 STATE_MEMORY_BYTES = 6 * 2**30
 
@@ -93,6 +107,8 @@ class Comparison:
     at_least: float | None
     #: Each is run so many times at least, in turn; the medians are compared.
     repeat: int = 1
+    #: Besides, Millstream's rate must be at least this; None: for information.
+    rows_per_second: int | None = None
 
 
 def _millstream(
@@ -119,8 +135,12 @@ def _spark_sql(dataset: Dataset) -> Measurement:
     return Measurement("Spark SQL", "peer_spark_sql", "windows", dataset, closed_only=True)
 
 
-def _kafka(guarantee: str, dataset: Dataset, execution: str = "epochs") -> Measurement:
-    arguments: tuple[str, ...] = ("--workload", f"kafka_{guarantee}")
+def _kafka_floor(dataset: Dataset) -> Measurement:
+    return Measurement("Kafka's client", "kafka_floor", "", dataset)
+
+
+def _kafka(guarantee: str, dataset: Dataset, execution: str = "epochs", *more: str) -> Measurement:
+    arguments: tuple[str, ...] = ("--workload", f"kafka_{guarantee}", *more)
     system = guarantee.replace("_", "-")
     if execution != "epochs":
         system, arguments = f"{system}, {execution}", (*arguments, "--execution", execution)
@@ -173,6 +193,12 @@ def comparisons(*, quick: bool) -> list[Comparison]:
             _KAFKA_RATIO,
             _KAFKA_REPEAT,
         ),
+        Comparison(
+            "Kafka to Kafka, of the floor",
+            _kafka("exactly_once", few),
+            _kafka_floor(few),
+            _FLOOR_RATIO,
+        ),
     ]
 
 
@@ -197,20 +223,31 @@ def pipelined_comparisons(*, quick: bool) -> list[Comparison]:
         _kafka(guarantee, few, "pipelined") for guarantee in ("exactly_once", "at_least_once")
     )
     rows = [
-        Comparison("running count", count[0], _bytewax("count", few), 4.0),
+        Comparison(
+            "running count", count[0], _bytewax("count", few), 4.0, 1, _PIPELINED_ROWS_PER_SECOND
+        ),
         Comparison("running count", count[0], in_epochs, None),
-        Comparison("running count", count[1], _bytewax("count", many), 4.0),
-        Comparison("windows, user's function", windows, _bytewax("windows", few), 4.0),
+        Comparison(
+            "running count", count[1], _bytewax("count", many), 4.0, 1, _PIPELINED_ROWS_PER_SECOND
+        ),
+        Comparison(
+            *("windows, user's function", windows, _bytewax("windows", few), 4.0, 1),
+            _PIPELINED_ROWS_PER_SECOND,
+        ),
         Comparison("windows, built in", built_in[0], _spark_sql(few), 5.0),
         Comparison("windows, built in", built_in[1], _spark_sql(many), 15.0),
         Comparison("map and filter", map_filter, _bytewax("map_filter", few, processes=2), 1.5),
         Comparison("Kafka to Kafka", exactly_once, at_least_once, 0.9, _KAFKA_REPEAT),
+        Comparison("Kafka to Kafka, of the floor", exactly_once, _kafka_floor(few), _FLOOR_RATIO),
     ]
     return [replace(row, workload=f"{row.workload}, pipelined") for row in rows]
 
 
 def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
-    """What has a target but no peer: epochs without data, sessions, large state, latency."""
+    """What has a target but no peer: epochs without data, sessions, large state, latency, recovery.
+
+    One that is there twice has two lines.
+    """
     idle = _millstream("idle", "", Dataset(_IDLE_EVENTS, 1_000, files=2))
     keys = 500_000 if quick else 5_000_000
     state = _millstream("state", "state", Dataset(keys * 6 // 5, keys, distinct=True))
@@ -222,4 +259,10 @@ def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
     events = _QUICK_LATENCY_EVENTS if quick else _LATENCY_EVENTS
     latency = _kafka("latency", Dataset(events, 1_000))
     pipelined = _kafka("latency", Dataset(events, 1_000), "pipelined")
-    return idle, sessions, state, buffered, latency, pipelined
+    many = _FAST_RATE * (_QUICK_FAST_SECONDS if quick else _FAST_SECONDS)
+    fast = _kafka("latency", Dataset(many, 1_000), "pipelined", "--rate", str(_FAST_RATE))
+    long_of_many = Dataset((_QUICK_EVENTS if quick else _EVENTS) * _LONGER, 50_000)
+    checkpoints = _millstream("count", "count", long_of_many, "pipelined")
+    recovery = Measurement("Millstream pipelined", "recovery", "", Dataset(0, 1_000))
+    twice = (pipelined, pipelined, fast, fast)
+    return idle, sessions, state, buffered, latency, *twice, checkpoints, recovery
