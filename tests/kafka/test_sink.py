@@ -447,3 +447,98 @@ def test_another_client_sees_the_fencing(broker: Broker) -> None:
     assert broker.admin._manager.run(broker.admin._manager.send, request).error_code == 0
     with pytest.raises(SinkError, match="lost"):
         commit(sink, [made], 1)
+
+
+# -- beside the next epoch -----------------------------------------------------------------------
+
+
+def test_a_producer_is_ready_as_soon_as_its_commit_is_known(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes next asks nothing, and the state of a producer is asked for once."""
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    asked: list[str] = []
+
+    def counted(name: str) -> None:
+        ask = getattr(TransactionControl, name)
+
+        def count(self: TransactionControl, *arguments: Any) -> Any:
+            if self._who == "Kafka transactions":  # those of writers
+                asked.append(name)
+            return ask(self, *arguments)
+
+        monkeypatch.setattr(TransactionControl, name, count)
+
+    counted("describe")
+    counted("newest_marker")
+    for epoch in range(6):
+        made = prepare(sink, context(epoch), f"{epoch}")
+        commit(sink, made, epoch)
+        sink.committed(epoch)
+    assert asked == ["describe"]
+    assert values(broker, topic) == [str(epoch) for epoch in range(6)]
+
+
+def test_a_producer_that_is_not_known_to_be_committed_is_not_made_ready(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    first = prepare(sink, context(0), "0")
+    sink.committed(-1)
+    second = prepare(sink, context(1), "1")
+    assert names(first).isdisjoint(names(second)), "the first is still open"
+    commit(sink, first, 0)
+    commit(sink, second, 1)
+    assert sorted(values(broker, topic)) == ["0", "1"]
+
+
+def names(committables: list[Committable]) -> set[str]:
+    return {each["transactional_id"] for each in committables}  # type: ignore[index]
+
+
+def test_an_aborted_producer_is_not_kept_when_its_commit_is_told_of(broker: Broker) -> None:
+    """Somebody has fenced it: librdkafka finds out, and another takes its place."""
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    made = prepare(sink, context(0), "0")
+    (name,) = names(made)
+    control = TransactionControl(sink.properties)
+    control.fence(name, sink.timeout)
+    control.close()
+    sink.committed(0)
+    after = prepare(sink, context(1), "1")
+    assert names(after) != {name}
+    commit(sink, after, 1)
+    assert values(broker, topic) == ["1"]
+
+
+def test_all_of_an_epoch_is_asked_for_at_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).build()
+    made = [
+        committable
+        for subtask in range(3)
+        for committable in prepare(
+            sink, WriterContext("job", "uid", subtask, 3, 1, f"a{subtask}", 1), f"{subtask}"
+        )
+    ]
+    described: list[str] = []
+    describe = TransactionControl.describe
+
+    def one(self: TransactionControl, name: str) -> Any:
+        described.append(name)
+        return describe(self, name)
+
+    monkeypatch.setattr(TransactionControl, "describe", one)
+    commit(sink, made, 1)
+    assert described == []
+    assert sorted(values(broker, topic)) == ["0", "1", "2"]
+    commit(sink, made, 1)  # as after a crash that nobody knows of: all are found to be committed
+    assert sorted(values(broker, topic)) == ["0", "1", "2"]
+    control = TransactionControl(sink.properties)
+    known = control.describe_all(names(made))
+    assert {each.state for each in known.values()} == {"CompleteCommit"}
+    assert control.describe_all([*names(made), "nobody's"]) == {}
+    control.close()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.batch import Batch
@@ -130,12 +130,28 @@ class Checkpoint:
     next_attempt: str | None = None
 
 
+class PendingOutput(Protocol):
+    """Output of a sink that is fixed, and not pre-committed yet.
+
+    ``finish`` or ``abandon`` is called, once, in another thread than that of the operator, which
+    may go on and be closed meanwhile.
+    """
+
+    def finish(self) -> list[object]:
+        """Pre-commit it; returns what the sink committer gets."""
+
+    def abandon(self) -> None:
+        """Drop it: its task is stopped."""
+
+
 @dataclass(slots=True)
 class OperatorSnapshot:
     """What an operator acknowledges a checkpoint with, beside what its state stores hold."""
 
     #: What the sink committer gets, pickled into the manifest.
     committables: list[object] = field(default_factory=list)
+    #: What these are still to be got from; only of operators that were restored to go on.
+    output: PendingOutput | None = None
     #: Counters since the snapshot before, or since it was restored, by their metric name
     #: (``numRecordsIn``, ``numLateRecordsDropped``), and measures of user functions.
     metrics: Mapping[str, MetricValue] = field(default_factory=dict)
@@ -257,6 +273,15 @@ class Operator(ABC):
         Where tasks go on, it comes every few milliseconds, between any two calls of rule 4; where
         they end with each epoch, never: the snapshot has the same effect.
         """
+
+    def committed(self, epoch: int) -> Callable[[], None] | None:
+        """Take that checkpoint ``epoch`` is published and its output committed; where tasks go on.
+
+        Returns:
+            What is to be done about it in the thread of ``PendingOutput``; None: nothing.
+        """
+        del epoch
+        return None
 
     def end_input(self) -> None:
         """All inputs of a bounded job are over (after the maximum watermark)."""

@@ -173,7 +173,15 @@ class SinkWriter(ABC):
          where tasks go on, epoch N is committed while N + 1 is being written, and with several
          checkpoints in flight N + 1 is pre-committed by then, too.  There is one open writer at a
          time.  (suite)
+      7. With ``prepares_aside`` there may be a second one, to which nothing is written any more.
+         If its ``prepare_commit`` fails the task fails; then, and if the task is stopped ahead of
+         it, ``abort`` and ``close`` follow.  (runtime)
     """
+
+    #: Whether ``prepare_commit`` and ``close`` may be called in another thread, while the next
+    #: writer of the subtask is made and written to: where tasks go on, records do not wait then for
+    #: what the target takes to answer.  Such calls come one at a time.
+    prepares_aside: bool = False
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
@@ -340,6 +348,15 @@ class Sink(ABC):
     def create_committer(self) -> Committer | None:
         """The committer, called in the driver; None for sinks that make output visible at once."""
         return None
+
+    def committed(self, epoch: int) -> None:
+        """Told, where tasks go on, that output of ``epoch`` and of all before it is committed.
+
+        Called in the worker, in the thread and in turn with ``SinkWriter.prepare_commit`` aside.
+        It is a help, not a promise: it does not come for what an older run has written, nor where
+        tasks end with each epoch.
+        """
+        del epoch
 
     def close(self) -> None:
         """Let go of what writers shared; called in a worker when its subtask moves or ends."""

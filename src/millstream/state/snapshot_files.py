@@ -9,7 +9,8 @@ Read next: ``state/backends/rocksdb.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from millstream.checkpoint.digests import blocks_of, difference, digest_of
@@ -19,12 +20,22 @@ from millstream.errors import CorruptCheckpointError
 from millstream.state.known_files import remember_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateHandle
 
-__all__ = ["damaged_checkpoint", "directory_name", "download_snapshot", "upload_file"]
+__all__ = [
+    "damaged_checkpoint",
+    "directory_name",
+    "download_snapshot",
+    "upload_file",
+    "upload_files",
+]
+
+#: Files that are uploaded side by side.
+_AT_A_TIME: Final = 4
 
 
 def directory_name(uid: str) -> str:
@@ -50,6 +61,30 @@ def upload_file(
     storage.upload(path, remote)
     remember_file(path, digest)
     return StateFile(local=local, remote=remote, size=size, digest=digest)
+
+
+def upload_files(
+    storage: CheckpointStorage, paths: Sequence[Path], uid: str, snapshot: str
+) -> dict[str, StateFile]:
+    """Put files into the storage, some at a time: each waits for a disk or a network.
+
+    Args:
+        storage: where to.
+        paths: the files; they must not change any more.
+        uid: of the operator.
+        snapshot: unique id of the snapshot that first holds them.
+
+    Returns:
+        What was made of each, by its name.
+    """
+
+    def upload(path: Path) -> StateFile:
+        return upload_file(storage, path, uid, snapshot, path.name)
+
+    if len(paths) < 2:  # noqa: PLR2004 - one file needs no thread
+        return {path.name: upload(path) for path in paths}
+    with ThreadPoolExecutor(min(len(paths), _AT_A_TIME), "millstream-upload-file") as pool:
+        return {path.name: file for path, file in zip(paths, pool.map(upload, paths), strict=True)}
 
 
 def download_snapshot(storage: CheckpointStorage, handle: StateHandle, directory: Path) -> None:

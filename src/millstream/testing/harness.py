@@ -234,6 +234,8 @@ class OperatorHarness:
         #: As a checkpoint has them.
         self.operator_states = _handles(self._states)
         self.committables.extend(snapshot.committables)
+        if snapshot.output is not None:
+            self.committables.extend(snapshot.output.finish())
         self._add_metrics(snapshot.metrics)
         self._snapshot_store()
         self.epoch += 1

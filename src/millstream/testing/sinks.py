@@ -111,6 +111,10 @@ class FailingSink(Sink):
         inner = self.inner.create_committer()
         return None if inner is None else _FailingCommitter(self, inner)
 
+    def committed(self, epoch: int) -> None:
+        """Tell the inner sink."""
+        self.inner.committed(epoch)
+
     def close(self) -> None:
         """Close the inner sink."""
         self.inner.close()
@@ -120,6 +124,7 @@ class _FailingWriter(SinkWriter):
     def __init__(self, sink: FailingSink, inner: SinkWriter) -> None:
         self._sink = sink
         self._inner = inner
+        self.prepares_aside = inner.prepares_aside
 
     def write(self, batch: Batch) -> None:
         self._sink.reach("write")

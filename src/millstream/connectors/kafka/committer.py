@@ -42,6 +42,7 @@ from millstream.errors import SinkError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from millstream.connectors.kafka.transactions import TransactionInfo
     from millstream.contracts.sink import CommitRequest, Committable, CommitterContext
 
 __all__ = ["KafkaCommitter", "committable_of"]
@@ -124,17 +125,25 @@ class KafkaCommitter(Committer):
         if self._compare is not None:
             self._require_no_later(self._newest_epoch())
         troubles = []
+        # Asked for at once: one answer after the other would keep results waiting.
+        new = [prepared_of(each.committable) for each in requests if not each.retried]
+        ids = [each.transactional_id for each in new]
+        known = self._control.describe_all(ids) if len(ids) > 1 else {}
         for request in requests:
-            trouble = self._commit(prepared_of(request.committable), request)
+            prepared = prepared_of(request.committable)
+            trouble = self._commit(prepared, request, known.get(prepared.transactional_id))
             if trouble:
                 troubles.append(trouble)
         if troubles:
             more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
             raise SinkError(troubles[0] + more)
 
-    def _commit(self, prepared: PreparedTransaction, request: CommitRequest) -> str:
+    def _commit(
+        self, prepared: PreparedTransaction, request: CommitRequest, known: TransactionInfo | None
+    ) -> str:
         """Commit a transaction; why not, if it cannot be done."""
-        outcome = self._control.outcome(prepared, request.epoch, first=not request.retried)
+        first = not request.retried
+        outcome = self._control.outcome(prepared, request.epoch, first=first, known=known)
         if outcome is Outcome.OPEN:
             crash_point("kafka.commit.before")
             done = self._control.commit(

@@ -10,7 +10,11 @@ answers as a repeated request.  Till then another producer writes: where tasks g
 begins before this one is committed, so a process has two or three of them, which take turns.  A
 producer whose transaction had another end is thrown away.
 
-What it is not: safe for several threads; a worker process runs one task at a time.
+Where tasks go on, a transaction is prepared in another thread than that which writes the next one;
+and as soon as a commit is known there, librdkafka is told, so that whoever writes next need not
+wait for that.
+
+What it is not: a way to use one producer in two threads: each has one user at a time.
 
 Read next: ``connectors/kafka/sink.py``, ``connectors/kafka/transactions.py``.
 """
@@ -20,6 +24,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PooledProducer",
+    "catch_up",
     "check_properties",
     "discard_plain",
     "discard_producers",
@@ -93,6 +99,8 @@ class PooledProducer:
     #: The transaction left open at the end of an epoch, and the epoch.
     prepared: PreparedTransaction | None = None
     epoch: int = -1
+    #: (producer id, epoch) at the broker, once it was asked; both are the same in all transactions.
+    identity: tuple[int, int] | None = None
     failures: DeliveryFailures = field(default_factory=DeliveryFailures, repr=False)
     #: What librdkafka's queue holds.
     most_messages: int = int(_QUEUE_MESSAGES)
@@ -223,8 +231,6 @@ class PooledProducer:
             COMMITTED: it can begin a transaction.  OPEN: what it prepared is not committed yet, so
             it has to wait.  Anything else: it is of no use any more.
         """
-        from confluent_kafka import KafkaException
-
         if self.prepared is None or self.control is None:
             return Outcome.COMMITTED
         # The marker alone says so; the state of the transaction is asked for only without it.
@@ -232,6 +238,16 @@ class PooledProducer:
             outcome = self.control.outcome(self.prepared, self.epoch)
             if outcome is not Outcome.COMMITTED:
                 return outcome
+        return self.catch_up()
+
+    def catch_up(self) -> Outcome:
+        """Let librdkafka know that what was prepared is committed.
+
+        Returns:
+            COMMITTED: it can begin a transaction.  LOST: it is of no use any more.
+        """
+        from confluent_kafka import KafkaException
+
         try:
             self.client.commit_transaction(self.patience)
         except KafkaException as error:
@@ -263,6 +279,8 @@ class PooledProducer:
             control.close()
 
 
+#: Around the dictionaries: who prepares has another thread than who writes.
+_lock: Final = threading.RLock()
 #: (process id, configuration, job and sink, generation) -> producers that no writer has.
 _idle: dict[tuple[int, str, str, int], list[PooledProducer]] = {}
 _plain: dict[tuple[int, str], PooledProducer] = {}
@@ -292,23 +310,42 @@ def transactional_producer(
         SinkError: the brokers do not answer, or refuse.
     """
     key = _pool_key(properties, context)
-    for other in [each for each in _idle if each[:3] == key[:3] and each[3] < key[3]]:
-        del _idle[other]  # of an older run: nothing they began will ever be committed by them
-    idle = _idle.setdefault(key, [])
-    # The one that has waited longest first: it is the likeliest to be committed.
-    for producer in [each for each in idle if each.is_free(context.epoch)]:
-        outcome = producer.settle()
-        if outcome is not Outcome.OPEN:
-            idle.remove(producer)
-        if outcome is Outcome.COMMITTED:
-            return producer
+    with _lock:
+        for other in [each for each in _idle if each[:3] == key[:3] and each[3] < key[3]]:
+            del _idle[other]  # of an older run: nothing they began will ever be committed by them
+        idle = _idle.setdefault(key, [])
+        # The one that has waited longest first: it is the likeliest to be committed.  But one that
+        # is ready needs no question.
+        free = [each for each in idle if each.is_free(context.epoch)]
+        for producer in sorted(free, key=lambda each: each.prepared is not None):
+            outcome = producer.settle()
+            if outcome is not Outcome.OPEN:
+                idle.remove(producer)
+            if outcome is Outcome.COMMITTED:
+                return producer
     name = OutputNames.of(context).of_producer(prefix, context.generation)
     return _make_transactional(properties, name, key)
 
 
 def release(producer: PooledProducer, context: WriterContext) -> None:
     """Keep a producer for later epochs."""
-    _idle.setdefault(_pool_key(producer.properties, context), []).append(producer)
+    with _lock:
+        _idle.setdefault(_pool_key(producer.properties, context), []).append(producer)
+
+
+def catch_up(properties: Mapping[str, str], context: WriterContext, epoch: int) -> None:
+    """Make the producers ready whose transactions the driver has committed.
+
+    Args:
+        properties: of the sink.
+        context: of one of its writers.
+        epoch: output of this epoch and of those before it is committed.
+    """
+    with _lock:
+        idle = _idle.get(_pool_key(properties, context), [])
+        for producer in [each for each in idle if each.prepared is not None]:
+            if producer.epoch <= epoch and producer.catch_up() is not Outcome.COMMITTED:
+                idle.remove(producer)
 
 
 def discard_producers() -> None:
@@ -410,8 +447,9 @@ def _make_transactional(
     )
     producer.group = consumer.consumer_group_metadata()
     consumer.close()
-    control = _controls.get(key[:2])
-    if control is None:
-        control = _controls[key[:2]] = TransactionControl(properties)
+    with _lock:
+        control = _controls.get(key[:2])
+        if control is None:
+            control = _controls[key[:2]] = TransactionControl(properties)
     producer.control = control
     return producer

@@ -21,6 +21,7 @@ from millstream.connectors.kafka.client import KafkaCluster
 from millstream.connectors.kafka.committer import KafkaCommitter, committable_of
 from millstream.connectors.kafka.producers import (
     PooledProducer,
+    catch_up,
     check_properties,
     discard_plain,
     plain_producer,
@@ -68,6 +69,8 @@ class KafkaSink(Sink):
         self.properties = dict(properties)
         if transactional:
             self.properties.setdefault("transaction.timeout.ms", str(DEFAULT_TIMEOUT))
+        #: Of the last writer with transactions, in a worker.
+        self._written: WriterContext | None = None
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
@@ -137,8 +140,14 @@ class KafkaSink(Sink):
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         if self.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+            self._written = context
             return _TransactionWriter(self, context)
         return _PlainWriter(self)
+
+    def committed(self, epoch: int) -> None:
+        """Make producers ready whose transactions are committed."""
+        if self._written is not None:
+            catch_up(self.properties, self._written, epoch)
 
     def create_committer(self) -> Committer | None:
         """The committer, if there are transactions."""
@@ -182,6 +191,8 @@ class _PlainWriter(SinkWriter):
 class _TransactionWriter(SinkWriter):
     """One transaction; an epoch without records has none."""
 
+    prepares_aside = True
+
     def __init__(self, sink: KafkaSink, context: WriterContext) -> None:
         self._sink = sink
         self._context = context
@@ -218,14 +229,15 @@ class _TransactionWriter(SinkWriter):
         except KafkaException as error:
             doing = f"the transaction of epoch {context.epoch} cannot be prepared"
             raise refused(doing, error) from error
-        info = producer.control.describe(producer.transactional_id)
-        if info is None or info.state != "Ongoing":
-            state = "unknown" if info is None else info.state
-            message = f"transaction {producer.transactional_id} is not open but {state}"
-            raise SinkError(message)
-        prepared = PreparedTransaction(
-            producer.transactional_id, info.producer_id, info.producer_epoch, marker
-        )
+        # The broker has taken the marker: the transaction is open, and this producer's.
+        if producer.identity is None:
+            info = producer.control.describe(producer.transactional_id)
+            if info is None or info.state != "Ongoing":
+                state = "unknown" if info is None else info.state
+                message = f"transaction {producer.transactional_id} is not open but {state}"
+                raise SinkError(message)
+            producer.identity = info.producer_id, info.producer_epoch
+        prepared = PreparedTransaction(producer.transactional_id, *producer.identity, marker)
         producer.prepared, producer.epoch = prepared, context.epoch
         self._producer = None
         release(producer, context)

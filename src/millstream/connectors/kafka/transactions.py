@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -127,6 +128,8 @@ class TransactionControl:
         self._who = who
         self._admin: Any = None
         self._patience = int(properties.get("request.timeout.ms", _REQUEST_TIMEOUT)) / 1000
+        #: Around the connection: several threads of a worker ask.
+        self._asking = threading.RLock()
         #: Transactional id -> how many EndTxn were sent and not answered.
         self._unanswered: Counter[str] = Counter()
 
@@ -206,18 +209,20 @@ class TransactionControl:
                 return None
 
         found = self._ask(ask)
-        if found is None:
-            return None
-        partitions = sorted(f"{each.topic}-{each.partition}" for each in found.topic_partitions)
-        return TransactionInfo(
-            transactional_id=transactional_id,
-            state=str(found.state.value),
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
-            started=found.transaction_start_time_ms,
-            timeout=found.transaction_timeout_ms,
-            partitions=tuple(partitions),
-        )
+        return None if found is None else _info(transactional_id, found)
+
+    def describe_all(self, transactional_ids: Collection[str]) -> dict[str, TransactionInfo]:
+        """What the brokers know of ids, in one question; nothing at all if they lack one."""
+        from kafka.errors import TransactionalIdNotFoundError
+
+        def ask(admin: Any) -> Mapping[str, Any]:
+            try:
+                found: Mapping[str, Any] = admin.describe_transactions(list(transactional_ids))
+            except TransactionalIdNotFoundError:
+                return {}
+            return found
+
+        return {name: _info(name, found) for name, found in self._ask(ask).items()}
 
     def marker(self, transactional_id: str) -> str | None:
         """The marker of the last transaction of this id that was committed."""
@@ -260,7 +265,14 @@ class TransactionControl:
         epochs = [(_newest(offsets)[0], group) for group, offsets in self._ask(ask).items()]
         return max(epochs, default=(-1, ""))
 
-    def outcome(self, prepared: PreparedTransaction, epoch: int, *, first: bool = False) -> Outcome:
+    def outcome(
+        self,
+        prepared: PreparedTransaction,
+        epoch: int,
+        *,
+        first: bool = False,
+        known: TransactionInfo | None = None,
+    ) -> Outcome:
         """What became of a transaction.
 
         Args:
@@ -268,6 +280,7 @@ class TransactionControl:
             epoch: what it holds the output of.
             first: nobody can have ended it on purpose: if one is open, it is this one, and the
                 marker need not be asked for.
+            known: what the broker has just said of it, which is enough if it is the first.
 
         Cases:
 
@@ -283,6 +296,8 @@ class TransactionControl:
         missing is a later one of the same producer.  Hence the order of the two questions.
         """
         limit = time.monotonic() + self._patience
+        if first and known is not None and known.state == "Ongoing" and _is_of(prepared, known):
+            return Outcome.OPEN
         while True:
             info = self.describe(prepared.transactional_id)
             open_now = info is not None and info.state == "Ongoing" and _is_of(prepared, info)
@@ -423,7 +438,8 @@ class TransactionControl:
 
         for last in (False, True):
             try:
-                return question(self._connected())
+                with self._asking:
+                    return question(self._connected())
             except AuthorizationError as error:
                 message = f"{self._who}: the brokers refuse: {error!r}. {_RIGHTS}"
                 raise PermanentSinkError(message) from error
@@ -451,6 +467,19 @@ class TransactionControl:
                 **known, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
             )
         return self._admin
+
+
+def _info(transactional_id: str, found: Any) -> TransactionInfo:
+    partitions = sorted(f"{each.topic}-{each.partition}" for each in found.topic_partitions)
+    return TransactionInfo(
+        transactional_id=transactional_id,
+        state=str(found.state.value),
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        started=found.transaction_start_time_ms,
+        timeout=found.transaction_timeout_ms,
+        partitions=tuple(partitions),
+    )
 
 
 def _newest(offsets: Mapping[Any, Any]) -> tuple[int, str | None]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from millstream.connectors.refusals import sink_error
@@ -97,20 +98,11 @@ class SinkOperator(Operator):
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Pre-commit; what comes behind it is another writer's, with names of its own."""
-        committables: list[object] = []
-        crash_point("sink.prepare.before")
-        if self._writer is not None:
-            try:
-                committables = list(self._writer.prepare_commit())
-            except Exception as error:
-                self._drop_writer()
-                raise self._wrapped(error, "pre-committing") from error
-            writer, self._writer = self._writer, None
-            try:
-                writer.close()
-            except Exception as error:
-                raise self._wrapped(error, "closing the writer") from error
-        crash_point("sink.prepare.after")
+        writer, self._writer = self._writer, None
+        pending = _Output(writer, self._wrapped_at(self._where))
+        resumes = self._restored is not None and self._restored.resumes
+        aside = writer is not None and writer.prepares_aside and resumes
+        committables = [] if aside else pending.finish()
         self._unflushed = False
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
         self._records = 0
@@ -118,7 +110,12 @@ class SinkOperator(Operator):
             self._restored = replace(
                 self._restored, epoch=checkpoint.epoch + 1, attempt=checkpoint.next_attempt
             )
-        return OperatorSnapshot(committables=committables, metrics=metrics)
+        output = pending if aside else None
+        return OperatorSnapshot(committables=committables, output=output, metrics=metrics)
+
+    def committed(self, epoch: int) -> Callable[[], None]:
+        """Let the sink know."""
+        return partial(self._sink.committed, epoch)
 
     def close(self) -> None:
         """Abort what is under way: an epoch that succeeded has left no writer."""
@@ -148,12 +145,21 @@ class SinkOperator(Operator):
         """Abort and close; an error here must not hide the one that led here."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            with contextlib.suppress(Exception):
-                writer.abort()
-            with contextlib.suppress(Exception):
-                writer.close()
+            _drop(writer)
 
     def _wrapped(self, error: Exception, doing: str) -> MillstreamError:
+        return self._wrapped_at(self._where)(error, doing)
+
+    def _wrapped_at(
+        self, where: WriterContext | None
+    ) -> Callable[[Exception, str], MillstreamError]:
+        """Makes errors that say where the output of a writer goes, also when another is there."""
+        epoch = self._restored.epoch if self._restored is not None else -1
+        return partial(self._said, where, epoch)
+
+    def _said(
+        self, where: WriterContext | None, epoch: int, error: Exception, doing: str
+    ) -> MillstreamError:
         if isinstance(error, TypeMismatchError) and error.is_located:
             return error  # of the operator that made the records
         if isinstance(error, TypeMismatchError):
@@ -161,8 +167,7 @@ class SinkOperator(Operator):
             return TypeMismatchError(message)
         if isinstance(error, MillstreamError) and not isinstance(error, SinkError):
             return error
-        epoch = self._restored.epoch if self._restored is not None else "?"
-        context, where = self.context, self._where
+        context = self.context
         uid = f", uid {context.uid}" if context.has_own_uid else ""
         place = (
             f"sink {context.name!r} ({context.location}{uid}) failed while {doing} in"
@@ -176,6 +181,51 @@ class SinkOperator(Operator):
         # Writers say where they are, too.
         told = str(error) if where is None else str(error).removeprefix(f"{where.location}: ")
         return type(error)(f"{place}: {told}{at}")
+
+
+def _drop(writer: SinkWriter) -> None:
+    with contextlib.suppress(Exception):
+        writer.abort()
+    with contextlib.suppress(Exception):
+        writer.close()
+
+
+class _Output:
+    """What a writer has of an epoch that is over; nobody writes to it any more.
+
+    Args:
+        writer: None: there were no records.
+        wrapped: makes an error that says where it happened, of one and what was done.
+    """
+
+    def __init__(
+        self, writer: SinkWriter | None, wrapped: Callable[[Exception, str], MillstreamError]
+    ) -> None:
+        self._writer = writer
+        self._wrapped = wrapped
+
+    def finish(self) -> list[object]:
+        """Pre-commit, and close the writer."""
+        committables: list[object] = []
+        writer = self._writer
+        crash_point("sink.prepare.before")
+        if writer is not None:
+            try:
+                committables = list(writer.prepare_commit())
+            except Exception as error:
+                _drop(writer)
+                raise self._wrapped(error, "pre-committing") from error
+            try:
+                writer.close()
+            except Exception as error:
+                raise self._wrapped(error, "closing the writer") from error
+        crash_point("sink.prepare.after")
+        return committables
+
+    def abandon(self) -> None:
+        """Abort and close the writer."""
+        if self._writer is not None:
+            _drop(self._writer)
 
 
 @dataclass

@@ -195,6 +195,7 @@ class MainLoop:
         clock: milliseconds since 1970.
         seconds: a clock for short times.
         restarts_regions: whether a region is restarted alone when one of its tasks fails.
+        do_aside: has something done behind what ``finish`` was given before.
     """
 
     def __init__(
@@ -209,12 +210,14 @@ class MainLoop:
         seconds: Callable[[], float] = time.monotonic,
         *,
         restarts_regions: bool = False,
+        do_aside: Callable[[Callable[[], None]], None] = lambda order: order(),
     ) -> None:
         self._number = number
         self._graph = graph
         self._transport = transport
         self._send = send
         self._finish = finish
+        self._do_aside = do_aside
         self._clock = clock
         self._seconds = seconds
         shape = by_chain(graph())
@@ -471,6 +474,7 @@ class MainLoop:
                     self._spend(task, partial(task.tick, clock))
                 else:
                     task.hold()
+                self._guarded(task, task.look_at_output)
             # Whether there is work or not: what is not written by now is in the next pause.
             self._writer = (self._writer + 1) % max(1, len(self.tasks))
             for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):
@@ -500,12 +504,8 @@ class MainLoop:
         if isinstance(message, TakeCheckpoint):
             for task in filter(lambda each: each.is_root, self.tasks):
                 self._spend(task, partial(task.trigger, message))
-        elif isinstance(message, Completed):
-            for task in self.tasks:
-                task.confirm(message.epoch)
-        elif isinstance(message, Abandoned):
-            for task in self.tasks:
-                task.abandon(message.epoch)
+        elif isinstance(message, Completed | Abandoned):
+            self._hear_of_end(message)
         elif isinstance(message, StopRegion):
             self._stop_region(message)
         elif isinstance(message, BeginRegion):
@@ -514,6 +514,14 @@ class MainLoop:
             self.ended = True
         else:
             self._tell_splits(message)
+
+    def _hear_of_end(self, message: Completed | Abandoned) -> None:
+        for task in self.tasks:
+            if isinstance(message, Abandoned):
+                task.abandon(message.epoch)
+                continue
+            for order in task.confirm(message.epoch):
+                self._do_aside(order)
 
     def _tell_splits(self, message: DriverMessage) -> None:
         for task in self.tasks:

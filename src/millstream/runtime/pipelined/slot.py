@@ -97,6 +97,7 @@ def _run(
         control.send,
         uploader.take,
         restarts_regions=settings.restarts_regions,
+        do_aside=uploader.do,
     )
     try:
         loop.restore()

@@ -24,7 +24,7 @@ Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -52,6 +52,7 @@ from millstream.runtime.pipelined.pace import PiecePace
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.task_state import TaskState, attempt_name, this_worker
+from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import OperatorAck
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import PendingSnapshot
+    from millstream.contracts.operator import PendingOutput
     from millstream.runtime.frames_in_flight import RestoredFrame
     from millstream.runtime.pipelined.alignment import Recording
     from millstream.runtime.pipelined.links import InLink, Link, LinkOutbox
@@ -87,6 +89,8 @@ class PendingAck:
     carrying: Callable[[TaskAck], TaskAck]
     #: States of earlier checkpoints whose upload has failed: later ones may name the same files.
     owed: list[PendingStates]
+    #: Each with the acknowledgement that its committables belong to.
+    outputs: list[tuple[OperatorAck, PendingOutput]] = field(default_factory=list)
     #: What was overtaken; None: all links were aligned.
     recording: Recording | None = None
     #: Seconds from the first barrier to the last; in which nothing was processed.
@@ -94,11 +98,26 @@ class PendingAck:
     pause: float = 0.0
     #: It was given up, or its task is to be stopped: nobody wants it any more.
     is_given_up: bool = False
+    #: Its task is to be stopped: its output will be written again.
+    is_stopped: bool = False
+    #: Why its output could not be pre-committed.
+    failure: Exception | None = None
     #: The uploader has done with it.
     is_done: bool = False
 
+    def prepare_output(self) -> None:
+        """Pre-commit what sinks have written; once, ahead of all else.
+
+        Raises:
+            Exception: a sink cannot.  Its records are in no later checkpoint, so the task fails.
+        """
+        while self.outputs:
+            ack, output = self.outputs.pop(0)
+            ack.committables = [dumps(each) for each in output.finish()]
+
     def finish(self) -> TaskAck:
         """Upload the rest; returns the acknowledgement."""
+        self.prepare_output()
         # Its frames are not kept until the checkpoint is published, which may be never.
         recording, self.recording = self.recording, None
         self._owe_states()
@@ -114,6 +133,11 @@ class PendingAck:
     def give_up(self) -> None:
         """Let go of what is held for it; what the task owes comes with its next checkpoint."""
         self.recording = None
+        if self.is_stopped:
+            for _, output in self.outputs:
+                output.abandon()
+        else:
+            self.prepare_output()
         self._owe_states()
         for _, snapshot in self.snapshots:
             snapshot.abandon()
@@ -481,6 +505,7 @@ class PipelinedTask:
         snapshots = state.snapshot(checkpoint)
         acks: list[OperatorAck] = []
         waiting: list[tuple[OperatorAck, PendingSnapshot]] = []
+        outputs: list[tuple[OperatorAck, PendingOutput]] = []
         due = [None if splits is None else splits.due()]
         reached = {} if splits is None else splits.reader.reached
         unparsed = {} if splits is None else splits.reader.unparsed
@@ -491,6 +516,8 @@ class PipelinedTask:
             ack = state.acknowledgement(node, snapshot, watermark, unparsed)
             if node.id in state.stores:
                 waiting.append((ack, state.stores[node.id].prepare_snapshot()))
+            if snapshot.output is not None:
+                outputs.append((ack, snapshot.output))
             acks.append(ack)
         unparsed.clear()
         worker, peak_memory = this_worker()
@@ -509,7 +536,9 @@ class PipelinedTask:
         )
         states, state.pending = state.pending, []
         carrying = self._unconfirmed.carrying
-        return PendingAck(whole, waiting, states, self._plan.storage, carrying, self._owed)
+        pending = PendingAck(whole, waiting, states, self._plan.storage, carrying, self._owed)
+        pending.outputs = outputs
+        return pending
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -531,14 +560,20 @@ class PipelinedTask:
         if self.splits is not None:
             self.splits.tick(now)
 
-    def confirm(self, epoch: int) -> None:
-        """Take that checkpoint ``epoch`` is published and committed, and those before it are."""
+    def confirm(self, epoch: int) -> list[Callable[[], None]]:
+        """Take that checkpoint ``epoch`` is published and committed, and those before it are.
+
+        Returns:
+            What is to be done about it aside, behind what was to be uploaded before.
+        """
         self._unconfirmed.confirm(epoch)
         done = [each for each in self._taken if each.ack.epoch <= epoch]
         del self._taken[: len(done)]
         for each in done:
             if each.ack.epoch == epoch:
                 self._note_published(each.ack)
+        orders = (operator.committed(epoch) for operator in self._operators)
+        return [order for order in orders if order is not None]
 
     def abandon(self, epoch: int) -> None:
         """Take that checkpoint ``epoch`` was given up: no more is recorded for it.
@@ -582,10 +617,16 @@ class PipelinedTask:
         """Whether something of its snapshots is not finished."""
         return not all(each.is_done for each in self._taken)
 
+    def look_at_output(self) -> None:
+        """Raise what has kept output from being pre-committed, if there is such."""
+        for each in self._taken:
+            if each.failure is not None:
+                raise each.failure
+
     def give_up_uploads(self) -> None:
         """Let nothing more of its snapshots be finished: it is to be closed."""
         for each in self._taken:
-            each.is_given_up = True
+            each.is_given_up = each.is_stopped = True
         while self._held:
             self._take(self._held.popleft())
 

@@ -6,10 +6,12 @@ were taken, while the main loop goes on.
 Cases of a snapshot:
 
 1. It is finished -> acknowledged.
-2. Its task is to be stopped, before or while it is finished -> given up, without a word.
+2. It was given up, or its task is to be stopped, before or while it is finished -> given up,
+   without a word.
 3. It cannot be finished, for the storage refuses it or cannot be reached -> declined: the driver
    gives the checkpoint up, or the run.  What the task owes of it comes with the next.
-4. The store itself is damaged, or the process is to die -> the slot fails.
+4. A sink cannot pre-commit -> the task fails.
+5. The store itself is damaged, or the process is to die -> the slot fails.
 
 What it is not: the snapshot itself (``runtime/pipelined/task.py``).
 
@@ -25,13 +27,12 @@ from typing import TYPE_CHECKING
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError, StateError
 from millstream.runtime.pipelined.messages import Acknowledged, Declined
+from millstream.runtime.pipelined.task import PendingAck
 from millstream.runtime.portable_error import portable_error
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from millstream.runtime.pipelined.task import PendingAck
 
 __all__ = ["Uploader", "declined", "finished"]
 
@@ -67,13 +68,18 @@ class Uploader:
         self._slot = slot
         self._tell = tell
         self._fail = fail
-        self._pending: queue.SimpleQueue[PendingAck | None] = queue.SimpleQueue()
+        self._pending: queue.SimpleQueue[PendingAck | Callable[[], None] | None]
+        self._pending = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="millstream-upload", daemon=True)
         self._thread.start()
 
     def take(self, pending: PendingAck) -> None:
         """Take a snapshot to be finished behind those before it."""
         self._pending.put(pending)
+
+    def do(self, order: Callable[[], None]) -> None:
+        """Do something else, behind what was taken before."""
+        self._pending.put(order)
 
     def close(self) -> None:
         """Finish all, and end."""
@@ -83,14 +89,24 @@ class Uploader:
     def _run(self) -> None:
         while (pending := self._pending.get()) is not None:
             try:
-                self._finish(pending)
+                if isinstance(pending, PendingAck):
+                    self._finish(pending)
+                else:
+                    pending()
             except BaseException as error:  # noqa: BLE001 - the main loop's to tell
                 self._fail(error)
                 return
             finally:
-                pending.is_done = True
+                if isinstance(pending, PendingAck):
+                    pending.is_done = True
 
     def _finish(self, pending: PendingAck) -> None:
+        if not pending.is_stopped:
+            try:
+                pending.prepare_output()
+            except Exception as error:  # noqa: BLE001 - the main loop's to raise
+                pending.failure = error
+                return
         if pending.is_given_up:
             pending.give_up()
             return

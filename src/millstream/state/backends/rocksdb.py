@@ -41,7 +41,7 @@ from millstream.errors import (
     MillstreamError,
     StateError,
 )
-from millstream.state.snapshot_files import upload_file
+from millstream.state.snapshot_files import upload_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -385,12 +385,10 @@ class RocksDBStore:
 
     def _upload(self, directory: Path, identity: str) -> list[StateFile]:
         old = {} if self._base is None else {file["local"]: file for file in self._base["files"]}
-        return [
-            old[path.name]
-            if path.name.endswith(".sst") and path.name in old
-            else upload_file(self._storage, path, self._uid, identity, path.name)
-            for path in sorted(directory.iterdir())
-        ]
+        paths = sorted(directory.iterdir())
+        new = [each for each in paths if not (each.name.endswith(".sst") and each.name in old)]
+        made = upload_files(self._storage, new, self._uid, identity)
+        return [made[each.name] if each.name in made else old[each.name] for each in paths]
 
     def catch_up(self) -> None:
         """Wait until compaction has left little to do; any thread may."""

@@ -1,0 +1,166 @@
+"""Output that is pre-committed beside the records of the next epoch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pipelined.test_regions import KEYS, Count, Paced, never, note, notes, once
+
+from millstream.common import Encoder, Types
+from millstream.contracts.sink import Sink, SinkWriter
+from millstream.datastream import RestartStrategies
+from millstream.datastream.connectors import FileSink
+from millstream.errors import SinkError
+from millstream.runtime.pipelined.task import PendingAck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import Committable, Committer, WriterContext
+    from millstream.datastream import StreamExecutionEnvironment
+
+    Make = Callable[..., StreamExecutionEnvironment]
+
+
+NUMBERS = 900
+
+
+class _Aside(SinkWriter):
+    prepares_aside = True
+
+    def __init__(self, sink: AsideSink, inner: SinkWriter) -> None:
+        self._sink, self._inner = sink, inner
+        self._thread = threading.get_ident()
+
+    def write(self, batch: Batch) -> None:
+        assert threading.get_ident() == self._thread
+        self._inner.write(batch)
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        note(self._sink.directory, "aside" if threading.get_ident() != self._thread else "within")
+        if self._sink.refuses(self._sink.prepared):
+            message = "not prepared"
+            raise SinkError(message)
+        self._sink.prepared += 1
+        return self._inner.prepare_commit()
+
+    def abort(self) -> None:
+        note(self._sink.directory, "aborted")
+        self._inner.abort()
+
+    def close(self) -> None:
+        note(self._sink.directory, "closed")
+        self._inner.close()
+
+
+class AsideSink(Sink):
+    """A file sink whose writers prepare aside; it refuses the epochs that it is told to."""
+
+    def __init__(self, directory: Path, refuses: Callable[[int], bool] = never) -> None:
+        out = str(directory / "out")
+        self.inner: Any = FileSink.for_row_format(out, Encoder.simple_string_encoder()).build()
+        self.directory = directory
+        self.refuses = refuses
+        self.prepared = 0
+        self.told = -1
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _Aside(self, self.inner.create_writer(context))
+
+    def create_committer(self) -> Committer | None:
+        committer: Committer | None = self.inner.create_committer()
+        return committer
+
+    def committed(self, epoch: int) -> None:
+        assert epoch > self.told
+        self.told = epoch
+        note(self.directory, "told")
+
+
+def job(make: Make, directory: Path, sink: AsideSink, **more: str) -> StreamExecutionEnvironment:
+    settings = {
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+        "execution.checkpointing.interval": "50",
+        **{key.replace("_", "-"): value for key, value in more.items()},
+    }
+    env = make(2, settings)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 1))
+    numbers = env.from_sequence(0, NUMBERS - 1).uid("numbers")
+    paced = numbers.map(Paced(directory, "paced", never), Types.LONG()).uid("paced")
+    counted = paced.key_by(lambda n: n % KEYS).process(Count(directory, "c"), Types.STRING())
+    counted.uid("count").sink_to(sink).uid("files")
+    return env
+
+
+def check(directory: Path) -> None:
+    """Each number once, with counts without gaps."""
+    files = [each for each in (directory / "out").iterdir() if not each.name.startswith(".")]
+    lines = [line for each in files for line in each.read_text().splitlines()]
+    pairs = [tuple(map(int, line.split(","))) for line in lines]
+    assert sorted(number for number, _ in pairs) == list(range(NUMBERS))
+    for key in range(KEYS):
+        counts = sorted(count for number, count in pairs if number % KEYS == key)
+        assert counts == list(range(1, len(counts) + 1))
+
+
+def test_records_do_not_wait_for_it_and_the_sink_hears_of_commits(
+    make: Make, tmp_path: Path
+) -> None:
+    job(make, tmp_path, AsideSink(tmp_path)).execute("aside")
+    check(tmp_path)
+    assert notes(tmp_path, "within") == []
+    prepared = len(notes(tmp_path, "aside"))
+    assert prepared > 2
+    assert len(notes(tmp_path, "closed")) == prepared
+    assert notes(tmp_path, "aborted") == []
+    assert notes(tmp_path, "told")
+
+
+def test_a_task_fails_whose_output_cannot_be_prepared(make: Make, tmp_path: Path) -> None:
+    def env() -> StreamExecutionEnvironment:
+        made = job(make, tmp_path, AsideSink(tmp_path, once(tmp_path / "refused", 1)))
+        made.set_restart_strategy(RestartStrategies.no_restart())
+        return made
+
+    with pytest.raises(SinkError, match=r"files.* failed while pre-committing in epoch"):
+        env().execute("refused")
+    assert notes(tmp_path, "aborted")
+    env().execute("refused")
+    check(tmp_path)
+
+
+class _Output:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def finish(self) -> list[object]:
+        self.log.append("finished")
+        return [os.getpid()]
+
+    def abandon(self) -> None:
+        self.log.append("abandoned")
+
+
+class _Ack:
+    committables: Sequence[bytes] = ()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_output_of_a_checkpoint_that_is_given_up_is_kept_unless_its_task_stops(
+    stopped: bool,
+) -> None:
+    """The next checkpoint has it, but not if its records are read again."""
+    made = _Output()
+    carried: list[Any] = []
+    ack: Any = _Ack()
+    pending = PendingAck(ack, [], [], Any, carried.append, [], [(ack, made)])  # type: ignore[arg-type]
+    pending.is_given_up, pending.is_stopped = True, stopped
+    pending.give_up()
+    assert made.log == (["abandoned"] if stopped else ["finished"])
+    assert len(ack.committables) == (0 if stopped else 1)
+    assert carried == [ack]
