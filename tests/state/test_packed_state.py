@@ -9,14 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.state.keyed import KeyedState
-from millstream.state.packed_state import PackedMaps, PackedValues, decoded_bucket
+from millstream.state.packed_buckets import decoded_bucket
+from millstream.state.packed_state import PackedMaps, PackedValues
 from millstream.state.registry import read_sections
 from millstream.testing.memory_store import MemoryStore
 
 keys = st.sampled_from([1, 2, "a", b"t\0", b"n"])
 names = st.binary(max_size=3)
 steps = st.lists(
-    st.tuples(st.sampled_from(["put", "remove", "clear", "flush", "restore", "age"]), keys, names),
+    st.tuples(
+        st.sampled_from(["put", "append", "enter", "remove", "clear", "flush", "restore", "age"]),
+        keys,
+        names,
+    ),
     max_size=60,
 )
 
@@ -64,6 +69,14 @@ def _change(maps: PackedMaps, step: str, key: Any, name: bytes, content: bytes) 
     if step == "clear":
         maps.fetch_all([key])
         maps.map_of(key).clear()
+    elif step == "append":
+        maps.fetch_entries_of([key], [key], [name])
+        if not maps.append(key, name, content):
+            maps.map_of(key).put(name, content)
+    elif step == "enter":
+        both = [name, name + b"x"]
+        maps.fetch_entries_of([key], [key, key], both)
+        maps.enter(key, both, content)
     else:
         maps.fetch_entries([(key, name)])
         found = maps.map_of(key)
@@ -75,8 +88,11 @@ def _change(maps: PackedMaps, step: str, key: Any, name: bytes, content: bytes) 
 
 
 def _change_dictionary(wanted: dict[bytes, bytes], step: str, name: bytes, content: bytes) -> None:
-    if step == "put":
+    if step in ("put", "append"):
         wanted[name] = content
+    elif step == "enter":
+        for each in (name, name + b"x"):
+            wanted.setdefault(each, content)
     elif step == "remove":
         wanted.pop(name, None)
     else:

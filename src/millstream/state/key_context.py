@@ -7,6 +7,7 @@ What it is not: the states themselves (``state/keyed.py``).
 
 from __future__ import annotations
 
+import operator
 import struct
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -30,6 +31,7 @@ Puts: TypeAlias = list[tuple[bytes, bytes]]
 
 _HEAD: Final = struct.Struct(">BHHI")
 _INT_KEY: Final = struct.Struct(">BHHIBq")
+_INT_KEY_AND_NUMBER: Final = struct.Struct(">BHHIBqI")
 _GROUP_AND_LENGTH: Final = struct.Struct(">HI")
 _TAG: Final = 0x4B  # "K"
 
@@ -109,6 +111,31 @@ class KeyContext(ABC):
                     for group, key in zip(groups, keys, strict=True)
                 ]
         return [self.store_key(index, key) for key in keys]
+
+    def sorted_keys(
+        self, index: int, keys: list[CacheKey], number: int
+    ) -> tuple[list[CacheKey], list[bytes]]:
+        """The keys in the order of their names in the store, and these, a number behind each."""
+        if keys and set(map(type, keys)) == {int}:
+            try:
+                numbers = np.array(keys, dtype=np.int64)
+            except OverflowError:
+                pass
+            else:
+                groups = key_groups_of_ints(numbers, self.max_parallelism)
+                order = np.lexsort((numbers.view(np.uint64), groups))
+                ordered = numbers[order].tolist()
+                pack, size = _INT_KEY_AND_NUMBER.pack, INT.size
+                return ordered, [
+                    pack(_TAG, group, index, size, INT_TAG, key, number)
+                    for group, key in zip(groups[order].tolist(), ordered, strict=True)
+                ]
+        end = number.to_bytes(4, "big")
+        heads = self.store_keys(index, keys)
+        pairs = sorted(
+            zip([head + end for head in heads], keys, strict=True), key=operator.itemgetter(0)
+        )
+        return [key for _, key in pairs], [name for name, _ in pairs]
 
     def timer_key(self, key: CacheKey) -> bytes:
         """Key group, length and bytes of ``key``, as they stand in the name of a timer."""

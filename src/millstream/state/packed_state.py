@@ -15,23 +15,29 @@ big-endian) stands behind that; the value has the doublings (1 byte), how many e
 have (4; it is right in bucket 0), how many this one has (4), the lengths of names and of values (4
 each), names, values; numbers in values are little-endian.
 
-Read next: ``state/cached_values.py``, ``state/generations.py``.
+Read next: ``state/packed_buckets.py``, ``state/cached_values.py``, ``state/generations.py``.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from itertools import chain, islice
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
-
-import numpy as np
 
 from millstream.functions.descriptors import StateDescriptor
 from millstream.state.cached_values import CachedValues
 from millstream.state.generations import Generations
 from millstream.state.key_codec import CacheKey
+from millstream.state.packed_buckets import (
+    appended,
+    count_of,
+    decoded_bucket,
+    encoded_bucket,
+    extended,
+    has_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,17 +45,14 @@ if TYPE_CHECKING:
     from millstream.state.key_context import KeyContext, Puts
     from millstream.state.keyed import KeyedState
 
-__all__ = ["PackedMap", "PackedMaps", "PackedValues", "Place", "decoded_bucket"]
+__all__ = ["PackedMap", "PackedMaps", "PackedValues", "Place"]
 
 #: What is looked up: a key, or a key and a namespace (a ``Slot``).
 Place: TypeAlias = CacheKey | tuple[CacheKey, bytes]
 
-_HEAD: Final = struct.Struct("<BII")
 _BUCKET: Final = struct.Struct(">I")
 #: What is dirty of most maps; one object for all of them.
 _FIRST: Final = frozenset({0})
-#: Up to so many entries are packed one by one.
-_FEW: Final = 8
 #: With more entries per bucket than this, their number doubles.
 _MOST_PER_BUCKET: Final = 128
 #: What stays in memory between epochs: values, and entries of one map.
@@ -58,6 +61,8 @@ _MOST_IN_MAP: Final = 100_000
 #: Bytes that a map, and an entry of it, take in memory, roughly.
 _PER_MAP: Final = 600
 _PER_ENTRY: Final = 250
+#: So many bytes as they are stored count as an entry.
+_BYTES_PER_ENTRY: Final = 64
 
 
 class _Packed(StateDescriptor):
@@ -182,6 +187,14 @@ class PackedMap:
             raise KeyError(number)
         return self._others[number]
 
+    @classmethod
+    def of(cls, stored: bytes | None) -> PackedMap:
+        """Return the map whose first bucket is stored, or an empty one."""
+        made = cls()
+        if stored is not None:
+            made.level, made.count, made._first = decoded_bucket(stored)
+        return made
+
     def set_bucket(self, number: int, bucket: dict[bytes, bytes]) -> None:
         """Take a bucket."""
         if number == 0:
@@ -272,9 +285,13 @@ class PackedMap:
 
 
 class PackedMaps(Generations[Place]):
-    """One map of bytes to bytes per key."""
+    """One map of bytes to bytes per key.
 
-    __slots__ = ("_held", "descriptor", "index", "keyed")
+    Invariant: ``cache[key]`` is the only bucket of a map as the store has it or will have it, None
+    if it has no entries, or a ``PackedMap``.
+    """
+
+    __slots__ = ("_has_large", "_has_maps", "_held", "descriptor", "index", "keyed")
 
     def __init__(self, keyed: KeyedState, name: str) -> None:
         """Keep the maps under the state name ``name``."""
@@ -282,8 +299,10 @@ class PackedMaps(Generations[Place]):
         self.keyed = keyed
         self.descriptor: StateDescriptor = _PackedMap(name)
         self.index = -1
-        #: Entries that were read or added since the last ``age``.
+        #: Entries that were read or added since the last ``age``, roughly.
         self._held = 0
+        #: Whether any of those in memory may be a ``PackedMap``, or one with several buckets.
+        self._has_maps = self._has_large = False
         keyed.add_state(self)
 
     @property
@@ -300,21 +319,49 @@ class PackedMaps(Generations[Place]):
 
     def fetch(self, keys: Iterable[Place]) -> None:
         """Read the first bucket of maps that are not in memory."""
-        missing = self.missing(dict.fromkeys(keys))
-        if missing:
-            for key in missing:
-                self.cache[key] = PackedMap()
+        self.fetch_distinct(dict.fromkeys(keys))
+
+    def fetch_distinct(self, keys: Iterable[Place]) -> None:
+        """``fetch`` of keys of which none comes twice."""
+        missing = self.missing(keys)
+        if not missing:
+            return
+        if type(missing[0]) is tuple:
+            self.cache.update(dict.fromkeys(missing))
             self._read([(key, 0) for key in missing])
+            return
+        ordered, names = self.keyed.sorted_keys(self.index, cast("list[CacheKey]", missing), 0)
+        stored = self.keyed.store.get_many(names)
+        self.measure(stored)
+        self.cache.update(zip(ordered, stored, strict=True))
+        self._held += sum(map(len, filter(None, stored))) // _BYTES_PER_ENTRY
+        for number, content in enumerate(stored):
+            if content is not None and content[0]:
+                self.cache[ordered[number]] = PackedMap.of(content)
+                self._has_maps = self._has_large = True
 
     def fetch_entries(self, entries: Iterable[tuple[Place, bytes]]) -> None:
         """Read the buckets of these entries, those of one key in any order."""
         entries = list(entries)
         self.fetch(key for key, _ in entries)
+        self._fetch_buckets(entries)
+
+    def fetch_entries_of(
+        self, keys: Sequence[Place], of_rows: Sequence[Place], names: Sequence[bytes]
+    ) -> None:
+        """``fetch_entries`` of rows where the distinct keys are known."""
+        self.fetch_distinct(keys)
+        large = set(self._large(keys))
+        if large:
+            rows = zip(of_rows, names, strict=True)
+            self._fetch_buckets([(key, name) for key, name in rows if key in large])
+
+    def _fetch_buckets(self, entries: list[tuple[Place, bytes]]) -> None:
         cache = self.cache
         wanted: dict[tuple[Place, int], None] = {}
         for key, name in entries:
-            found: PackedMap = cache[key]
-            if found.level:
+            found = cache[key]
+            if type(found) is PackedMap and found.level:
                 number = found.bucket_of(name)
                 if not found.has_bucket(number):
                     wanted[key, number] = None
@@ -322,17 +369,26 @@ class PackedMaps(Generations[Place]):
 
     def fetch_all(self, keys: Iterable[Place]) -> None:
         """Read whole maps."""
-        keys = list(dict.fromkeys(keys))
-        self.fetch(keys)
-        large = [(key, self.cache[key]) for key in keys if self.cache[key].level]
+        self.fetch_all_distinct(list(dict.fromkeys(keys)))
+
+    def fetch_all_distinct(self, keys: Sequence[Place]) -> None:
+        """``fetch_all`` of keys of which none comes twice."""
+        self.fetch_distinct(keys)
         self._read(
             [
                 (key, number)
-                for key, found in large
-                for number in range(1 << found.level)
-                if not found.has_bucket(number)
+                for key in self._large(keys)
+                for number in range(1 << self.cache[key].level)
+                if not self.cache[key].has_bucket(number)
             ]
         )
+
+    def _large(self, keys: Iterable[Place]) -> list[Place]:
+        """Those with several buckets."""
+        if not self._has_large:
+            return []
+        cache = self.cache
+        return [key for key in keys if type(cache[key]) is PackedMap and cache[key].level]
 
     def _read(self, slots: list[tuple[Place, int]]) -> None:
         if not slots:
@@ -346,33 +402,121 @@ class PackedMaps(Generations[Place]):
         named.sort(key=itemgetter(0))
         stored = self.keyed.store.get_many([name for name, _, _ in named])
         self.measure(stored)
+        cache, size = self.cache, 0
         for (_, key, number), content in zip(named, stored, strict=True):
-            if content is None:
-                if number:
-                    self.cache[key].set_bucket(number, {})
-                continue
-            found = self.cache[key]
-            level, total, bucket = decoded_bucket(content)
-            found.set_bucket(number, bucket)
-            self._held += len(bucket)
-            if number == 0:
-                found.level, found.count = level, total
+            if number:
+                bucket = {} if content is None else decoded_bucket(content)[2]
+                cache[key].set_bucket(number, bucket)
+                self._held += len(bucket)
+            elif content is not None:
+                size += len(content)
+                cache[key] = content
+                if content[0]:
+                    cache[key] = PackedMap.of(content)
+                    self._has_maps = self._has_large = True
+        self._held += size // _BYTES_PER_ENTRY
 
     def map_of(self, key: Place) -> PackedMap:
         """Return the map of a key, which was fetched."""
-        found: PackedMap = self.cache[key]
+        found = self.cache[key]
+        if type(found) is not PackedMap:
+            found = self.cache[key] = PackedMap.of(found)
+            self._has_maps = True
+            if key in self.dirty:
+                found.dirty = _FIRST
         return found
+
+    # Maps that are one bucket, as they are stored.
+
+    def only_bucket(self, key: Place) -> bytes | PackedMap | None:
+        """Return the only bucket of a map that was fetched, None if it is empty, or the map."""
+        found: bytes | PackedMap | None = self.cache[key]
+        return found
+
+    def set_only_bucket(self, key: Place, bucket: bytes | None) -> None:
+        """Let that be the whole map."""
+        self.cache[key] = bucket
+        self.dirty.add(key)
+
+    def append(self, key: Place, name: bytes, value: bytes) -> bool:
+        """Add an entry at the end, if it is sure to be new and no dictionary is needed for it."""
+        return not self.append_all([key], [name], [value])
+
+    def enter(self, key: Place, names: Sequence[bytes], value: bytes) -> list[bool] | None:
+        """Set entries that are not there yet; their buckets were fetched.
+
+        Returns:
+            Which of them were not there; None: all of them.
+        """
+        stored = self.cache[key]
+        is_single = len(names) == 1 or len(set(names)) == len(names)
+        if is_single and type(stored) is not PackedMap:
+            there = None if stored is None else [has_name(stored, name) for name in names]
+            new = list(names)
+            if there is not None:
+                new = [name for name, found in zip(names, there, strict=True) if not found]
+            count = len(new) + (0 if stored is None else count_of(stored))
+            if count <= _MOST_PER_BUCKET and (there is None or None not in there):
+                if new:
+                    self.set_only_bucket(key, extended(stored, new, value))
+                    self._held += len(new)
+                return None if there is None else [not found for found in there]
+        seen = self.map_of(key)
+        entered = []
+        for name in names:
+            is_new = seen.get(name) is None
+            entered.append(is_new)
+            if is_new:
+                seen.put(name, value)
+        return entered
+
+    def append_all(
+        self, keys: Sequence[Place], names: Sequence[bytes], values: Iterable[bytes]
+    ) -> list[int]:
+        """``append`` one entry after another; returns the positions of those that were not."""
+        cache, left = self.cache, []
+        for at, (key, name, value) in enumerate(zip(keys, names, values, strict=False)):
+            found = cache[key]
+            if found is None:
+                cache[key] = appended(None, name, value)
+            elif type(found) is bytes and name not in found and count_of(found) < _MOST_PER_BUCKET:
+                cache[key] = appended(found, name, value)
+            else:
+                left.append(at)
+                continue
+        if not left:
+            self.dirty.update(keys)
+        else:
+            gone = set(left)
+            self.dirty.update([key for at, key in enumerate(keys) if at not in gone])
+        self._held += len(keys) - len(left)
+        return left
+
+    def whole(self, keys: Iterable[Place]) -> list[bytes | None]:
+        """Return all entries of maps that were fetched whole, of each as one bucket."""
+        cache = self.cache
+        if not self._has_maps:
+            return list(map(cache.__getitem__, keys))
+        return [
+            encoded_bucket(0, found.count, dict(found.items()))
+            if type(found) is PackedMap
+            else found
+            for found in map(cache.__getitem__, keys)
+        ]
 
     def changed(self, keys: Iterable[Place]) -> None:
         """Note that maps were changed; lets those grow that should."""
+        if not self._has_maps:
+            return
         for key in keys:
-            found: PackedMap = self.cache[key]
-            if found.dirty:
+            found = self.cache[key]
+            if type(found) is PackedMap and found.dirty:
                 self.dirty.add(key)
                 self._held += 1
                 if found.is_crowded:
                     self.fetch_all([key])
                     found.grow()
+                    self._has_large = True
 
     # Writing.
 
@@ -392,14 +536,28 @@ class PackedMaps(Generations[Place]):
         self._write(keys, puts, deletes)
 
     def _write(self, keys: list[Place], puts: Puts, deletes: list[bytes]) -> None:
+        if keys and not self._has_maps and type(keys[0]) is not tuple:
+            ordered, names = self.keyed.sorted_keys(self.index, cast("list[CacheKey]", keys), 0)
+            found = list(map(self.cache.__getitem__, ordered))
+            if None not in found:
+                puts.extend(zip(names, found, strict=True))
+                self.measure(found)
+                return
         heads = _names(self.keyed, self.index, keys)
         for head, key in zip(heads, keys, strict=True):
-            found: PackedMap = self.cache[key]
+            found = self.cache[key]
+            if type(found) is not PackedMap:
+                name = head + _BUCKET.pack(0)
+                if found is None:
+                    deletes.append(name)
+                else:
+                    puts.append((name, found))
+                continue
             for number in found.dirty or ():
                 bucket = found.bucket(number)
                 name = head + _BUCKET.pack(number)
                 if bucket or (number == 0 and found.count):
-                    puts.append((name, _encoded_bucket(found.level, found.count, bucket)))
+                    puts.append((name, encoded_bucket(found.level, found.count, bucket)))
                 else:
                     deletes.append(name)
             found.written()
@@ -421,27 +579,4 @@ class PackedMaps(Generations[Place]):
         """Drop everything held in memory."""
         super().forget()
         self._held = 0
-
-
-def _encoded_bucket(level: int, total: int, bucket: dict[bytes, bytes]) -> bytes:
-    count = len(bucket)
-    values = bucket.values()
-    if count <= _FEW:  # numpy takes longer to begin with
-        head = struct.pack(
-            f"<BII{2 * count}I", level, total, count, *map(len, bucket), *map(len, values)
-        )
-    else:
-        lengths = np.fromiter(chain(map(len, bucket), map(len, values)), "<u4", 2 * count)
-        head = _HEAD.pack(level, total, count) + lengths.tobytes()
-    return b"".join([head, *bucket, *values])
-
-
-def decoded_bucket(stored: bytes) -> tuple[int, int, dict[bytes, bytes]]:
-    """Return doublings, entries of all buckets, and the entries of this one."""
-    level, total, count = _HEAD.unpack_from(stored)
-    parts = []
-    at = _HEAD.size + 8 * count
-    for length in struct.unpack_from(f"<{2 * count}I", stored, _HEAD.size):
-        parts.append(stored[at : at + length])
-        at += length
-    return level, total, dict(zip(parts[:count], parts[count:], strict=True))
+        self._has_maps = self._has_large = False

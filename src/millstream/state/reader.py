@@ -24,7 +24,7 @@ from millstream.errors import StateError
 from millstream.state.backend import open_store
 from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
 from millstream.state.operator_state_files import StateReader
-from millstream.state.packed_state import decoded_bucket
+from millstream.state.packed_buckets import decoded_bucket
 from millstream.state.readable import readable_key, readable_value, readable_window
 from millstream.state.redistribution import own_states
 from millstream.state.registry import Section, read_sections

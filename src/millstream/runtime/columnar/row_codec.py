@@ -95,21 +95,29 @@ class RowCodec:
         if not count:
             return [pa.array([], field.type) for field in self.schema]
         data = np.frombuffer(b"".join(rows), np.uint8)
-        size = self._head.itemsize
         if not self._varying:
-            head = data.view(self._head)
-            begins = None
-        else:
-            lengths = np.fromiter(map(len, rows), np.int64, count)
-            begins = np.cumsum(lengths) - lengths
-            head = data[begins[:, None] + np.arange(size)].reshape(-1).view(self._head)
+            return self._unpacked(data, data.view(self._head), None)
+        lengths = np.fromiter(map(len, rows), np.int64, count)
+        return self.unpack_at(data, np.cumsum(lengths) - lengths)
+
+    def unpack_at(self, data: NDArray[np.uint8], begins: NDArray[np.int64]) -> list[pa.Array]:
+        """The columns of rows that begin anywhere in ``data``."""
+        if not len(begins):
+            return self.unpack(())
+        size = self._head.itemsize
+        head = data[begins[:, None] + np.arange(size)].reshape(-1).view(self._head)
+        return self._unpacked(data, head, begins if self._varying else None)
+
+    def _unpacked(
+        self, data: NDArray[np.uint8], head: NDArray[Any], begins: NDArray[np.int64] | None
+    ) -> list[pa.Array]:
         nulls = self._unpack_nulls(head)
         arrays: dict[int, pa.Array] = {}
         for index, _ in self._fixed:
             kind = self.schema.field(index).type
             arrays[index] = _fixed_array(head[f"c{index}"], kind, nulls[index])
         if begins is not None:
-            self._unpack_varying(data, begins + size, head["lengths"], nulls, arrays)
+            self._unpack_varying(data, begins + self._head.itemsize, head["lengths"], nulls, arrays)
         return [arrays[index] for index in range(len(self.schema))]
 
     def _unpack_nulls(self, head: NDArray[Any]) -> list[NDArray[np.bool_] | None]:

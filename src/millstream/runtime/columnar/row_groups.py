@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from millstream.state.key_codec import cache_key, encode_key, uncache_key
+from millstream.state.key_codec import INT_TAG, cache_key, encode_key, uncache_key
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ __all__ = [
     "RowGroups",
     "codes_of",
     "columns_of_keys",
+    "combined_codes",
+    "encoded_keys",
     "group_rows",
     "groups_of_codes",
     "key_groups_of_rows",
@@ -217,6 +220,25 @@ def _names(parts: list[tuple[NDArray[np.int64], pa.Array]]) -> list[CacheKey]:
         packed = [_LENGTH.pack(len(each)) + each for each in encoded]
         columns.append([packed[code] for code in codes.tolist()])
     return [b"t" + b"".join(key) for key in zip(*columns, strict=True)]
+
+
+def encoded_keys(columns: Sequence[pa.Array]) -> list[bytes]:
+    """Return ``encode_key`` of the value of each row, or of the tuple of several columns."""
+    if len(columns) == 1:
+        column = columns[0]
+        if not column.null_count:
+            if pa.types.is_integer(column.type):
+                packed = np.empty(len(column), np.dtype([("tag", "u1"), ("value", ">i8")]))
+                packed["tag"], packed["value"] = INT_TAG, column.to_numpy()
+                found: list[bytes] = packed.view(f"V{packed.dtype.itemsize}").tolist()
+                return found
+            if pa.types.is_string(column.type):
+                parts = (pa.scalar(b"s"), column.cast(pa.binary()), pa.scalar(b""))
+                texts: list[bytes] = pc.binary_join_element_wise(*parts).to_pylist()
+                return texts
+        return [encode_key(value) for value in column.to_pylist()]
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [encode_key(row) for row in rows]
 
 
 def columns_of_keys(keys: Sequence[CacheKey], kinds: Sequence[pa.DataType]) -> list[pa.Array]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millstream.runtime.columnar.aggregate_kernels import make_kernel
 from millstream.runtime.columnar.changelog_aggregates import Rows, is_true
-from millstream.state.key_codec import encode_key
+from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.segments import Segments
     from millstream.runtime.operators.table.specs import AggregateCall
     from millstream.state.keyed import KeyedState
-    from millstream.state.packed_state import Place
+    from millstream.state.packed_state import PackedMap, Place
     from millstream.types.logical_types import RowType
 
 __all__ = ["Aggregates", "SortedRows", "can_be_partial", "is_partial_call", "partial_fields"]
@@ -38,6 +38,8 @@ __all__ = ["Aggregates", "SortedRows", "can_be_partial", "is_partial_call", "par
 #: Aggregates for which DISTINCT changes nothing.
 _ALWAYS_DISTINCT: Final = frozenset({"MIN", "MAX"})
 _WIDTH: Final = 8
+#: A count of one.
+_ONCE: Final = (1).to_bytes(_WIDTH, "little")
 
 
 @dataclass(frozen=True)
@@ -184,56 +186,107 @@ class Aggregates:
         """Which rows bring a value that was not there, or take the last of one away."""
         arguments, condition = at
         counted = self._filtered(condition, rows)
-        values = zip(*(rows.column(index).to_pylist() for index in arguments), strict=True)
-        names = [encode_key(value[0] if len(value) == 1 else value) for value in values]
-        keys, segment_of = segments.keys, segments.segment_of
-        taken = np.flatnonzero(counted).tolist()
-        of_row = segment_of.tolist()
-        maps.fetch(keys)
-        fresh = [key for key, new in zip(keys, segments.is_fresh.tolist(), strict=True) if new]
-        maps.fetch_all(fresh)
-        maps.fetch_entries((keys[of_row[row]], names[row]) for row in taken)
-        changes = np.zeros(len(counted), dtype=np.bool_)
-        weights = rows.weights.tolist()
-        entered = -1
-        for row in taken:
-            segment = of_row[row]
-            while entered < segment:  # what a fresh segment finds is of rows that are gone
-                entered += 1
-                self._empty_if(maps, segments, entered)
-            seen = maps.map_of(keys[segment])
-            stored = seen.get(names[row])
-            before = 0 if stored is None else int.from_bytes(stored, "little", signed=True)
-            if before and not self._retracts:
-                continue
-            count = before + weights[row]
-            if count:
-                seen.put(names[row], count.to_bytes(_WIDTH, "little", signed=True))
-            else:
-                seen.remove(names[row])
-            changes[row] = (before, count) in ((0, 1), (1, 0))
-        while entered < len(keys) - 1:
-            entered += 1
-            self._empty_if(maps, segments, entered)
-        maps.changed(dict.fromkeys(keys))
+        columns = [rows.column(index) for index in arguments]
+        distinct = list(dict.fromkeys(segments.keys))
+        if self._retracts or len(distinct) < len(segments):
+            changes = self._count(maps, columns, counted, rows.weights, segments)
+        else:
+            changes = _enter(maps, columns, counted, segments)
+        maps.changed(distinct)
         return changes, rows.weights
 
-    @staticmethod
-    def _empty_if(maps: PackedMaps, segments: Segments, segment: int) -> None:
-        if segments.is_fresh[segment]:
-            seen = maps.map_of(segments.keys[segment])
-            if len(seen):
-                seen.clear()
+    def _count(
+        self,
+        maps: PackedMaps,
+        columns: list[pa.Array],
+        counted: NDArray[np.bool_],
+        of_rows: NDArray[np.int64],
+        segments: Segments,
+    ) -> NDArray[np.bool_]:
+        """Count values; which rows made one come or go."""
+        names = encoded_keys(columns)
+        keys, fresh = segments.keys, segments.is_fresh.tolist()
+        taken = np.flatnonzero(counted).tolist()
+        of_row = segments.segment_of.tolist()
+        of_taken = [keys[of_row[row]] for row in taken]
+        distinct = list(dict.fromkeys(keys))
+        maps.fetch_entries_of(distinct, of_taken, [names[row] for row in taken])
+        maps.fetch_all([key for key, new in zip(keys, fresh, strict=True) if new])
+        changes = np.zeros(len(counted), dtype=np.bool_)
+        weights = of_rows.tolist()
+        entered = -1
+        for row, key in zip(taken, of_taken, strict=True):
+            while entered < of_row[row]:  # what a fresh segment finds is of rows that are gone
+                entered += 1
+                if fresh[entered]:
+                    _empty(maps, keys[entered])
+            changes[row] = self._has_changed(maps.map_of(key), names[row], weights[row])
+        for segment in range(entered + 1, len(keys)):
+            if fresh[segment]:
+                _empty(maps, keys[segment])
+        return changes
+
+    def _has_changed(self, seen: PackedMap, name: bytes, weight: int) -> bool:
+        """Count a value; whether it came or went."""
+        stored = seen.get(name)
+        before = 0 if stored is None else int.from_bytes(stored, "little", signed=True)
+        if before and not self._retracts:
+            return False
+        count = before + weight
+        if count:
+            seen.put(name, count.to_bytes(_WIDTH, "little", signed=True))
+        else:
+            seen.remove(name)
+        return (before, count) in ((0, 1), (1, 0))
 
     def forget(self, keys: Sequence[Place]) -> None:
         """Remove what is kept beside the packed row, of keys that have no rows any more."""
         for maps in (*self._seen.values(), *self._values.values()):
             maps.fetch_all(keys)
             for key in keys:
-                seen = maps.map_of(key)
-                if len(seen):
-                    seen.clear()
+                _empty(maps, key)
             maps.changed(keys)
+
+
+def _enter(
+    maps: PackedMaps, columns: list[pa.Array], counted: NDArray[np.bool_], segments: Segments
+) -> NDArray[np.bool_]:
+    """Note values that nobody takes back; which rows brought one that was not there."""
+    parts = [codes_of(column) for column in columns]
+    codes, bound = combined_codes([part for part, _ in parts], [len(each) for _, each in parts])
+    both, _ = combined_codes([segments.segment_of, codes], [len(segments), max(bound, 1)])
+    taken = np.flatnonzero(counted)
+    _, firsts = np.unique(both[taken], return_index=True)
+    firsts = np.sort(taken[firsts])
+    picked = pa.array(firsts)
+    names = encoded_keys([column.take(picked) for column in columns])
+    keys = segments.keys
+    of_first = segments.segment_of[firsts]
+    maps.fetch_entries_of(keys, [keys[each] for each in of_first.tolist()], names)
+    fresh = np.flatnonzero(segments.is_fresh).tolist()
+    maps.fetch_all([keys[segment] for segment in fresh])
+    for segment in fresh:  # what it finds is of rows that have expired
+        _empty(maps, keys[segment])
+    changes = np.zeros(len(counted), dtype=np.bool_)
+    changes[firsts] = True
+    begins = np.flatnonzero(np.append([True], of_first[1:] != of_first[:-1])[: len(of_first)])
+    ends = [*begins[1:].tolist(), len(firsts)]
+    for begin, end in zip(begins.tolist(), ends, strict=False):
+        entered = maps.enter(keys[of_first[begin]], names[begin:end], _ONCE)
+        if entered is not None:
+            changes[firsts[begin:end]] = entered
+    return changes
+
+
+def _empty(maps: PackedMaps, key: Place) -> None:
+    """Let a map that was fetched have no entries."""
+    stored = maps.only_bucket(key)
+    if type(stored) is bytes:
+        maps.set_only_bucket(key, None)
+    elif stored is not None:
+        seen = maps.map_of(key)
+        if len(seen):
+            seen.clear()
 
 
 def can_be_partial(calls: Sequence[AggregateCall], input_type: RowType, *, retracts: bool) -> bool:

@@ -92,9 +92,12 @@ class JoinOperator(KeyedTableOperator):
         group_of_row = groups.group_of_row
         key_of_row = [groups.keys[group] for group in group_of_row.tolist()]
         wanted = self._may_match(arrow, groups, own)
-        other.maps.fetch_all(groups.keys)
-        own.maps.fetch_entries(zip(key_of_row, names, strict=True))
-        meeting = Meeting(other, groups, wanted, self.processing_time)
+        other.maps.fetch_all_distinct(groups.keys)
+        own.maps.fetch_entries_of(groups.keys, key_of_row, names)
+        counts_matches = self._is_outer[1 - input_index]
+        meeting = Meeting(
+            other, groups, wanted, self.processing_time, counts_matches=counts_matches
+        )
         work = _Rows(self, batch, input_index, meeting)
         work.keys, work.names, work.rows = key_of_row, names, rows
         for chunk in _chunks(meeting.sizes(group_of_row)):
@@ -102,7 +105,7 @@ class JoinOperator(KeyedTableOperator):
             kept = self._kept(arrow, first, second, meeting, input_index)
             work.process(chunk, first[kept], second[kept])
         own.maps.changed(groups.keys)
-        other.maps.changed(groups.keys)
+        meeting.write()
 
     def _may_match(self, arrow: pa.RecordBatch, groups: RowGroups, own: Side) -> NDArray[np.bool_]:
         """Which keys match anything: NULL does not where it equals nothing."""
@@ -172,8 +175,12 @@ class _Rows:
         self._batch = batch
         self._input = input_index
         self._meeting = meeting
-        self._kinds = kinds_or_inserts(batch).tolist()
-        self._own, self._other = operator.side(input_index), operator.side(1 - input_index)
+        self._kind_of_row = kinds_or_inserts(batch)
+        self._kinds: list[int] = self._kind_of_row.tolist()
+        self._takes_back = bool((self._kind_of_row & 1).any())
+        #: Of the entries of the meeting, while rows are gone through one by one.
+        self._matches: list[int] = []
+        self._own = operator.side(input_index)
         self._own_is_outer = operator.is_outer(input_index)
         self._other_is_outer = operator.is_outer(1 - input_index)
         self.keys: list[CacheKey] = []
@@ -186,12 +193,16 @@ class _Rows:
     ) -> None:
         """Process a run of rows with the pairs that match."""
         operator = self._operator
-        if not (self._own_is_outer or self._other_is_outer):
+        inner = not (self._own_is_outer or self._other_is_outer)
+        if not self._takes_back and (inner or self._own.by_row):
+            self._process_inserts(chunk, first, second)
+            return
+        if inner:
             for row in chunk.tolist():
                 self._keep(row, 0)
-            kinds = np.array(self._kinds, dtype=np.int8)[first]
-            self._emit(first, second, kinds)
+            self._emit(first, second, self._kind_of_row[first])
             return
+        self._matches = self._meeting.matches.tolist()
         bounds = np.searchsorted(first, np.append(chunk, chunk[-1] + 1)).tolist()
         matched = second.tolist()
         step = self._step
@@ -199,11 +210,60 @@ class _Rows:
             step = self._left_step if self._input == 0 else self._right_step
         for number, row in enumerate(chunk.tolist()):
             step(row, matched[bounds[number] : bounds[number + 1]])
+        self._meeting.matches = np.array(self._matches, dtype=np.int64)
         one, other, changed = self._out
         self._out = ([], [], [])
         self._emit(
             np.array(one, dtype=np.int64), np.array(other, np.int64), np.array(changed, np.int8)
         )
+
+    def _process_inserts(
+        self, chunk: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]
+    ) -> None:
+        """Rows of which each is one more: what the steps below do, for all of them at once."""
+        start = int(chunk[0])
+        run = slice(start, start + len(chunk))
+        matches = np.bincount(first - start, minlength=len(chunk))
+        now = self._operator.processing_time
+        self._own.add_all(self.keys[run], self.names[run], self.rows[run], matches, now)
+        kinds = self._kind_of_row
+        if not (self._own_is_outer or self._other_is_outer):
+            self._emit(first, second, kinds[first])
+            return
+        pair = np.arange(len(first))
+        came = self._first_matches(first, second) if self._other_is_outer else pair[:0]
+        is_anti = self._operator.plan.kind is JoinKind.ANTI
+        if self._operator.is_half and self._input == 0:
+            rows = chunk[(matches == 0) if is_anti else (matches > 0)]
+            self._emit(rows, np.full(len(rows), _NONE), kinds[rows])
+        elif self._operator.is_half:
+            kind = np.full(len(came), DELETE, np.int8) if is_anti else kinds[first[came]]
+            self._emit(np.full(len(came), _NONE), second[came], kind)
+        else:
+            lonely = chunk[matches == 0] if self._own_is_outer else chunk[:0]
+            turn = np.concatenate([2 * came, 2 * pair + 1, np.zeros(len(lonely), np.int64)])
+            order = np.lexsort((turn, np.concatenate([first[came], first, lonely])))
+            one = np.concatenate([np.full(len(came), _NONE), first, lonely])
+            other = np.concatenate([second[came], second, np.full(len(lonely), _NONE)])
+            kind = np.full(len(order), INSERT, np.int8)
+            kind[: len(came)] = DELETE
+            self._emit(one[order], other[order], kind[order])
+
+    def _first_matches(
+        self, first: NDArray[np.int64], second: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Count the matches of the other side's rows; the pairs that are the first of one."""
+        meeting = self._meeting
+        is_next = np.ones(len(first), dtype=np.bool_)  # of rows that are there more than once
+        is_next[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+        rows, entries = first[is_next], second[is_next]
+        found, at, counts = np.unique(entries, return_index=True, return_counts=True)
+        first_row = np.full(len(meeting.matches), _NONE)
+        first_row[found] = rows[at]
+        came = np.flatnonzero((meeting.matches[second] == 0) & (first_row[second] == first))
+        meeting.matches[found] += counts
+        meeting.changes.update(zip(found.tolist(), meeting.matches[found].tolist(), strict=True))
+        return came
 
     def _keep(self, row: int, matches: int) -> bool:
         """Keep a row or forget it; returns whether it is one that was not there."""
@@ -237,31 +297,34 @@ class _Rows:
             self._gain(row, matched, counts=is_new or self._own.spec.unique_key is None)
 
     def _gain(self, row: int, matched: list[int], *, counts: bool) -> None:
-        before = {entry: self._meeting.matches[entry] for entry in matched}
+        if not self._other_is_outer:
+            for entry in matched:
+                self._add(row, entry, INSERT)
+            return
+        before = {entry: self._matches[entry] for entry in matched}
         for entry in matched:
-            if self._other_is_outer and before[entry] == 0:
+            if before[entry] == 0:
                 self._add(_NONE, entry, DELETE)
             self._add(row, entry, INSERT)
-        if self._other_is_outer:
-            for entry, matches in before.items():
-                if matches == 0 or counts:
-                    self._note(entry, matches + 1)
+        for entry, matches in before.items():
+            if matches == 0 or counts:
+                self._note(entry, matches + 1)
 
     def _lose(self, row: int, matched: list[int], kind: int) -> None:
-        before = {entry: self._meeting.matches[entry] for entry in matched}
+        if not self._other_is_outer:
+            for entry in matched:
+                self._add(row, entry, kind)
+            return
+        before = {entry: self._matches[entry] for entry in matched}
         for entry in matched:
             self._add(row, entry, kind)
-            if self._other_is_outer and before[entry] == 1:
+            if before[entry] == 1:
                 self._add(_NONE, entry, INSERT)
-        if self._other_is_outer:
-            for entry, matches in before.items():
-                self._note(entry, matches - 1)
+        for entry, matches in before.items():
+            self._note(entry, matches - 1)
 
     def _note(self, entry: int, matches: int) -> None:
-        meeting = self._meeting
-        meeting.matches[entry] = matches
-        now = self._operator.processing_time
-        self._other.note(meeting.keys[entry], meeting.names[entry], matches, now)
+        self._matches[entry] = self._meeting.changes[entry] = matches
 
     def _left_step(self, row: int, matched: list[int]) -> None:
         """A row of which it counts whether it matches."""
@@ -275,7 +338,7 @@ class _Rows:
         kind = self._kinds[row]
         takes_back = kind & 1
         is_anti = self._operator.plan.kind is JoinKind.ANTI
-        before = {entry: self._meeting.matches[entry] for entry in matched}
+        before = {entry: self._matches[entry] for entry in matched}
         if is_anti:
             kind = INSERT if takes_back else DELETE
         for entry in matched:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from itertools import islice
+from operator import le
 from typing import TYPE_CHECKING, Final
 
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+from millstream.state.packed_buckets import joined_bucket, split_bucket
 
 if TYPE_CHECKING:
     from millstream.state.packed_state import PackedMap
 
-__all__ = ["Ranking", "ranking_of"]
+__all__ = ["BucketRanking", "Ranking", "ranking_of"]
 
 _NUMBER: Final = struct.Struct(">Q")
 #: Behind the names of all rows of one sort key.
@@ -71,6 +74,47 @@ class Ranking:
     def takes(self, sort_key: bytes, most: int) -> bool:
         """Whether a new row of that order would be among the first ``most``."""
         return len(self.names) < most or sort_key < self.names[most - 1][:-8]
+
+
+class BucketRanking(Ranking):
+    """The few rows of one key, in order, over the only bucket of its map."""
+
+    __slots__ = ("is_changed", "stored")
+
+    def __init__(self, stored: bytes | None) -> None:
+        """Take the bucket, None of no rows."""
+        self.names: list[bytes] = []
+        self.rows: list[bytes] = []
+        self.stored = stored
+        self.next_number = -1
+        self.is_changed = False
+        if stored is not None:
+            _, _, names, rows = split_bucket(stored)
+            if not all(map(le, names, islice(names, 1, None))):
+                entries = sorted(zip(names, rows, strict=True))
+                names, rows = [name for name, _ in entries], [row for _, row in entries]
+            self.names, self.rows = names, rows
+
+    def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
+        del row_key
+        if self.next_number < 0:
+            last = max([name[-8:] for name in self.names], default=None)
+            self.next_number = 0 if last is None else int(_NUMBER.unpack(last)[0]) + 1
+        at = bisect_right(self.names, sort_key + _BEHIND)
+        self.names.insert(at, sort_key + _NUMBER.pack(self.next_number))
+        self.next_number += 1
+        self.rows.insert(at, row)
+        self.is_changed = True
+        return at
+
+    def remove(self, at: int) -> bytes:
+        self.is_changed = True
+        self.names.pop(at)
+        return self.rows.pop(at)
+
+    def bucket(self) -> bytes | None:
+        """Return what is to be stored, None of no rows."""
+        return joined_bucket(self.names, self.rows) if self.names else None
 
 
 def ranking_of(kept: PackedMap, *, is_keyed: bool = False) -> Ranking:

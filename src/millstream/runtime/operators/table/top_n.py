@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
@@ -42,7 +43,7 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.ranking import ranking_of
+from millstream.runtime.operators.table.ranking import BucketRanking, ranking_of
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.runtime.operators.table.specs import RankStrategy
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext, Output
+    from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.plans import TopNPlan
     from millstream.runtime.operators.table.ranking import Ranking
     from millstream.state.packed_state import PackedMap
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 __all__ = ["TopNOperator"]
 
 _TIME: Final = struct.Struct("<q")
+#: Up to so many rows of a key are one bucket in any case.
+_FEW: Final = 100
 
 
 class TopNOperator(KeyedTableOperator):
@@ -73,6 +77,9 @@ class TopNOperator(KeyedTableOperator):
         self._with_numbers = plan.output_rank or plan.start > 1
         self._is_keyed = plan.strategy is RankStrategy.UPDATE_FAST
         self._is_top_1 = plan.end == 1 and plan.strategy is not RankStrategy.RETRACT
+        self._is_small = (
+            plan.strategy is RankStrategy.APPEND and plan.end <= _FEW and not plan.state_ttl
+        )
         schema = plan.input_type.to_arrow_schema()
         self._key_codec = RowCodec(pa.schema([schema.field(index) for index in plan.row_key]))
         self._steps = {
@@ -106,7 +113,10 @@ class TopNOperator(KeyedTableOperator):
         keys: Sequence[bytes | None] = [None] * len(rows)
         if self._is_keyed:
             keys = self._key_codec.pack([columns[index] for index in plan.row_key])
-        self._kept.fetch_all(groups.keys)
+        self._kept.fetch_all_distinct(groups.keys)
+        if self._is_small:
+            self._process_few(groups, orders, rows)
+            return
         rankings = [self._ranking(self._kept.map_of(key)) for key in groups.keys]
         finders = [self._row_keys(each) for each in rankings] if self._is_keyed else None
         step = self._top_1 if self._is_top_1 else self._steps[plan.strategy]
@@ -117,6 +127,22 @@ class TopNOperator(KeyedTableOperator):
             step(rankings[group], what, takes_back[position], finder)
         self._write(rankings)
         self._kept.changed(groups.keys)
+        changes, self._changes = self._changes, RowChanges()
+        changes.emit(self, self._codec)
+
+    def _process_few(self, groups: RowGroups, orders: list[bytes], rows: list[bytes]) -> None:
+        """Inserts where a key keeps so few rows that they are one bucket."""
+        end = self._plan.end
+        step = self._top_1 if self._is_top_1 else self._append
+        buckets = cast("list[bytes | None]", self._kept.whole(groups.keys))
+        rankings = [BucketRanking(bucket) for bucket in buckets]
+        for position, group in enumerate(groups.group_of_row.tolist()):
+            ranking = rankings[group]
+            if ranking.takes(orders[position], end):
+                step(ranking, (orders[position], rows[position], None), 0, None)
+        for key, ranking in zip(groups.keys, rankings, strict=True):
+            if ranking.is_changed:
+                self._kept.set_only_bucket(key, ranking.bucket())
         changes, self._changes = self._changes, RowChanges()
         changes.emit(self, self._codec)
 
@@ -215,10 +241,20 @@ class TopNOperator(KeyedTableOperator):
 
     def _shift_down(self, ranking: Ranking, at: int) -> None:
         """Number rows anew from where a row came in."""
-        rows, end = ranking.rows, self._plan.end
-        for number in range(at + 1, min(len(rows) - 1, end) + 1):
-            self._add(UPDATE_BEFORE, rows[number], number)
-            self._add(UPDATE_AFTER, rows[number - 1], number)
+        rows, plan = ranking.rows, self._plan
+        end = plan.end
+        stop = min(len(rows) - 1, end)
+        if plan.start == 1 and plan.update_before and plan.output_rank and stop > at:
+            changes = self._changes
+            changes.kinds += (UPDATE_BEFORE, UPDATE_AFTER) * (stop - at)
+            pairs = zip(rows[at + 1 : stop + 1], rows[at:stop], strict=True)
+            changes.rows += chain.from_iterable(pairs)
+            numbers = range(at + 1, stop + 1)
+            changes.numbers += chain.from_iterable(zip(numbers, numbers, strict=True))
+        else:
+            for number in range(at + 1, stop + 1):
+                self._add(UPDATE_BEFORE, rows[number], number)
+                self._add(UPDATE_AFTER, rows[number - 1], number)
         if len(rows) <= end:
             self._add(INSERT, rows[-1], len(rows))
 
