@@ -586,6 +586,14 @@ MINI_BATCH: Final = ConfigOption(
     False,  # noqa: FBT003 - the default of an option
     "one change of SQL per key and batch",
 )
+AGG_PHASE_STRATEGY: Final = ConfigOption(
+    "table.optimizer.agg-phase-strategy",
+    parse_string,
+    "AUTO",
+    "whether mini-batches of SQL are aggregated ahead of their exchange: AUTO and TWO_PHASE where "
+    "it can be done, ONE_PHASE never",
+    choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
+)
 LOCAL_TIME_ZONE: Final = ConfigOption(
     "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
 )

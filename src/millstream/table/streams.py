@@ -23,7 +23,6 @@ from millstream.sql.lowering.pieces import parallelism_of
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
-from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
 from millstream.sql.planner.physical import SinkNode
@@ -176,7 +175,7 @@ def write_stream(
     taken = _kinds(mode) if changelog else INSERT_ONLY
     below = Converter().convert(plan)
     name = "*anonymous_datastream_sink$1*"
-    (node,) = plan_changes(
+    (node,) = session.planned(
         SinkNode(row=below.row, inputs=(below,), name=name, sink=_StreamSink(taken))
     )
     lowering = session.lowering()

@@ -45,7 +45,7 @@ from millstream.sql.lowering.interval_joins import (
 )
 from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
 from millstream.sql.lowering.places import Places
-from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.lowering.stream_types import partial_type, stream_type
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
 from millstream.sql.planner import physical
@@ -330,13 +330,18 @@ class Lowering:
     # -- with state ------------------------------------------------------------------------------
 
     def _stateful(
-        self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
+        self,
+        node: PhysicalNode,
+        factory: Any,
+        *,
+        single: bool,
+        ticks: bool = False,
+        below: Transformation | None = None,
     ) -> Transformation:
-        below = self.stream(node.input)
         return self._one(
             node.kind,
             factory,
-            below,
+            self.stream(node.input) if below is None else below,
             stream_type(node.row),
             uid=self._places.uid(node),
             single=single,
@@ -344,17 +349,30 @@ class Lowering:
         )
 
     def _group_aggregate(self, node: physical.GroupAggregate) -> Transformation:
-        calls = aggregate_calls(node.calls)
         factory = factories.GroupAggregateFactory(
             input_type=node.input.row,
             keys=node.keys,
-            aggregates=calls,
+            aggregates=aggregate_calls(node.calls),
             retracts=not node.input.is_insert_only,
             update_before=node.update_before,
             mini_batch=self.options.mini_batch,
             state_ttl=self.options.state_ttl,
+            merges=node.two_phase,
         )
-        return self._stateful(node, factory, single=not node.keys)
+        below = self._local_aggregate(node, factory) if node.two_phase else None
+        return self._stateful(node, factory, single=not node.keys, below=below)
+
+    def _local_aggregate(
+        self, node: physical.GroupAggregate, final: factories.GroupAggregateFactory
+    ) -> Transformation:
+        """The aggregates of each batch, and the exchange behind them."""
+        factory = factories.LocalGroupAggregateFactory(
+            final.input_type, final.keys, final.aggregates, retracts=final.retracts
+        )
+        below = self.stream(node.input.input)
+        local = self._one("LocalGroupAggregate", factory, below, partial_type(factory))
+        exchange = physical.Exchange(row=node.row, keys=tuple(range(len(node.keys))) or None)
+        return self._keyed(exchange, local)
 
     def _window_aggregate(self, node: physical.WindowAggregate) -> Transformation:
         below = node.input.row

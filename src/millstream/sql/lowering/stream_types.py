@@ -9,15 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.runtime.operators.table.aggregate_calls import partial_fields
 from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
+    from millstream.runtime.operators.table.plans import LocalGroupAggregatePlan
     from millstream.types.logical_types import RowType
 
-__all__ = ["stream_type"]
+__all__ = ["partial_type", "stream_type"]
 
 
 def stream_type(row: RowType) -> RowTypeInfo:
     """The type of a stream of such rows."""
     types = [ArrowTypeInfo(field.type.to_arrow()) for field in row.fields]
     return RowTypeInfo(types, list(row.names))
+
+
+def partial_type(plan: LocalGroupAggregatePlan) -> RowTypeInfo:
+    """The type of a stream of partial aggregates."""
+    row = plan.input_type
+    fields = partial_fields(plan.aggregates, row, retracts=plan.retracts)
+    kinds = [row.children[key].to_arrow() for key in plan.keys] + [each.type for each in fields]
+    names = [f"k{number}" for number in range(len(plan.keys))] + [each.name for each in fields]
+    return RowTypeInfo([ArrowTypeInfo(kind) for kind in kinds], names)

@@ -34,7 +34,7 @@ def explain_physical(sinks: Sequence[SinkNode], *, with_changes: bool) -> str:
     def count(node: PhysicalNode) -> None:
         counts[id(node)] = counts.get(id(node), 0) + 1
         if counts[id(node)] == 1:
-            for each in node.inputs:
+            for each in node.shown_inputs:
                 count(each)
 
     for sink in sinks:
@@ -68,12 +68,13 @@ def _physical(
     if counts[id(node)] > 1:
         numbers[id(node)] = len(numbers) + 1
         mark = f"(reuse_id=[{numbers[id(node)]}])"
-    lines.append(f"{prefix}{branch}{node.kind}({details}){mark}")
+    lines.append(f"{prefix}{branch}{node.shown_kind}({details}){mark}")
     deeper = prefix
     if branch:
         deeper += "   " if branch == "+- " else ":  "
-    for position, each in enumerate(node.inputs):
-        last = position == len(node.inputs) - 1
+    below = node.shown_inputs
+    for position, each in enumerate(below):
+        last = position == len(below) - 1
         _physical(
             each,
             deeper,

@@ -37,6 +37,7 @@ __all__ = [
     "IntervalJoin",
     "Join",
     "Limit",
+    "LocalGroupAggregate",
     "OverAggregate",
     "PhysicalNode",
     "Rank",
@@ -82,6 +83,16 @@ class PhysicalNode:
     def details(self) -> str:
         """What EXPLAIN shows between the parentheses."""
         return ""
+
+    @property
+    def shown_kind(self) -> str:
+        """What EXPLAIN calls it."""
+        return self.kind
+
+    @property
+    def shown_inputs(self) -> tuple[PhysicalNode, ...]:
+        """What EXPLAIN shows below it."""
+        return self.inputs
 
     def fields_text(self) -> str:
         """The names of its columns."""
@@ -208,16 +219,70 @@ class GroupAggregate(PhysicalNode):
     calls: tuple[AggregateCall, ...]
     kind: ClassVar[str] = "GroupAggregate"
 
+    #: Whether each batch is aggregated by itself ahead of the exchange; set with mini-batches.
+    two_phase: bool = False
+    _shown: Exchange | None = field(default=None, repr=False)
+
+    @property
+    def shown_kind(self) -> str:
+        return "GlobalGroupAggregate" if self.two_phase else self.kind
+
+    @property
+    def shown_inputs(self) -> tuple[PhysicalNode, ...]:
+        """In two phases, the exchange is of what the local aggregate gives."""
+        if not self.two_phase:
+            return self.inputs
+        if self._shown is None:
+            local = LocalGroupAggregate(
+                row=self.input.row, inputs=self.input.inputs, keys=self.keys, calls=self.calls
+            )
+            keys = tuple(range(len(self.keys))) or None
+            self._shown = Exchange(row=self.row, inputs=(local,), keys=keys)
+        return (self._shown,)
+
     def details(self) -> str:
         below = self.input.row
         group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
         names = self.row.names[len(self.keys) :]
         shown = [below.names[key] for key in self.keys]
         suffix = "" if self.input.is_insert_only else "_RETRACT"
+        calls = [aggregate_text(call, below, suffix) for call in self.calls]
+        if self.two_phase:
+            calls = [
+                f"{call.function}{suffix}({_partial(call, number)})"
+                for number, call in enumerate(self.calls)
+            ]
+        shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=True)]
+        return f"{group}select=[{', '.join(shown)}]"
+
+
+def _partial(call: AggregateCall, number: int) -> str:
+    """What EXPLAIN calls the partial aggregate of a call."""
+    return f"{call.function.lower()}${number}"
+
+
+@dataclass(eq=False, kw_only=True)
+class LocalGroupAggregate(PhysicalNode):
+    """The aggregates of each batch by itself, ahead of the exchange.
+
+    It is only shown: what it does is a part of the aggregate that it belongs to.
+    """
+
+    keys: tuple[int, ...]
+    calls: tuple[AggregateCall, ...]
+    kind: ClassVar[str] = "LocalGroupAggregate"
+
+    def details(self) -> str:
+        below = self.input.row
+        group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
+        suffix = "" if self.input.is_insert_only else "_RETRACT"
+        shown = [below.names[key] for key in self.keys]
         shown += [
-            f"{aggregate_text(call, below, suffix)} AS {name}"
-            for call, name in zip(self.calls, names, strict=True)
+            f"{aggregate_text(call, below, suffix)} AS {_partial(call, number)}"
+            for number, call in enumerate(self.calls)
         ]
+        if suffix:
+            shown.append("COUNT_RETRACT(*) AS count1$")
         return f"{group}select=[{', '.join(shown)}]"
 
 

@@ -28,6 +28,7 @@ from millstream.sql.lowering.conversion import external_type
 from millstream.sql.lowering.lowering import Lowering, LoweringOptions
 from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
+from millstream.sql.planner.phases import aggregate_in_two_phases
 from millstream.sql.planner.physical import SinkNode
 from millstream.sql.statements.refused_options import refuse_options
 from millstream.sql.statements.results import JobResult, QueryResult
@@ -142,7 +143,7 @@ class Session:
             key = tuple(persisted.index(name) for name in target.table.schema.key_columns)
             name = target.identifier.as_summary_string()
             plans.append(SinkNode(row=below.row, inputs=(below,), name=name, sink=sink, key=key))
-        return plan_changes(*plans)
+        return self.planned(*plans)
 
     def sinks(self, targets: Sequence[Target]) -> list[Transformation]:
         """The ends of a job that writes some targets."""
@@ -172,7 +173,19 @@ class Session:
     def result_plan(self, plan: LogicalNode, name: str = "*anonymous_collect$1*") -> SinkNode:
         """The physical plan of a query whose rows go to the program."""
         below = Converter().convert(plan)
-        return plan_changes(SinkNode(row=below.row, inputs=(below,), name=name, sink=None))[0]
+        return self.planned(SinkNode(row=below.row, inputs=(below,), name=name, sink=None))[0]
+
+    def planned(self, *sinks: SinkNode) -> list[SinkNode]:
+        """Plans with their changes and phases.
+
+        Raises:
+            ValidationError: a sink does not take the changes.
+        """
+        plans = plan_changes(*sinks)
+        get = self.configuration.get
+        if get(options.MINI_BATCH) and get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
+            aggregate_in_two_phases(plans)
+        return plans
 
     def query(self, plan: LogicalNode) -> QueryResult:
         """Start a job that collects the rows of a query."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from itertools import chain
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -134,7 +134,7 @@ class TopNOperator(KeyedTableOperator):
         """Inserts where a key keeps so few rows that they are one bucket."""
         end = self._plan.end
         step = self._top_1 if self._is_top_1 else self._append
-        buckets = cast("list[bytes | None]", self._kept.whole(groups.keys))
+        buckets = self._kept.whole(groups.keys)
         rankings = [BucketRanking(bucket) for bucket in buckets]
         for position, group in enumerate(groups.group_of_row.tolist()):
             ranking = rankings[group]
