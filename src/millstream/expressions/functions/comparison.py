@@ -142,6 +142,16 @@ def _comparing(name: str) -> Callable[..., Any]:
     return kernel
 
 
+def _negated(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of NOT."""
+
+    def negation(info: CallInfo, *columns: Any) -> Any:
+        found = kernel(info, *columns)
+        return found if found is NotImplemented else pc.invert(found)
+
+    return negation
+
+
 def _operator(
     name: str, kernel: str, reference: Callable[[Any, Any], object], documentation: str
 ) -> None:
@@ -179,6 +189,9 @@ _operator("<", "less", operator.lt, "TRUE if value1 is less than value2.")
 _operator("<=", "less_equal", operator.le, "TRUE if value1 is less than or equal to value2.")
 
 
+_IS: Final = signature(ANY, result=BOOLEAN, nullability=Nullability.NEVER)
+
+
 def _is_null(info: CallInfo, value: Any) -> Any:
     del info
     return pc.is_null(value)
@@ -186,7 +199,7 @@ def _is_null(info: CallInfo, value: Any) -> Any:
 
 @functions.scalar(
     "IS NULL",
-    signatures=[signature(ANY, result=BOOLEAN, nullability=Nullability.NEVER)],
+    signatures=[_IS],
     nulls=NullBehaviour.CALLED,
     kernel=_is_null,
     can_fail=False,
@@ -205,7 +218,7 @@ def _is_not_null(info: CallInfo, value: Any) -> Any:
 
 @functions.scalar(
     "IS NOT NULL",
-    signatures=[signature(ANY, result=BOOLEAN, nullability=Nullability.NEVER)],
+    signatures=[_IS],
     nulls=NullBehaviour.CALLED,
     kernel=_is_not_null,
     can_fail=False,
@@ -217,6 +230,15 @@ def is_not_null(value: Any) -> object:
     return value is not None
 
 
+_SAMENESS: Final = signature(
+    any_type("value1"),
+    any_type("value2"),
+    result=BOOLEAN,
+    unify=_equatable,
+    nullability=Nullability.NEVER,
+)
+
+
 def _same(info: CallInfo, left: Any, right: Any) -> Any:
     if info.argument_types[0].root in _NESTED:
         return NotImplemented
@@ -226,24 +248,11 @@ def _same(info: CallInfo, left: Any, right: Any) -> Any:
     return pc.or_(both_null, pc.coalesce(pc.equal(left, right), pa.scalar(False)))  # noqa: FBT003
 
 
-def _distinct(info: CallInfo, left: Any, right: Any) -> Any:
-    same = _same(info, left, right)
-    return same if same is NotImplemented else pc.invert(same)
-
-
 @functions.scalar(
     "IS DISTINCT FROM",
-    signatures=[
-        signature(
-            any_type("value1"),
-            any_type("value2"),
-            result=BOOLEAN,
-            unify=_equatable,
-            nullability=Nullability.NEVER,
-        )
-    ],
+    signatures=[_SAMENESS],
     nulls=NullBehaviour.CALLED,
-    kernel=_distinct,
+    kernel=_negated(_same),
     can_fail=False,
     syntax="value1 IS DISTINCT FROM value2",
     examples=[("1 IS DISTINCT FROM CAST(NULL AS INT)", "TRUE")],
@@ -255,15 +264,7 @@ def is_distinct_from(left: Any, right: Any) -> object:
 
 @functions.scalar(
     "IS NOT DISTINCT FROM",
-    signatures=[
-        signature(
-            any_type("value1"),
-            any_type("value2"),
-            result=BOOLEAN,
-            unify=_equatable,
-            nullability=Nullability.NEVER,
-        )
-    ],
+    signatures=[_SAMENESS],
     nulls=NullBehaviour.CALLED,
     kernel=_same,
     can_fail=False,
@@ -284,11 +285,6 @@ def _between(info: CallInfo, value: Any, lower: Any, upper: Any) -> Any:
     if info.argument_types[0].root in _NESTED:
         return NotImplemented
     return pc.and_kleene(pc.greater_equal(value, lower), pc.less_equal(value, upper))
-
-
-def _not_between(info: CallInfo, value: Any, lower: Any, upper: Any) -> Any:
-    inside = _between(info, value, lower, upper)
-    return inside if inside is NotImplemented else pc.invert(inside)
 
 
 _BETWEEN: Final = signature(
@@ -326,7 +322,7 @@ def between(value: Any, lower: Any, upper: Any) -> bool | None:
     "NOT BETWEEN",
     signatures=[_BETWEEN],
     nulls=NullBehaviour.CALLED,
-    kernel=_not_between,
+    kernel=_negated(_between),
     can_fail=False,
     syntax="value1 NOT BETWEEN value2 AND value3",
     examples=[("12 NOT BETWEEN 15 AND 12", "TRUE")],
@@ -392,11 +388,6 @@ def _any_equal(value: Any, items: Sequence[Any]) -> Any:
     return result
 
 
-def _not_in(info: CallInfo, value: Any, *items: Any) -> Any:
-    found = _is_in(info, value, *items)
-    return found if found is NotImplemented else pc.invert(found)
-
-
 _IN: Final = signature(
     any_type("value1"),
     any_type("value2"),
@@ -428,7 +419,7 @@ def is_in(value: Any, *items: Any) -> bool | None:
     "NOT IN",
     signatures=[_IN],
     nulls=NullBehaviour.CALLED,
-    kernel=_not_in,
+    kernel=_negated(_is_in),
     can_fail=False,
     syntax="value1 NOT IN (value2 [, value3]*)",
     examples=[("4 NOT IN (1, 2, 3)", "TRUE")],
@@ -463,15 +454,10 @@ def like(string: str, pattern: str, escape: str | None = None) -> object:
     return matches(compiled_like(pattern, escape), string)
 
 
-def _not_like(info: CallInfo, string: Any, pattern: Any, *escape: Any) -> Any:
-    found = like_column(info, string, pattern, *escape)
-    return found if found is NotImplemented else pc.invert(found)
-
-
 @functions.scalar(
     "NOT LIKE",
     signatures=[_PATTERN],
-    kernel=_not_like,
+    kernel=_negated(like_column),
     costly=True,
     syntax="string1 NOT LIKE string2 [ESCAPE char]",
     examples=[("'TechOnTheNet' NOT LIKE 'Tech%'", "FALSE")],

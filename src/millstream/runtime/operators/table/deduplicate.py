@@ -36,14 +36,12 @@ from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorContext, Output
-    from millstream.contracts.state_sections import StateSection
     from millstream.expressions.evaluator import Filter
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.plans import (
         ChangelogNormalizePlan,
         DeduplicatePlan,
     )
-    from millstream.types.logical_types import RowType
 
 __all__ = ["ChangelogNormalizeOperator", "DeduplicateOperator"]
 
@@ -54,22 +52,13 @@ _HEAD: Final = _TIME.size
 class _OneRowOperator(KeyedTableOperator):
     """Keeps one row per key."""
 
-    def __init__(
-        self,
-        section: StateSection,
-        row_type: RowType,
-        keys: tuple[int, ...],
-        *,
-        update_before: bool,
-        mini_batch: bool,
-        ttl: int,
-    ) -> None:
-        super().__init__(section)
-        self._codec = RowCodec(row_type.to_arrow_schema())
-        self._keys = keys
-        self._update_before = update_before
-        self._mini_batch = mini_batch
-        self._ttl = ttl
+    def __init__(self, plan: DeduplicatePlan | ChangelogNormalizePlan) -> None:
+        super().__init__(plan.state_sections()[0])
+        self._codec = RowCodec(plan.input_type.to_arrow_schema())
+        self._keys = plan.keys
+        self._update_before = plan.update_before
+        self._mini_batch = plan.mini_batch
+        self._ttl = plan.state_ttl
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -144,14 +133,7 @@ class DeduplicateOperator(_OneRowOperator):
 
     def __init__(self, plan: DeduplicatePlan) -> None:
         """Take what to keep."""
-        super().__init__(
-            plan.state_sections()[0],
-            plan.input_type,
-            plan.keys,
-            update_before=plan.update_before,
-            mini_batch=plan.mini_batch,
-            ttl=plan.state_ttl,
-        )
+        super().__init__(plan)
         self._plan = plan
         self._times: list[int] = []
         #: By packed row: the rows of this batch and those that were kept.
@@ -230,14 +212,7 @@ class ChangelogNormalizeOperator(_OneRowOperator):
 
     def __init__(self, plan: ChangelogNormalizePlan) -> None:
         """Take the key, and which rows count."""
-        super().__init__(
-            plan.state_sections()[0],
-            plan.input_type,
-            plan.keys,
-            update_before=plan.update_before,
-            mini_batch=plan.mini_batch,
-            ttl=plan.state_ttl,
-        )
+        super().__init__(plan)
         self._evaluation = plan.evaluation
         self._condition: Filter | None = None
         if plan.condition is not None:

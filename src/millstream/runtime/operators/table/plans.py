@@ -22,6 +22,8 @@ from millstream.contracts.state_sections import StateSection
 from millstream.expressions.context import EvaluationContext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.expressions.nodes import Expression
     from millstream.runtime.columnar.table_windows import WindowSpec
     from millstream.runtime.operators.table.specs import (
@@ -95,7 +97,7 @@ class GroupAggregatePlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        calls = "; ".join(map(_call_text, self.aggregates))
+        calls = _calls_text(self.aggregates)
         details = {"aggregates": calls, "retracts": str(self.retracts).lower()}
         return [StateSection("groups", "packed accumulators by key", details=details)]
 
@@ -138,8 +140,7 @@ class DeduplicatePlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        details = {"columns": _columns_text(self.input_type)}
-        return [StateSection("rows", "packed row by key", details=details)]
+        return [_one_row(self.input_type)]
 
 
 @dataclass(frozen=True)
@@ -197,12 +198,8 @@ class JoinPlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        sides = ((self.left, self.left_type), (self.right, self.right_type))
-        left, right = (
-            f"{_columns_text(row_type)} by {side.unique_key or 'row'}" for side, row_type in sides
-        )
-        details = {"left": left, "right": right}
-        return [StateSection("joined rows", "packed rows by join key", details=details)]
+        keys = [f" by {side.unique_key or 'row'}" for side in (self.left, self.right)]
+        return [_joined("joined rows", self.left_type, self.right_type, keys)]
 
 
 @dataclass(frozen=True)
@@ -221,8 +218,7 @@ class ChangelogNormalizePlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        details = {"columns": _columns_text(self.input_type)}
-        return [StateSection("rows", "packed row by key", details=details)]
+        return [_one_row(self.input_type)]
 
 
 @dataclass(frozen=True)
@@ -268,7 +264,7 @@ class OverPlan:
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
         frame = f"{'ROWS' if self.is_rows else 'RANGE'} {self.preceding}"
-        calls = "; ".join(map(_call_text, self.aggregates))
+        calls = _calls_text(self.aggregates)
         details = {
             "columns": _columns_text(self.input_type),
             "aggregates": calls,
@@ -317,7 +313,7 @@ class WindowAggregatePlan:
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
         details = {
-            "aggregates": "; ".join(map(_call_text, self.aggregates)),
+            "aggregates": _calls_text(self.aggregates),
             "windows": str(self.window),
             "attached": str(self.attached is not None).lower(),
         }
@@ -350,11 +346,7 @@ class IntervalJoinPlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        details = {
-            "left": _columns_text(self.left_type),
-            "right": _columns_text(self.right_type),
-        }
-        return [StateSection("joined by interval", "packed rows by join key", details=details)]
+        return [_joined("joined by interval", self.left_type, self.right_type)]
 
 
 @dataclass(frozen=True)
@@ -379,11 +371,7 @@ class TemporalJoinPlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        details = {
-            "left": _columns_text(self.left_type),
-            "right": _columns_text(self.right_type),
-        }
-        return [StateSection("versions", "packed rows by join key", details=details)]
+        return [_joined("versions", self.left_type, self.right_type)]
 
 
 @dataclass(frozen=True)
@@ -416,11 +404,31 @@ class WindowRankPlan:
         return [StateSection("ranking of windows", layout, details=details)]
 
 
+def _one_row(row_type: RowType) -> StateSection:
+    details = {"columns": _columns_text(row_type)}
+    return StateSection("rows", "packed row by key", details=details)
+
+
+def _joined(
+    name: str, left: RowType, right: RowType, keys: Sequence[str] = ("", "")
+) -> StateSection:
+    """The rows of both sides, and the keys that they are kept by."""
+    texts = [
+        _columns_text(row_type) + key for row_type, key in zip((left, right), keys, strict=True)
+    ]
+    details = {"left": texts[0], "right": texts[1]}
+    return StateSection(name, "packed rows by join key", details=details)
+
+
 def _call_text(call: AggregateCall) -> str:
     distinct = "DISTINCT " if call.distinct else ""
     arguments = ", ".join(map(str, call.arguments))
     condition = "" if call.filter is None else f" FILTER {call.filter}"
     return f"{call.function}({distinct}{arguments}){condition} {call.type}"
+
+
+def _calls_text(calls: Sequence[AggregateCall]) -> str:
+    return "; ".join(map(_call_text, calls))
 
 
 def _columns_text(row_type: RowType) -> str:

@@ -61,17 +61,14 @@ class UnnestOperator(TableOperator):
         nested = arrow.column(arrow.num_columns - 1)
         counts = np.array([0 if each is None else len(each) for each in nested.to_pylist()])
         rows, places = self._places(counts)
-        elements = self._elements(nested, counts)
+        elements = self._elements(nested)
+        if self._plan.repeats:
+            *elements, often = elements
+            times = often.to_numpy()
+            again = np.where(places < 0, 1, times[np.maximum(places, 0)] if len(times) else 1)
+            rows, places = np.repeat(rows, again), np.repeat(places, again)
         columns = [column.take(pa.array(rows)) for column in arrow.columns[:-1]]
         inner = pa.array(places, mask=places < 0)
-        if self._plan.repeats:
-            times = elements[1].to_numpy()
-            again = np.where(places < 0, 1, times[np.maximum(places, 0)] if len(times) else 1)
-            rows = np.repeat(rows, again)
-            columns = [column.take(pa.array(rows)) for column in arrow.columns[:-1]]
-            repeated = np.repeat(places, again)
-            inner = pa.array(repeated, mask=repeated < 0)
-            elements = elements[:1]
         columns += [element.take(inner) for element in elements]
         if self._plan.ordinality:
             columns.append(_numbers(rows, inner))
@@ -90,9 +87,8 @@ class UnnestOperator(TableOperator):
         return rows, np.where(empty, -1, places)
 
     @staticmethod
-    def _elements(nested: pa.Array, counts: NDArray[np.int64]) -> list[pa.Array]:
+    def _elements(nested: pa.Array) -> list[pa.Array]:
         """The columns of all elements, in order."""
-        del counts
         if pa.types.is_map(nested.type):
             kept = nested.drop_null() if nested.null_count else nested
             first, last = kept.offsets[0].as_py(), kept.offsets[-1].as_py()
