@@ -39,7 +39,7 @@ from millstream.types.logical_types import (
         ("FIRST_VALUE", [BooleanType()], "BOOLEAN"),
         ("LISTAGG", [VarCharType(3)], "STRING"),
         ("COLLECT", [IntType()], "MULTISET<INT> NOT NULL"),
-        ("ARRAY_AGG", [IntType(nullable=False)], "ARRAY<INT NOT NULL> NOT NULL"),
+        ("ARRAY_AGG", [IntType(nullable=False)], "ARRAY<INT NOT NULL>"),
         ("PERCENTILE", [IntType(), DecimalType(2, 1)], "DOUBLE"),
         ("ROW_NUMBER", [], "BIGINT NOT NULL"),
         ("CUME_DIST", [], "DOUBLE NOT NULL"),

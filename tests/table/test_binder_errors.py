@@ -56,7 +56,7 @@ ERRORS = {
     ),
     "SELECT SUM(name) FROM clicks": (
         "SQL, line 1, column 8: SUM does not take (STRING); it takes\n"
-        "    SUM(NUMERIC)\n"
+        "    SUM(numeric <NUMERIC>)\n"
         "    SELECT SUM(name) FROM clicks\n"
         "           ^^^^^^^^^"
     ),

@@ -39,6 +39,13 @@ ROWS = RowType.of(
 )
 K, N, P, S, F = range(5)
 
+
+class SumOrZero(Aggregate):
+    def result(self, values: list[Any]) -> Any:
+        found = super().result(values)
+        return Decimal() if found is None else found
+
+
 rows = st.tuples(
     st.sampled_from(["a", "b", None]),
     st.one_of(st.none(), st.integers(-3, 3), st.just(2**31 - 1)),
@@ -52,6 +59,7 @@ CALLS: dict[str, tuple[AggregateCall, Aggregate]] = {
     "count rows": (AggregateCall("COUNT", (), BigIntType()), Aggregate("COUNT")),
     "count": (AggregateCall("COUNT", (N,), BigIntType()), Aggregate("COUNT", N)),
     "sum": (AggregateCall("SUM", (N,), IntType()), Aggregate("SUM", N, bits=32)),
+    "sum or zero": (AggregateCall("$SUM0", (P,), DecimalType(38, 2)), SumOrZero("SUM", P)),
     "sum of decimals": (AggregateCall("SUM", (P,), DecimalType(38, 2)), Aggregate("SUM", P)),
     "average": (AggregateCall("AVG", (N,), IntType()), Aggregate("AVG", N)),
     "average of decimals": (
@@ -62,6 +70,8 @@ CALLS: dict[str, tuple[AggregateCall, Aggregate]] = {
     "max": (AggregateCall("MAX", (P,), DecimalType(10, 2)), Aggregate("MAX", P)),
     "max of strings": (AggregateCall("MAX", (S,), VarCharType(10)), Aggregate("MAX", S)),
     "min of booleans": (AggregateCall("MIN", (F,), BooleanType()), Aggregate("MIN", F)),
+    "and": (AggregateCall("BOOL_AND", (F,), BooleanType()), Aggregate("MIN", F)),
+    "or": (AggregateCall("BOOL_OR", (F,), BooleanType()), Aggregate("MAX", F)),
     "first": (AggregateCall("FIRST_VALUE", (S,), VarCharType(10)), Aggregate("FIRST_VALUE", S)),
     "last": (AggregateCall("LAST_VALUE", (N,), IntType()), Aggregate("LAST_VALUE", N)),
     "list": (AggregateCall("LISTAGG", (S,), VarCharType(100)), Aggregate("LISTAGG", S)),

@@ -52,6 +52,7 @@ QUERIES = [
         "SELECT CASE WHEN b > 5 THEN 'x' ELSE 'y' END AS z, COUNT(*) FILTER (WHERE a = 'c') AS n "
         "FROM t GROUP BY CASE WHEN b > 5 THEN 'x' ELSE 'y' END"
     ),
+    "SELECT a, BOOL_AND(b > 1) AS x, BOOL_OR(b > 8) AS y FROM t GROUP BY a",
 ]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["cast", "resolve_call", "resolve_cast", "resolve_definition"]
+__all__ = ["cast", "no_signature", "resolve_call", "resolve_cast", "resolve_definition"]
 
 
 def resolve_call(name: str, *arguments: Expression) -> Call | Literal:
@@ -96,10 +96,19 @@ def resolve_definition(
         ]
         result = candidate.result_type([argument.type for argument in casted], constants)
         return Call(definition.name, casted, result, definition if user else None)
-    raise _no_signature(definition, types)
+    raise no_signature(definition, types)
 
 
-def _no_signature(definition: FunctionDefinition, types: Sequence[LogicalType]) -> ProgramError:
+def no_signature(definition: FunctionDefinition, types: Sequence[LogicalType]) -> ProgramError:
+    """The error that says what a function takes.
+
+    Args:
+        definition: the function.
+        types: what it was given.
+
+    Returns:
+        The error, to be raised.
+    """
     name = definition.name
     given = ", ".join(type_.as_summary_string() for type_ in types)
     forms = "\n".join(f"    {candidate.text(name)}" for candidate in definition.signatures)

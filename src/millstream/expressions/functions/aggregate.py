@@ -27,12 +27,12 @@ from millstream.expressions.functions.signatures import (
     DOUBLE,
     INT,
     STRING,
+    Argument,
     Nullability,
     Signature,
     any_type,
     boolean,
     character,
-    comparable,
     exactly,
     integer,
     numeric,
@@ -42,6 +42,7 @@ from millstream.expressions.functions.signatures import (
 )
 from millstream.types.logical_types import ArrayType, LogicalType, MultisetType
 from millstream.types.type_derivation import average_type, sum_type
+from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,9 +95,24 @@ def _array(types: Sequence[LogicalType], constants: Sequence[object]) -> Logical
     return ArrayType(types[0])
 
 
+_UNORDERED: Final = frozenset(
+    {
+        TypeRoot.ARRAY,
+        TypeRoot.MAP,
+        TypeRoot.MULTISET,
+        TypeRoot.NULL,
+        TypeRoot.RAW,
+        TypeRoot.ROW,
+        TypeRoot.SYMBOL,
+    }
+)
+_ORDERED: Final = Argument(
+    "value", lambda type_: None if type_.root in _UNORDERED else type_, "COMPARABLE"
+)
 _NEVER: Final = Nullability.NEVER
+_ALWAYS: Final = Nullability.ALWAYS
 _SPREAD: Final = signature(numeric(), result=_average)
-_SPREAD_OF_SAMPLE: Final = signature(numeric(), result=_average, nullability=Nullability.ALWAYS)
+_SPREAD_OF_SAMPLE: Final = signature(numeric(), result=_average, nullability=_ALWAYS)
 
 
 # -- over values ------------------------------------------------------------------------------
@@ -123,9 +139,13 @@ _list(
     signature(numeric(), result=_sum),
     syntax="SUM([ALL | DISTINCT] numeric)",
 )
-_list("$SUM0", "As SUM, but 0 where there is no value.", signature(numeric(), result=_sum))
-_list("MAX", "The greatest value.", signature(comparable(), result=same_as(0)))
-_list("MIN", "The least value.", signature(comparable(), result=same_as(0)))
+_list(
+    "$SUM0",
+    "As SUM, but 0 where there is no value.",
+    signature(numeric(), result=_sum, nullability=_NEVER),
+)
+_list("MAX", "The greatest value.", signature(_ORDERED, result=same_as(0)))
+_list("MIN", "The least value.", signature(_ORDERED, result=same_as(0)))
 _list("STDDEV_POP", "The standard deviation of the population of all values.", _SPREAD)
 _list(
     "STDDEV_SAMP",
@@ -146,7 +166,7 @@ _list(
     "LISTAGG",
     "The values that are not NULL, one after the other, with the separator between them (a comma "
     "unless given).",
-    signature(character(), exactly("separator", STRING), optional=1, result=STRING),
+    signature(character(), character("separator"), optional=1, result=STRING, nullability=_ALWAYS),
     syntax="LISTAGG([DISTINCT] string [, separator])",
 )
 _list(
@@ -157,7 +177,7 @@ _list(
 _list(
     "ARRAY_AGG",
     "The values as an array, with those that are NULL.",
-    signature(ANY, result=_array),
+    signature(ANY, result=_array, nullability=_ALWAYS),
     syntax="ARRAY_AGG([ALL | DISTINCT] value [RESPECT NULLS])",
 )
 _list(

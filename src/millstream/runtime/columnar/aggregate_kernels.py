@@ -22,6 +22,7 @@ from millstream.runtime.columnar.changelog_aggregates import (
     NumericExtreme,
     SingleValue,
     Sum,
+    SumOrZero,
     Variance,
 )
 from millstream.runtime.columnar.collecting_aggregates import (
@@ -76,9 +77,12 @@ def _array(call: _Call) -> Kernel:
 _MAKERS: Final[dict[str, Callable[[_Call], Kernel]]] = {
     "COUNT": lambda call: Count(call.result),
     "SUM": lambda call: Sum(call.arguments[0], call.result),
+    "$SUM0": lambda call: SumOrZero(call.arguments[0], call.result),
     "AVG": lambda call: Average(call.arguments[0], call.result),
     "MIN": partial(_extreme, is_max=False),
     "MAX": partial(_extreme, is_max=True),
+    "BOOL_AND": partial(_extreme, is_max=False),
+    "BOOL_OR": partial(_extreme, is_max=True),
     "FIRST_VALUE": partial(_edge, is_last=False),
     "LAST_VALUE": partial(_edge, is_last=True),
     "STDDEV_POP": partial(_variance, sample=False, root=True),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -282,6 +283,15 @@ def _nulled(column: pa.Array, nulls: NDArray[np.bool_]) -> pa.Array:
     return pc.if_else(pa.array(nulls), pa.scalar(None, column.type), column)
 
 
+class SumOrZero(Sum):
+    """$SUM0: what is no sum is 0."""
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        found = super().results(states)
+        zero = Decimal() if pa.types.is_decimal(found.type) else 0
+        return found.fill_null(pa.scalar(zero, found.type))
+
+
 class Average(Sum):
     """AVG: of integers an integer, cut towards zero; of decimals rounded half up."""
 
@@ -312,14 +322,14 @@ def _cut_division(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[
     return down
 
 
-class Extreme(SteppedKernel):
-    """MIN or MAX of rows that are only added."""
+class _OneValue(SteppedKernel):
+    """Keeps one value of rows that are only added, which is the result; null of no rows."""
 
     is_partial = True
 
-    def __init__(self, kind: pa.DataType, *, is_max: bool) -> None:
+    def __init__(self, kind: pa.DataType) -> None:
         """Take the type of the argument, which is that of the result."""
-        self._kind, self._is_max = kind, is_max
+        self._kind = kind
         self.fields = [kind]
 
     @property
@@ -329,6 +339,18 @@ class Extreme(SteppedKernel):
     def lift(self, rows: Rows) -> list[Any]:
         (column,) = rows.arguments
         return [_nulled(column, ~rows.counted)]
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        return states[0]
+
+
+class Extreme(_OneValue):
+    """MIN or MAX of rows that are only added."""
+
+    def __init__(self, kind: pa.DataType, *, is_max: bool) -> None:
+        """Take the type, and which of the two it is."""
+        super().__init__(kind)
+        self._is_max = is_max
 
     def states(
         self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
@@ -340,9 +362,6 @@ class Extreme(SteppedKernel):
         count = len(segments)
         best = running(np.maximum, ranks[count:], segments, ranks[:count])
         return [by_rank.take(pa.array(best, mask=best < 0))]
-
-    def results(self, states: list[pa.Array]) -> pa.Array:
-        return states[0]
 
 
 class NumericExtreme(Extreme):
@@ -382,23 +401,13 @@ def _worst(kind: Any, *, is_max: bool) -> Any:
     return limits.min if is_max else limits.max
 
 
-class Edge(SteppedKernel):
+class Edge(_OneValue):
     """FIRST_VALUE or LAST_VALUE of rows that are only added; nulls are passed over, as in Flink."""
 
-    is_partial = True
-
     def __init__(self, kind: pa.DataType, *, is_last: bool) -> None:
-        """Take the type of the argument, which is that of the result."""
+        """Take the type, and which of the two it is."""
+        super().__init__(kind)
         self._is_last = is_last
-        self.fields = [kind]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [None]
-
-    def lift(self, rows: Rows) -> list[Any]:
-        (column,) = rows.arguments
-        return [_nulled(column, ~rows.counted)]
 
     def states(
         self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
@@ -412,9 +421,6 @@ class Edge(SteppedKernel):
             had = _valid(initial[0])[segments.segment_of]
             chosen = np.where(had | (found < 0), of_segment, found)
         return [pool.take(pa.array(chosen))]
-
-    def results(self, states: list[pa.Array]) -> pa.Array:
-        return states[0]
 
 
 class Variance(SteppedKernel):

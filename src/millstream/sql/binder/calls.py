@@ -87,7 +87,7 @@ def resolve(function: str, arguments: Sequence[Expression]) -> Expression:
 
 def is_known(name: str) -> bool:
     """Whether there is a built-in scalar function of that name, or an aggregate."""
-    return find_function(name) is not None or name in AGGREGATES
+    return find_function(name) is not None
 
 
 def is_aggregate(name: str) -> bool:
@@ -97,7 +97,7 @@ def is_aggregate(name: str) -> bool:
 
 def names() -> list[str]:
     """All built-in functions, for suggestions."""
-    return [*built_in_functions(), *AGGREGATES]
+    return list(built_in_functions())
 
 
 def cast(operand: Expression, target: LogicalType, *, safe: bool = False) -> Expression:
