@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import socket
@@ -143,6 +144,16 @@ def test_starting_and_stopping_offsets(broker: Broker) -> None:
     assert read(offsets.earliest(), offsets.latest()) == list(range(10))
     others = KafkaOffsetResetStrategy.LATEST  # where a partition has no offset of its own
     assert read(offsets.offsets({second: 0}, others)) == []
+
+
+def test_who_drops_a_source_behind_its_first_commit_is_not_held_up(broker: Broker) -> None:
+    topic = broker.topic()
+    source = strings(broker, topic).set_group_id(topic).build()
+    source.committed({f"{topic}-0": 0})
+    begun = time.monotonic()
+    del source
+    gc.collect()
+    assert time.monotonic() - begun < 20, "it took 45 s, in whatever thread collects garbage"
 
 
 def test_bounded_end_stays(broker: Broker) -> None:

@@ -13,8 +13,10 @@ Read next: ``connectors/kafka/ranges.py``, ``connectors/kafka/cursor.py``,
 
 from __future__ import annotations
 
+import os
 import re
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.file_format import MalformedPolicy
@@ -85,7 +87,7 @@ class KafkaSource(Source):
     def _forget(self) -> None:
         """What belongs to one process and run."""
         self._cluster_client: KafkaCluster | None = None
-        self._committer: Any = None
+        self._committer: _Committer | None = None
         #: Of the cursors in this process.
         self._partitions: PartitionsConsumer | None = None
         #: Monotonic seconds.
@@ -322,17 +324,38 @@ class KafkaSource(Source):
         wanted = self.properties.get("commit.offsets.on.checkpoint", "true").lower() == "true"
         if not self.properties.get("group.id") or not wanted or not offsets:
             return
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import TopicPartition
 
         if self._committer is None:
-            forced = {"enable.auto.commit": False}
-            self._committer = Consumer(client_configuration(self.properties, forced, "consumer"))
+            self._committer = _Committer(self.properties)
         found = [(name.rpartition("-"), at) for name, at in offsets.items()]
-        self._committer.commit(
+        self._committer.client.commit(
             offsets=[TopicPartition(topic, int(number), at) for (topic, _, number), at in found],
             asynchronous=True,
         )
-        self._committer.poll(0)
+        self._committer.client.poll(0)
+
+
+class _Committer:
+    """A consumer that only commits, and is closed before it is dropped.
+
+    One that is dropped right behind its first commit keeps librdkafka waiting for 45 seconds, in
+    whatever thread collects the garbage.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        from confluent_kafka import Consumer
+
+        forced = {"enable.auto.commit": False}
+        self.client = Consumer(client_configuration(properties, forced, "consumer"))
+        #: Waits for what is committed; only the first call counts.
+        self.close = weakref.finalize(self, _close, self.client, os.getpid())
+        self.close.atexit = False
+
+
+def _close(client: Any, process: int) -> None:
+    if os.getpid() == process:  # in a fork there is nobody who could answer
+        client.close()
 
 
 def _partition_of(split: Split) -> KafkaTopicPartition:
