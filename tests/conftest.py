@@ -195,6 +195,14 @@ def _rank(item: pytest.Item) -> tuple[bool, bool]:
     return item.get_closest_marker("spark") is None, item.get_closest_marker("timeout") is None
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before a test uses RocksDB."""
+    if session.items and not session.config.getoption("collectonly"):
+        from tests.support.nurseries import fork_twin
+
+        fork_twin(Path(tempfile.gettempdir()))
+
+
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
     """The session of this process; whoever uses it gets the mark ``spark``."""

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.support.nurseries import new_interpreter
 
 from millstream.common import Configuration, Types
 from millstream.datastream import (
@@ -24,7 +25,7 @@ from millstream.datastream import (
     RuntimeContext,
     StreamExecutionEnvironment,
 )
-from millstream.engines.local import pool
+from millstream.engines.local import nursery, pool
 from millstream.engines.local.epoch_tasks import EpochTasks
 from millstream.engines.local.pool import WorkerPool
 from millstream.engines.local.worker import RunMessage, TaskRequest
@@ -245,10 +246,10 @@ def test_targets() -> None:
         target("flnk")
 
 
-def test_a_pool_without_its_nursery_can_start_nothing() -> None:
+def test_a_pool_without_its_nursery_can_start_nothing(eventually: Eventually) -> None:
     workers = WorkerPool(1)
     os.kill(workers._nursery._pid, signal.SIGKILL)
-    os.waitpid(workers._nursery._pid, 0)
+    eventually(lambda: not alive(workers._nursery._pid), "its end")
     request = TaskRequest(Path("no plan"), 0, 0, 1, [], Path("nowhere"))
     workers.begin_run(RunMessage(b"", cast("Any", None)))
     with pytest.raises(EngineError, match="no worker process can be started"):
@@ -311,10 +312,13 @@ def test_a_nursery_holds_no_connection_of_another(tmp_path: Path, eventually: Ev
     first.close()
 
 
-def test_a_job_beside_a_database_of_the_program(tmp_path: Path, make: Make) -> None:
+def test_a_job_beside_a_database_of_the_program(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RocksDB's threads are not forked, and what it counts of them would be waited for for ever."""
     from rocksdict import Rdict
 
+    monkeypatch.setattr(nursery, "_new_interpreter", new_interpreter)
     mine = Rdict(str(tmp_path / "mine"))
     mine["a"] = 1
     mine.flush()
