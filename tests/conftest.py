@@ -27,6 +27,7 @@ Read next: ``docs/contributors.md``.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -201,6 +202,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from tests.support.nurseries import fork_twin
 
         fork_twin(Path(tempfile.gettempdir()))
+        gc.freeze()  # thousands of modules and tests, which no collection frees
 
 
 @pytest.fixture(scope="session")
@@ -226,6 +228,16 @@ def forks() -> Iterator[None]:
 
     with fork_server():
         yield
+
+
+@pytest.fixture
+def forked_children(forks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ``check_sink`` fork the processes that it kills."""
+    from tests.forked import run_child
+
+    from millstream.testing import sink_processes
+
+    monkeypatch.setattr(sink_processes, "_start_child", run_child)
 
 
 @pytest.fixture

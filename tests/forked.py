@@ -20,15 +20,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream import crash_points
+from millstream.testing import sink_processes
 from millstream.testing.crash import ProgramTimeoutError, Run, group_lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["fork_server", "run_forked"]
+__all__ = ["fork_server", "run_child", "run_forked"]
+
+#: Seconds that a child of ``check_sink`` may take.
+_PATIENCE: Final = 120.0
 
 
 @contextlib.contextmanager
@@ -90,6 +94,28 @@ def run_forked(
         message = f"{program} did not end within {deadline} s; its output:\n{text}"
         raise ProgramTimeoutError(message)
     return Run(code, time.monotonic() - started, text)
+
+
+def run_child(directory: str) -> tuple[int | None, str]:
+    """``sink_processes.child`` in a fork: its exit code, and what it says."""
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_be_child, args=(directory, list(sys.path))
+    )
+    process.start()
+    process.join(_PATIENCE)
+    if process.exitcode is None:
+        process.kill()
+    said = Path(directory, "said")
+    return process.exitcode, said.read_text(errors="replace") if said.exists() else ""
+
+
+def _be_child(directory: str, path: list[str]) -> None:
+    file = os.open(Path(directory, "said"), os.O_CREAT | os.O_WRONLY)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.path[:] = path
+    sys.argv = ["child", directory]
+    sink_processes.child()
 
 
 def _enter(program: str, arguments: list[str], crash: str, counts: str, output: str) -> None:

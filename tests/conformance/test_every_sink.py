@@ -173,6 +173,8 @@ def test_sink(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if kind != "collect":  # users have new interpreters
+        request.getfixturevalue("forked_children")
     if kind in FILES:
         case = files(kind, tmp_path)
     elif kind in DATABASES:

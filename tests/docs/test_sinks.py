@@ -36,11 +36,13 @@ def query(path: Path, statement: str) -> list[Any]:
         return database.execute(statement).fetchall()
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_two_phase(page: Any, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     page.check(tmp_path / "out")
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_write_ahead(page: Any, tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     query(path, "CREATE TABLE results (row TEXT)")
@@ -88,6 +90,7 @@ def test_write_ahead_by_two_drivers_at_a_time(page: Any, tmp_path: Path) -> None
     assert query(path, "SELECT epoch FROM written") == [(2,)]
 
 
+@pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize("fenced", [False, True])
 def test_upsert(page: Any, tmp_path: Path, *, fenced: bool) -> None:
     path = tmp_path / "totals.db"

@@ -159,7 +159,8 @@ def test_brokers_that_are_down(
         (split,) = from_topic.discover(frozenset())
         list(from_topic.read(split, 0, 1))
         os.killpg(own.pid, signal.SIGKILL)
-        monkeypatch.setattr(reader, "PATIENCE", 2.0)
+        monkeypatch.setattr(reader, "PATIENCE", 2.0)  # of the message
+        monkeypatch.setattr(ranges, "PATIENCE", 2.0)
         monkeypatch.setattr(client, "TIMEOUT", 2.0)
         caplog.clear()
         writer.write(texts("y"))

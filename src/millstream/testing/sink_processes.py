@@ -81,20 +81,26 @@ def _run(action: Any, task: dict[str, object]) -> list[Committable]:
     with tempfile.TemporaryDirectory(prefix="millstream-child-") as directory:
         place = Path(directory)
         (place / "task").write_bytes(dumps((action, task)))
-        done = subprocess.run(  # noqa: S603 - this interpreter
-            [sys.executable, "-c", _COMMAND, directory],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-        if done.returncode != -signal.SIGKILL:
-            message = f"a process with the sink failed (is its class importable?):\n{done.stderr}"
+        code, said = _start_child(directory)
+        if code != -signal.SIGKILL:
+            message = f"a process with the sink failed (is its class importable?):\n{said}"
             raise AssertionError(message)
         result = place / "result"
         left: list[Committable] = pickle.loads(result.read_bytes()) if result.exists() else []
         return left
+
+
+def _start_child(directory: str) -> tuple[int | None, str]:
+    """Run ``child`` in a new interpreter; its exit code, and what it says."""
+    done = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", _COMMAND, directory],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        check=False,
+    )
+    return done.returncode, done.stderr
 
 
 # -- in the child --------------------------------------------------------------------------------
