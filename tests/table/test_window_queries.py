@@ -11,8 +11,6 @@ import duckdb
 import pytest
 from tests.table.query_running import changelog, environment, materialised, table_of
 
-from millstream.errors import UnsupportedSqlError
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -125,9 +123,3 @@ def test_times_near_each_other_make_an_interval_join(tmp_path: Path) -> None:
         "IntervalJoin(joinType=[InnerJoin], windowBounds=[isRowTime=true, leftLowerBound=1, "
         "leftUpperBound=59999, leftTimeIndex=0, rightTimeIndex=0], where=[(k = k0)]"
     ) in plan
-    outer = env.sql_query(
-        "SELECT a.v FROM e a LEFT JOIN e b ON a.k = b.k AND a.ts > b.ts "
-        "AND a.ts < b.ts + INTERVAL '1' MINUTE"
-    )
-    with pytest.raises(UnsupportedSqlError, match="LeftOuterJoin with bounds of time is not in"):
-        env.session.collected(outer.plan, str(tmp_path))

@@ -239,7 +239,10 @@ class RelationBinder:
     ) -> tuple[LogicalNode, Scope]:
         kind = _KINDS[node.kind]
         if kind not in {JoinType.INNER, JoinType.LEFT}:
-            message = "A temporal join is an inner or a left join."
+            message = (
+                "Temporal table join currently only support INNER JOIN and LEFT JOIN, but was "
+                f"{kind.name} JOIN."
+            )
             raise self.context.error(node, message)
         right, right_scope = self.bind(_of_now(node.right))
         time = ExpressionBinder(self.context, left_scope).bind(as_of)
@@ -250,7 +253,7 @@ class RelationBinder:
                 f"FOR SYSTEM_TIME AS OF takes a time attribute of the left table, not {shown}."
             )
             raise self.context.error(as_of, message)
-        row = _joined_row(left, right, kind)
+        row = _joined_row(left, right, kind, temporal=True)
         scope = left_scope.joined(right_scope, row)
         condition = self._condition(node, left_scope, right_scope, scope, kind)
         position = time.index if attribute is TimestampKind.ROWTIME else None
@@ -340,13 +343,18 @@ def _of_now(node: Any) -> Any:
     return replace(node, as_of=None)
 
 
-def _joined_row(left: LogicalNode, right: LogicalNode, kind: JoinType) -> RowType:
+def _joined_row(
+    left: LogicalNode, right: LogicalNode, kind: JoinType, *, temporal: bool = False
+) -> RowType:
     """The columns of both; those of a side that may be missing are nullable.
 
     Time attributes end in regular joins, where the order of rows is that of their arrival; whether
-    the join is an interval join is only seen later, so that they are kept here.
+    the join is an interval join is only seen later, so that they are kept here.  A version is as
+    old as it is: its times are no attributes behind a temporal join.
     """
     one, other = list(left.row.children), list(right.row.children)
+    if temporal:
+        other = [plain_type(each) for each in other]
     if kind.keeps_right:
         one = [plain_type(each).with_nullability(True) for each in one]  # noqa: FBT003
     if kind.keeps_left:

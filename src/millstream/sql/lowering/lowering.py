@@ -38,14 +38,10 @@ from millstream.runtime.operators.table.specs import (
 )
 from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
-from millstream.sql.lowering.interval_joins import (
-    interval_join_factory,
-    keyed_side,
-    residual,
-)
 from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
 from millstream.sql.lowering.places import Places
 from millstream.sql.lowering.stream_types import partial_type, stream_type
+from millstream.sql.lowering.timed_joins import interval_join, temporal_join
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
 from millstream.sql.planner import physical
@@ -56,7 +52,7 @@ from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from millstream.contracts.sink import Sink
     from millstream.expressions.nodes import Expression
@@ -501,36 +497,16 @@ class Lowering:
         return self._two(node, factory, single=not node.left_keys)
 
     def _interval_join(self, node: physical.IntervalJoin) -> Transformation:
-        factory = interval_join_factory(node)
-        sides = zip(
-            node.inputs,
-            (node.left_time, node.right_time),
-            (node.left_keys, node.right_keys),
-            strict=True,
-        )
-        below = [
-            keyed_side(self.stream(each.input), time, keys, self._one, self._next_id)
-            for each, time, keys in sides
-        ]
-        made: Transformation = self._joined(node, below, factory, single=False)
-        rest = residual(node)
-        if rest is None:
-            return made
-        self._done[id(node)] = made
-        return self._calc(rest)
+        factory = interval_join(node, self.evaluation)
+        return self._two(node, factory, single=not node.left_keys, ticks=not node.is_rowtime)
 
-    def _two(self, node: PhysicalNode, factory: Any, *, single: bool) -> Transformation:
-        below = [self.stream(each) for each in node.inputs]
-        return self._joined(node, below, factory, single=single)
+    def _temporal_join(self, node: physical.TemporalJoin) -> Transformation:
+        return self._two(node, temporal_join(node, self.evaluation), single=False)
 
-    def _joined(
-        self,
-        node: PhysicalNode,
-        below: Sequence[Transformation],
-        factory: Any,
-        *,
-        single: bool,
+    def _two(
+        self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
     ) -> Transformation:
+        below = [self.stream(each) for each in node.inputs]
         return TwoInputTransformation(
             id=self._next_id(),
             location=self._location,
@@ -542,6 +518,7 @@ class Lowering:
             input2=below[1],
             factory=factory,
             non_parallel=single,
+            needs_processing_time=ticks,
         )
 
 
@@ -565,5 +542,6 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.Rank: Lowering._rank,  # noqa: SLF001
     physical.ChangelogNormalize: Lowering._normalize,  # noqa: SLF001
     physical.IntervalJoin: Lowering._interval_join,  # noqa: SLF001
+    physical.TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
     physical.Join: Lowering._join,  # noqa: SLF001
 }

@@ -249,13 +249,14 @@ class Places:
             f"[{self._inputs(node)}]"
         )
 
-    def _interval_join(self, node: Any) -> str:
+    def _join_by_time(self, node: Any) -> str:
         left, right = node.inputs
         condition = self._text(node.condition, self._sides(node))
         times = self.columns(left, [node.left_time]), self.columns(right, [node.right_time])
+        bounds = "" if isinstance(node, physical.TemporalJoin) else f"{node.lower} {node.upper} "
         return (
             f"{node.join.name} [{self.columns(left, node.left_keys)}] "
-            f"[{self.columns(right, node.right_keys)}] {times} {node.lower} {node.upper} "
+            f"[{self.columns(right, node.right_keys)}] {node.filter_nulls} {times} {bounds}"
             f"[{condition}] [{self._inputs(node)}]"
         )
 
@@ -366,7 +367,8 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.Limit: Places._limit,  # noqa: SLF001
     physical.ChangelogNormalize: Places._normalize,  # noqa: SLF001
     physical.Join: Places._join,  # noqa: SLF001
-    physical.IntervalJoin: Places._interval_join,  # noqa: SLF001
+    physical.IntervalJoin: Places._join_by_time,  # noqa: SLF001
+    physical.TemporalJoin: Places._join_by_time,  # noqa: SLF001
     physical.Correlate: Places._correlate,  # noqa: SLF001
     physical.Expand: Places._expand,  # noqa: SLF001
 }

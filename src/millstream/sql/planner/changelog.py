@@ -63,6 +63,9 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
     if isinstance(node, _INSERT_ONLY_INPUT):
         for each in node.inputs:
             check_takes(node.kind, each, _INSERTS)
+    if isinstance(node, physical.TemporalJoin):
+        # What is taken back later would meet another version than it did when it came.
+        check_takes("The left of TemporalJoin", node.inputs[0], _INSERTS)
     if isinstance(node, physical.GroupAggregate):
         if not node.calls:
             return _INSERTS if below[0] == _INSERTS else frozenset("IUD")
@@ -215,9 +218,10 @@ class _Planner:
         if isinstance(node, physical.Join):
             return self._join(node, kinds, required)
         if isinstance(node, physical.TemporalJoin):
-            left = self.visit(node.inputs[0], required)
-            right = self.visit(node.inputs[1], _AFTER) or self.visit(node.inputs[1], _BOTH)
-            return self._made(node, [left, right], kinds, required)
+            # A version ends when the next begins: the row before it has nothing to say.
+            sides = zip(node.inputs, (_NO_UPDATES, _AFTER), strict=True)
+            inputs = [self.visit(each, wanted) for each, wanted in sides]
+            return self._made(node, inputs, kinds, required)
         if isinstance(node, physical.ChangelogNormalize):
             return self._made(node, [self.visit(node.input, _AFTER)], kinds, required)
         if isinstance(node, physical.Calc) and node.condition is not None and required == _AFTER:
@@ -225,8 +229,8 @@ class _Planner:
             return None
         if isinstance(node, physical.GroupAggregate | physical.Limit):
             return self._made(node, [self.visit(node.input, _BOTH)], kinds, required)
-        inputs = [self.visit(each, required) for each in node.inputs]
-        return self._made(node, inputs, kinds, required)
+        below = [self.visit(each, required) for each in node.inputs]
+        return self._made(node, below, kinds, required)
 
     def _made(
         self,

@@ -4,7 +4,8 @@ What it is: one function per logical node.  Projections and filters become calcs
 filters are pushed into and through joins; rows with a rank become Top-N or deduplication.
 What it is not: the planning of changes (``sql/planner/changelog.py``), which comes behind it.
 
-Read next: ``sql/planner/joins.py``, ``sql/planner/windows.py``, ``sql/planner/ranks.py``.
+Read next: ``sql/planner/joins.py``, ``sql/planner/temporal_joins.py``,
+``sql/planner/windows.py``, ``sql/planner/ranks.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import Call, InputReference, Literal
-from millstream.sql.planner import joins, physical, ranks, windows
+from millstream.sql.planner import joins, physical, ranks, temporal_joins, windows
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import calc, exchange
 from millstream.sql.planner.logical import references, row_of
@@ -176,7 +177,7 @@ class Converter:
         return joins.join(self, node)
 
     def _temporal_join(self, node: Any) -> PhysicalNode:
-        return joins.temporal_join(self, node)
+        return temporal_joins.temporal_join(self, node)
 
     def _correlate(self, node: Any) -> PhysicalNode:
         below = self.convert(node.input)

@@ -1,7 +1,7 @@
 """Joins: conditions pushed down, keys found, and which kind of join it is.
 
-What it is: the rules for JoinNode and TemporalJoinNode.
-What it is not: the operators.
+What it is: the rules for JoinNode.
+What it is not: the operators; nor joins with versions (``sql/planner/temporal_joins.py``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import ValidationError
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import (
@@ -28,9 +27,11 @@ from millstream.sql.planner.logical import (
     JoinNode,
     JoinType,
     LogicalNode,
+    TemporalJoinNode,
     references,
     row_of,
 )
+from millstream.sql.planner.times import keeps_time_attribute
 from millstream.types.logical_types import (
     DayTimeIntervalType,
     LocalZonedTimestampType,
@@ -43,10 +44,11 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["join", "pushed", "temporal_join"]
+__all__ = ["Sides", "join", "nullable", "plain", "pushed", "sorted_parts", "without_extra"]
 
 
-def _plain(kind: LogicalType) -> LogicalType:
+def plain(kind: LogicalType) -> LogicalType:
+    """The type of a column where it is no time attribute any more."""
     if isinstance(kind, TimestampType | LocalZonedTimestampType) and kind.is_time_attribute:
         return replace(kind, kind=TimestampKind.REGULAR)
     return kind
@@ -62,10 +64,13 @@ def _filtered(node: LogicalNode, parts: list[Expression]) -> LogicalNode:
 def pushed(node: FilterNode) -> LogicalNode | None:
     """A filter over a join, as far as it can go into and below the join; None if it cannot."""
     below = node.input
+    if isinstance(below, TemporalJoinNode) and below.kind is JoinType.INNER:
+        parts = [*conjuncts(below.condition), *conjuncts(node.condition)]
+        return replace(below, condition=conjunction(parts))
     if not isinstance(below, JoinNode):
         return None
     width = len(below.left.row)
-    left, right, both = _sorted(conjuncts(node.condition), width)
+    left, right, both = sorted_parts(conjuncts(node.condition), width)
     inner = below.kind is JoinType.INNER
     to_left = left if inner or below.kind in {JoinType.LEFT, JoinType.SEMI, JoinType.ANTI} else []
     to_right = right if inner or below.kind is JoinType.RIGHT else []
@@ -87,7 +92,7 @@ def pushed(node: FilterNode) -> LogicalNode | None:
     return _filtered(made, rest)
 
 
-def _sorted(
+def sorted_parts(
     parts: list[Expression], width: int
 ) -> tuple[list[Expression], list[Expression], list[Expression]]:
     """Those over the left alone, over the right alone, and the rest."""
@@ -103,13 +108,13 @@ def _sorted(
     return left, right, both
 
 
-class _Sides:
+class Sides:
     """The inputs of a join, with the columns that its keys need."""
 
     def __init__(self, left: PhysicalNode, right: PhysicalNode) -> None:
         self.width = len(left.row)
         self.rows = [left.row, right.row]
-        self._nodes = [left, right]
+        self.nodes = [left, right]
         self._extra: list[list[Expression]] = [[], []]
         self.keys: list[list[int]] = [[], []]
         self.filter_nulls: list[bool] = []
@@ -148,7 +153,7 @@ class _Sides:
         return [self._input(side) for side in (0, 1)]
 
     def _input(self, side: int) -> PhysicalNode:
-        below, extra = self._nodes[side], self._extra[side]
+        below, extra = self.nodes[side], self._extra[side]
         if not extra:
             return below
         names = [*below.row.names, *(f"$k{number}" for number in range(len(extra)))]
@@ -175,7 +180,7 @@ class _Sides:
 def join(converter: Converts, node: Any) -> PhysicalNode:
     """A regular or an interval join."""
     width = len(node.left.row)
-    left_only, right_only, both = _sorted(conjuncts(node.condition), width)
+    left_only, right_only, both = sorted_parts(conjuncts(node.condition), width)
     left, right = node.left, node.right
     kind = node.kind
     if kind in {JoinType.INNER, JoinType.RIGHT, JoinType.SEMI}:
@@ -185,7 +190,7 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
         right_only = []
     parts = [*left_only, *right_only, *both]
     inputs = converter.convert(left), converter.convert(right)
-    sides = _Sides(*inputs)
+    sides = Sides(*inputs)
     rest = [each for each in parts if not sides.take(each)]
     if not kind.left_only:
         found = _interval_join(node, sides, rest)
@@ -194,11 +199,11 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
     return _regular_join(node, sides, conjunction(rest))
 
 
-def _regular_join(node: Any, sides: _Sides, condition: Expression | None) -> PhysicalNode:
+def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> PhysicalNode:
     inputs = sides.inputs()
     keys = tuple(sides.keys[0]), tuple(sides.keys[1])
     row = inputs[0].row if node.kind.left_only else _row(inputs, node.kind)
-    row = row_of(row.names, [_plain(each) for each in row.children])
+    row = row_of(row.names, [plain(each) for each in row.children])
     made: PhysicalNode = physical.Join(
         row=row,
         inputs=(exchange(inputs[0], keys[0]), exchange(inputs[1], keys[1])),
@@ -208,35 +213,40 @@ def _regular_join(node: Any, sides: _Sides, condition: Expression | None) -> Phy
         condition=sides.moved(condition),
         filter_nulls=tuple(sides.filter_nulls),
     )
-    return _without_extra(node, made, sides, len(inputs[0].row))
+    return without_extra(node, made, sides, len(inputs[0].row))
 
 
 def _row(inputs: list[PhysicalNode], kind: JoinType) -> RowType:
-    types = []
+    """The columns of both; a side that may be missing has no times to go by."""
+    types: list[LogicalType] = []
     for each, may_miss in zip(inputs, (kind.keeps_right, kind.keeps_left), strict=True):
         found = list(each.row.children)
-        types += [one.with_nullability(True) for one in found] if may_miss else found  # noqa: FBT003
+        types += [nullable(one) for one in found] if may_miss else found
     return row_of([*inputs[0].row.names, *inputs[1].row.names], types)
 
 
-def _without_extra(node: Any, made: PhysicalNode, sides: _Sides, left_width: int) -> PhysicalNode:
-    plain = row_of(node.row.names, [_plain(each) for each in node.row.children])
-    if not sides.has_extra:
-        if made.row.names == node.row.names:
-            return made
-        return calc(made, references(made.row), plain)
-    columns = references(made.row)
-    shown = columns[: sides.width]
-    if not node.kind.left_only:
-        shown += columns[left_width : left_width + len(sides.rows[1])]
-    kept = row_of(node.row.names, [each.type for each in shown])
-    return calc(made, shown, kept)
+def nullable(kind: LogicalType) -> LogicalType:
+    """The type of a column of a side that may be missing."""
+    return plain(kind).with_nullability(True)  # noqa: FBT003
+
+
+def without_extra(node: Any, made: PhysicalNode, sides: Sides, left_width: int) -> PhysicalNode:
+    """A join without the computed keys, and with the names that the query knows."""
+    shown = references(made.row)
+    if sides.has_extra:
+        columns = shown
+        shown = columns[: sides.width]
+        if not node.kind.left_only:
+            shown += columns[left_width : left_width + len(sides.rows[1])]
+    elif made.row.names == node.row.names:
+        return made
+    return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
 
 
 # -- interval joins ------------------------------------------------------------------------------
 
 
-def _interval_join(node: Any, sides: _Sides, rest: list[Expression]) -> PhysicalNode | None:
+def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalNode | None:
     bounds: dict[tuple[int, int], list[int | None]] = {}
     others = []
     for part in rest:
@@ -253,8 +263,10 @@ def _interval_join(node: Any, sides: _Sides, rest: list[Expression]) -> Physical
     for (left, right), (lower, upper) in bounds.items():
         if lower is None or upper is None or len(bounds) > 1:
             continue
+        if not all(map(keeps_time_attribute, sides.nodes, (left, right))):
+            continue
         inputs = sides.inputs()
-        made: PhysicalNode = physical.IntervalJoin(
+        made = physical.IntervalJoin(
             row=_row(inputs, node.kind),
             inputs=(
                 exchange(inputs[0], tuple(sides.keys[0])),
@@ -264,23 +276,19 @@ def _interval_join(node: Any, sides: _Sides, rest: list[Expression]) -> Physical
             left_keys=tuple(sides.keys[0]),
             right_keys=tuple(sides.keys[1]),
             condition=sides.moved(conjunction(others)),
+            filter_nulls=tuple(sides.filter_nulls),
             left_time=left,
             right_time=right,
             lower=lower,
             upper=upper,
             is_rowtime=is_rowtime(sides.rows[0].fields[left].type),
         )
-        if not sides.has_extra:
-            return made
-        every = references(made.row)
-        width = len(inputs[0].row)
-        shown = [*every[: sides.width], *every[width : width + len(sides.rows[1])]]
-        return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
+        return without_extra(node, made, sides, len(inputs[0].row))
     return None
 
 
 def _bound(  # noqa: PLR0911 - one per form
-    part: Expression, sides: _Sides
+    part: Expression, sides: Sides
 ) -> tuple[tuple[int, int], int | None, int | None] | None:
     """``left <= right + x`` and the like, as bounds of right - left in milliseconds."""
     if not isinstance(part, Call):
@@ -331,38 +339,3 @@ def _time(expression: Expression) -> tuple[int, int] | None:
                 length.value if expression.function == "+" else -length.value
             )
     return None
-
-
-# -- temporal joins ------------------------------------------------------------------------------
-
-
-def temporal_join(converter: Converts, node: Any) -> PhysicalNode:
-    """Each row of the left with the version of the right at its time."""
-    inputs = converter.convert(node.left), converter.convert(node.right)
-    sides = _Sides(*inputs)
-    rest = [each for each in conjuncts(node.condition) if not sides.take(each)]
-    if not sides.keys[0]:
-        message = "A temporal join needs an equality with the key of the right table."
-        raise ValidationError(message)
-    inputs_ = sides.inputs()
-    right_time = None
-    if node.time is not None:
-        times = [i for i, each in enumerate(inputs[1].row.children) if is_rowtime(each)]
-        if not times:
-            message = "A temporal join over event time needs a WATERMARK on the right table."
-            raise ValidationError(message)
-        right_time = times[0]
-    made: PhysicalNode = physical.TemporalJoin(
-        row=_row(inputs_, node.kind),
-        inputs=(
-            exchange(inputs_[0], tuple(sides.keys[0])),
-            exchange(inputs_[1], tuple(sides.keys[1])),
-        ),
-        join=node.kind,
-        left_keys=tuple(sides.keys[0]),
-        right_keys=tuple(sides.keys[1]),
-        condition=sides.moved(conjunction(rest)),
-        left_time=node.time,
-        right_time=right_time,
-    )
-    return _without_extra(node, made, sides, len(inputs_[0].row))

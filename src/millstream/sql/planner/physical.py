@@ -487,8 +487,10 @@ class _TwoInputs(PhysicalNode):
     right_keys: tuple[int, ...]
     #: Over both sides, beside the keys.
     condition: Expression | None
+    #: For each pair of keys whether NULL equals nothing.
+    filter_nulls: tuple[bool, ...]
 
-    def _where(self) -> str:
+    def _where(self, *more: str) -> str:
         left, right = (each.row for each in self.inputs)
         parts = [
             f"({left.names[one]} = {_right_name(left, right, other)})"
@@ -496,6 +498,7 @@ class _TwoInputs(PhysicalNode):
         ]
         if self.condition is not None:
             parts.append(expression_text(self.condition))
+        parts += more
         if not parts:
             return "true"
         return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
@@ -511,8 +514,6 @@ def _right_name(left: RowType, right: RowType, column: int) -> str:
 class Join(_TwoInputs):
     """A regular join."""
 
-    #: For each pair of keys whether NULL equals nothing.
-    filter_nulls: tuple[bool, ...]
     kind: ClassVar[str] = "Join"
     #: How each side is unique, for EXPLAIN; set by the changelog planning.
     side_texts: tuple[str, str] = ("NoUniqueKey", "NoUniqueKey")
@@ -539,13 +540,11 @@ class IntervalJoin(_TwoInputs):
     kind: ClassVar[str] = "IntervalJoin"
 
     def details(self) -> str:
-        left, right = (each.row for each in self.inputs)
         bounds = (
             f"isRowTime={str(self.is_rowtime).lower()}, leftLowerBound={-self.upper}, "
             f"leftUpperBound={-self.lower}, leftTimeIndex={self.left_time}, "
             f"rightTimeIndex={self.right_time}"
         )
-        del left, right
         return (
             f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self._where()}], "
             f"select=[{self.fields_text()}]"
@@ -554,17 +553,24 @@ class IntervalJoin(_TwoInputs):
 
 @dataclass(eq=False, kw_only=True)
 class TemporalJoin(_TwoInputs):
-    """Each row of the left with the version of the right at its time."""
+    """Each row of the left with the version of the right at its event time."""
 
-    #: None: processing time.
-    left_time: int | None
-    right_time: int | None
+    left_time: int
+    right_time: int
     kind: ClassVar[str] = "TemporalJoin"
 
     def details(self) -> str:
-        return (
-            f"joinType=[{self.join.value}], where=[{self._where()}], select=[{self.fields_text()}]"
+        left, right = (each.row for each in self.inputs)
+        ours = columns_text(left, self.left_keys)
+        theirs = ", ".join(_right_name(left, right, each) for each in self.right_keys)
+        condition = (
+            f"__TEMPORAL_JOIN_CONDITION({left.names[self.left_time]}, "
+            f"{_right_name(left, right, self.right_time)}, "
+            f"__TEMPORAL_JOIN_CONDITION_PRIMARY_KEY({theirs}), "
+            f"__TEMPORAL_JOIN_LEFT_KEY({ours}), __TEMPORAL_JOIN_RIGHT_KEY({theirs}))"
         )
+        where = self._where(condition)
+        return f"joinType=[{self.join.value}], where=[{where}], select=[{self.fields_text()}]"
 
 
 @dataclass(eq=False, kw_only=True)

@@ -222,6 +222,13 @@ class TableIntervalJoinOperator(KeyedTableOperator):
         if not self._plan.is_rowtime:
             self._drop(list(self.keyed_state.timers.advance_processing_time(now)))
 
+    def end_input(self) -> None:
+        """Nothing comes any more that rows of processing time could meet."""
+        super().end_input()
+        if not self._plan.is_rowtime:
+            self.processing_time = MAX_TIMESTAMP
+            self._drop(list(self.keyed_state.timers.advance_processing_time(MAX_TIMESTAMP)))
+
     def due(self) -> int | None:
         return self.keyed_state.timers.processing.next_time()
 

@@ -1,0 +1,55 @@
+"""Joins by time: the operators of interval and temporal joins.
+
+What it is: from a node of the physical plan to the factory of its operator.
+What it is not: their inputs and names (``sql/lowering/lowering.py``).
+
+Read next: ``runtime/operators/table/plans.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.runtime.operators.table.factories import IntervalJoinFactory, TemporalJoinFactory
+from millstream.runtime.operators.table.specs import JoinKind, JoinSide
+
+if TYPE_CHECKING:
+    from millstream.expressions.context import EvaluationContext
+    from millstream.sql.planner import physical
+
+__all__ = ["interval_join", "temporal_join"]
+
+
+def interval_join(
+    node: physical.IntervalJoin, evaluation: EvaluationContext
+) -> IntervalJoinFactory:
+    """The operator of an interval join, by event time or by processing time."""
+    return IntervalJoinFactory(
+        **_sides(node, evaluation),
+        lower=node.lower,
+        upper=node.upper,
+        is_rowtime=node.is_rowtime,
+    )
+
+
+def temporal_join(
+    node: physical.TemporalJoin, evaluation: EvaluationContext
+) -> TemporalJoinFactory:
+    """The operator of a join with the versions of a table."""
+    return TemporalJoinFactory(**_sides(node, evaluation))
+
+
+def _sides(node: Any, evaluation: EvaluationContext) -> dict[str, Any]:
+    left, right = node.inputs
+    return {
+        "left_type": left.row,
+        "right_type": right.row,
+        "kind": JoinKind[node.join.name],
+        "left": JoinSide(node.left_keys),
+        "right": JoinSide(node.right_keys),
+        "filter_nulls": node.filter_nulls,
+        "left_time": node.left_time,
+        "right_time": node.right_time,
+        "condition": node.condition,
+        "evaluation": evaluation,
+    }
