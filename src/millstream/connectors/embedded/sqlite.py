@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["SqliteSink"]
+__all__ = ["SqliteSink", "sqlite_values"]
 
 
 #: Primary result codes of what may pass by itself.
@@ -144,18 +144,18 @@ class _SqliteSession(EmbeddedSession):
         names, marks = ", ".join(map(identifier, columns)), ", ".join("?" * len(columns))
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
         for batch in rows.to_batches():
-            values = zip(*map(_sqlite_values, batch.columns), strict=True)
+            values = zip(*map(sqlite_values, batch.columns), strict=True)
             self._connection.executemany(statement, values)
 
     def close(self) -> None:
         self._connection.close()  # rolls back
 
 
-def _sqlite_values(column: pa.Array) -> list[Any]:
+def sqlite_values(column: pa.Array) -> list[Any]:
     """The values of a column as SQLite stores them."""
     kind, types = column.type, pa.types
     if types.is_dictionary(kind):
-        return _sqlite_values(column.dictionary_decode())
+        return sqlite_values(column.dictionary_decode())
     if types.is_nested(kind):
         return list(json_column(column).to_pylist())
     if types.is_boolean(kind):

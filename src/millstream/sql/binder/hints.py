@@ -40,6 +40,12 @@ def check_select_hints(context: BindingContext, hints: Sequence[Hint]) -> None:
         if name == "OPTIONS":
             message = "The hint OPTIONS belongs behind the name of a table, not behind SELECT."
             raise context.error(hint, message)
+        if name == "LOOKUP" and any(key.startswith("retry") for key, _ in hint.options):
+            message = (
+                "Retries of the hint LOOKUP are not in this release; questions that fail are asked "
+                "again as often as 'lookup.max-retries' of the table says."
+            )
+            raise context.error(hint, message)
         if name not in _JOIN_HINTS:
             near = did_you_mean(name, _JOIN_HINTS)
             say_once(f"hint {hint.name} is not known and has no effect.{near}")

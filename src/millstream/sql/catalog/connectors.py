@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
+    from millstream.contracts.lookup import LookupCaching, LookupSource
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.sql.catalog.identifiers import ObjectIdentifier
@@ -37,6 +38,7 @@ __all__ = [
     "UPSERTS",
     "FactoryContext",
     "TableFactory",
+    "TableLookup",
     "TableSink",
     "TableSource",
     "table_sink",
@@ -73,11 +75,24 @@ class FactoryContext:
         return self.table.schema.physical
 
 
+@dataclass(frozen=True)
+class TableLookup:
+    """What a table is to those who ask it for rows by keys."""
+
+    source: LookupSource
+    #: None: every key is asked for every time.
+    caching: LookupCaching | None = None
+    #: How often a question that fails is asked again.
+    max_retries: int = 3
+
+
 class TableSource(ABC):
     """What a table is as a source."""
 
     #: Which kinds of changes it gives.
     changes: frozenset[str] = INSERT_ONLY
+    #: Why it cannot be read from beginning to end, but looked up only; None: it can.
+    lookup_only: str | None = None
 
     @abstractmethod
     def create(self) -> Source:
@@ -86,6 +101,11 @@ class TableSource(ABC):
     def metadata(self) -> Mapping[str, LogicalType]:
         """What it can say of each record, by key."""
         return {}
+
+    def lookup(self, keys: Sequence[str]) -> TableLookup | None:
+        """How its rows are found by the values of some physical columns; None: they are not."""
+        del keys
+        return None
 
     def describe(self) -> str:
         """A word for plans; empty if the table's name says it all."""

@@ -41,13 +41,14 @@ from millstream.runtime.operators.timestamps_watermarks import TimestampsWaterma
 from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
 from millstream.sql.lowering.places import Places
 from millstream.sql.lowering.stream_types import partial_type, stream_type
-from millstream.sql.lowering.timed_joins import interval_join, temporal_join
+from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
+from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
@@ -503,6 +504,11 @@ class Lowering:
     def _temporal_join(self, node: physical.TemporalJoin) -> Transformation:
         return self._two(node, temporal_join(node, self.evaluation), single=False)
 
+    def _lookup_join(self, node: LookupJoin) -> Transformation:
+        factory = lookup_join(node, self.evaluation)
+        below = self.stream(node.input)
+        return self._one("LookupJoin", factory, below, stream_type(node.row), ticks=True)
+
     def _two(
         self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
     ) -> Transformation:
@@ -543,5 +549,6 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.ChangelogNormalize: Lowering._normalize,  # noqa: SLF001
     physical.IntervalJoin: Lowering._interval_join,  # noqa: SLF001
     physical.TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
+    LookupJoin: Lowering._lookup_join,  # noqa: SLF001
     physical.Join: Lowering._join,  # noqa: SLF001
 }

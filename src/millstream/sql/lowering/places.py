@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.expressions.nodes import Call, InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
+from millstream.sql.planner.physical_joins import LookupJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -260,6 +261,21 @@ class Places:
             f"[{condition}] [{self._inputs(node)}]"
         )
 
+    def _lookup_join(self, node: Any) -> str:
+        below, table = self._columns(node.input), self._table_columns(node)
+        names = [field.name for field in node.table_row.fields]
+        inside = [f"{node.identifier}.{name}" for name in names]
+        condition = self._text(node.table_condition, inside)
+        both = self._text(node.condition, [*below, *table])
+        return (
+            f"{node.join.name} {node.identifier} {node.names} "
+            f"[{self.columns(node.input, node.keys)}] [{condition}] [{both}]"
+        )
+
+    def _table_columns(self, node: Any) -> list[str]:
+        inside = [f"{node.identifier}.{field.name}" for field in node.table_row.fields]
+        return [self._text(each, inside) for each in node.projections]
+
     def _correlate(self, node: Any) -> str:
         below = self._columns(node.input)
         inside = ", ".join(self._text(each, below) for each in node.arguments)
@@ -309,6 +325,8 @@ class Places:
             made = self._sides(node)
             if node.join in {JoinType.SEMI, JoinType.ANTI}:
                 made = made[: len(node.row)]
+        elif isinstance(node, LookupJoin):
+            made = [*self._columns(node.input), *self._table_columns(node)]
         elif isinstance(node, physical.Union):
             members = zip(*map(self._columns, node.inputs), strict=True)
             made = [
@@ -369,6 +387,7 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.Join: Places._join,  # noqa: SLF001
     physical.IntervalJoin: Places._join_by_time,  # noqa: SLF001
     physical.TemporalJoin: Places._join_by_time,  # noqa: SLF001
+    LookupJoin: Places._lookup_join,  # noqa: SLF001
     physical.Correlate: Places._correlate,  # noqa: SLF001
     physical.Expand: Places._expand,  # noqa: SLF001
 }

@@ -1,4 +1,4 @@
-"""Joins by time: the operators of interval and temporal joins.
+"""Joins by time: the operators of interval, temporal and lookup joins.
 
 What it is: from a node of the physical plan to the factory of its operator.
 What it is not: their inputs and names (``sql/lowering/lowering.py``).
@@ -11,13 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.runtime.operators.table.factories import IntervalJoinFactory, TemporalJoinFactory
+from millstream.runtime.operators.table.lookup_join import LookupJoinFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 
 if TYPE_CHECKING:
     from millstream.expressions.context import EvaluationContext
     from millstream.sql.planner import physical
+    from millstream.sql.planner.physical_joins import LookupJoin
 
-__all__ = ["interval_join", "temporal_join"]
+__all__ = ["interval_join", "lookup_join", "temporal_join"]
 
 
 def interval_join(
@@ -37,6 +39,26 @@ def temporal_join(
 ) -> TemporalJoinFactory:
     """The operator of a join with the versions of a table."""
     return TemporalJoinFactory(**_sides(node, evaluation))
+
+
+def lookup_join(node: LookupJoin, evaluation: EvaluationContext) -> LookupJoinFactory:
+    """The operator of a join with a table that is asked for rows."""
+    return LookupJoinFactory(
+        left_type=node.input.row,
+        table_type=node.table_row,
+        right_type=node.right_row,
+        kind=JoinKind[node.join.name],
+        source=node.lookup.source,
+        table=node.identifier.as_summary_string(),
+        names=node.names,
+        keys=node.keys,
+        projections=node.projections,
+        table_condition=node.table_condition,
+        condition=node.condition,
+        caching=node.lookup.caching,
+        max_retries=node.lookup.max_retries,
+        evaluation=evaluation,
+    )
 
 
 def _sides(node: Any, evaluation: EvaluationContext) -> dict[str, Any]:

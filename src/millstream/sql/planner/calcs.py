@@ -30,6 +30,7 @@ __all__ = [
     "conjunction",
     "conjuncts",
     "exchange",
+    "is_deterministic",
     "is_rowtime",
     "keeps_time",
     "moved",
@@ -77,7 +78,8 @@ def substituted(expression: Expression, columns: Sequence[Expression]) -> Expres
     return transform(expression, change)
 
 
-def _is_deterministic(expression: Expression) -> bool:
+def is_deterministic(expression: Expression) -> bool:
+    """Whether it gives the same for the same row, whenever it is asked."""
     for each in walk(expression):
         if isinstance(each, Call):
             definition = each.definition or find_function(each.function)
@@ -93,7 +95,7 @@ def calc(
     condition: Expression | None = None,
 ) -> PhysicalNode:
     """A calc over a node, merged with one that is there."""
-    if isinstance(below, physical.Calc) and all(map(_is_deterministic, below.projections)):
+    if isinstance(below, physical.Calc) and all(map(is_deterministic, below.projections)):
         inner = below.projections
         projections = [substituted(each, inner) for each in projections]
         own = [] if condition is None else [substituted(condition, inner)]

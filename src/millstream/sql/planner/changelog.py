@@ -19,6 +19,7 @@ from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType
+from millstream.sql.planner.physical_joins import LookupJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,6 +124,7 @@ def _maker(node: PhysicalNode, unwanted: frozenset[str]) -> PhysicalNode:
         physical.Expand,
         physical.WatermarkAssigner,
         physical.WindowTableFunction,
+        LookupJoin,
     )
     while isinstance(node, passes_on):
         node = next(each for each in node.inputs if kinds_of(each) & unwanted)
@@ -227,6 +229,8 @@ class _Planner:
         if isinstance(node, physical.Calc) and node.condition is not None and required == _AFTER:
             # A row may leave by its update: without -U nobody would know.
             return None
+        if isinstance(node, LookupJoin) and required == _AFTER and not _keeps_each(node):
+            return None
         if isinstance(node, physical.GroupAggregate | physical.Limit):
             return self._made(node, [self.visit(node.input, _BOTH)], kinds, required)
         below = [self.visit(each, required) for each in node.inputs]
@@ -297,6 +301,11 @@ class _Planner:
             else:
                 inputs.append(self.visit(each, _BOTH if has_updates else _NO_UPDATES))
         return self._made(node, inputs, kinds, required, side_texts=tuple(texts))
+
+
+def _keeps_each(node: LookupJoin) -> bool:
+    """Whether each row comes out as one, so that an update replaces the row before it."""
+    return node.join is JoinType.LEFT and node.is_one_row
 
 
 def _side_text(keys: Any, join_keys: tuple[int, ...]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
+from millstream.sql.planner.physical_joins import LookupJoin
 
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
@@ -53,6 +54,8 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
         return _joined(node)
     if isinstance(node, physical.TemporalJoin):
         return upsert_keys(node.inputs[0])
+    if isinstance(node, LookupJoin):
+        return upsert_keys(node.input) if node.is_one_row else _NONE
     transparent = (
         physical.WatermarkAssigner,
         physical.DropUpdateBefore,

@@ -44,11 +44,13 @@ __all__ = [
     "SinkNode",
     "TableSourceScan",
     "TemporalJoin",
+    "TwoInputs",
     "Union",
     "ValuesScan",
     "WatermarkAssigner",
     "WindowAggregate",
     "WindowTableFunction",
+    "right_name",
 ]
 
 
@@ -481,7 +483,9 @@ class OverAggregate(PhysicalNode):
 
 
 @dataclass(eq=False, kw_only=True)
-class _TwoInputs(PhysicalNode):
+class TwoInputs(PhysicalNode):
+    """What joins of two streams have in common."""
+
     join: JoinType
     left_keys: tuple[int, ...]
     right_keys: tuple[int, ...]
@@ -490,10 +494,11 @@ class _TwoInputs(PhysicalNode):
     #: For each pair of keys whether NULL equals nothing.
     filter_nulls: tuple[bool, ...]
 
-    def _where(self, *more: str) -> str:
+    def where(self, *more: str) -> str:
+        """The condition, and what else belongs to it."""
         left, right = (each.row for each in self.inputs)
         parts = [
-            f"({left.names[one]} = {_right_name(left, right, other)})"
+            f"({left.names[one]} = {right_name(left, right, other)})"
             for one, other in zip(self.left_keys, self.right_keys, strict=True)
         ]
         if self.condition is not None:
@@ -504,14 +509,15 @@ class _TwoInputs(PhysicalNode):
         return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
 
 
-def _right_name(left: RowType, right: RowType, column: int) -> str:
+def right_name(left: RowType, right: RowType, column: int) -> str:
+    """The name of a column of the right behind those of the left."""
     from millstream.sql.planner.logical import unique_names
 
     return unique_names([*left.names, *right.names])[len(left) + column]
 
 
 @dataclass(eq=False, kw_only=True)
-class Join(_TwoInputs):
+class Join(TwoInputs):
     """A regular join."""
 
     kind: ClassVar[str] = "Join"
@@ -521,14 +527,14 @@ class Join(_TwoInputs):
     def details(self) -> str:
         left, right = self.side_texts
         return (
-            f"joinType=[{self.join.value}], where=[{self._where()}], "
+            f"joinType=[{self.join.value}], where=[{self.where()}], "
             f"select=[{self.fields_text()}], "
             f"leftInputSpec=[{left}], rightInputSpec=[{right}]"
         )
 
 
 @dataclass(eq=False, kw_only=True)
-class IntervalJoin(_TwoInputs):
+class IntervalJoin(TwoInputs):
     """Pairs of rows whose times are near each other."""
 
     left_time: int
@@ -546,13 +552,13 @@ class IntervalJoin(_TwoInputs):
             f"rightTimeIndex={self.right_time}"
         )
         return (
-            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self._where()}], "
+            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self.where()}], "
             f"select=[{self.fields_text()}]"
         )
 
 
 @dataclass(eq=False, kw_only=True)
-class TemporalJoin(_TwoInputs):
+class TemporalJoin(TwoInputs):
     """Each row of the left with the version of the right at its event time."""
 
     left_time: int
@@ -562,14 +568,14 @@ class TemporalJoin(_TwoInputs):
     def details(self) -> str:
         left, right = (each.row for each in self.inputs)
         ours = columns_text(left, self.left_keys)
-        theirs = ", ".join(_right_name(left, right, each) for each in self.right_keys)
+        theirs = ", ".join(right_name(left, right, each) for each in self.right_keys)
         condition = (
             f"__TEMPORAL_JOIN_CONDITION({left.names[self.left_time]}, "
-            f"{_right_name(left, right, self.right_time)}, "
+            f"{right_name(left, right, self.right_time)}, "
             f"__TEMPORAL_JOIN_CONDITION_PRIMARY_KEY({theirs}), "
             f"__TEMPORAL_JOIN_LEFT_KEY({ours}), __TEMPORAL_JOIN_RIGHT_KEY({theirs}))"
         )
-        where = self._where(condition)
+        where = self.where(condition)
         return f"joinType=[{self.join.value}], where=[{where}], select=[{self.fields_text()}]"
 
 

@@ -5,7 +5,7 @@ versions: a row per key and time, each of which is valid until the next.  What F
 checked here: a primary key, all of it in the condition, and one time attribute.  A deduplication
 that keeps the last row per key says no more than the key: its input is taken, so that versions that
 come out of order are not lost.
-What it is not: the operators.
+What it is not: the operators; nor tables as they are now (``sql/planner/lookup_joins.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import UnsupportedSqlError, ValidationError
+from millstream.errors import ValidationError
 from millstream.expressions.nodes import Call, InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import (
@@ -28,6 +28,7 @@ from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.joins import Sides, nullable, plain, without_extra
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, row_of
+from millstream.sql.planner.lookup_joins import lookup_join
 from millstream.sql.planner.times import keeps_time_attribute
 from millstream.types.logical_types import BigIntType, IntType, SmallIntType, TinyIntType
 
@@ -47,11 +48,9 @@ def temporal_join(converter: Converts, node: Any) -> PhysicalNode:
 
     Raises:
         ValidationError: there are no versions, or the condition does not name them.
-        UnsupportedSqlError: it is over processing time.
     """
     if node.time is None:
-        message = "A join FOR SYSTEM_TIME AS OF a processing time is not in this release."
-        raise UnsupportedSqlError(message)
+        return lookup_join(converter, node)
     left, right = converter.convert(node.left), converter.convert(node.right)
     right_time = _times(left, right, node.time)
     sides = Sides(left, _versions(right))
@@ -167,7 +166,7 @@ def _widened(expression: Expression) -> Expression:
         before = expression.arguments[0]
         kinds = type(before.type), type(expression.type)
         if all(kind in _INTEGERS for kind in kinds):
-            one, other = (_INTEGERS.index(kind) for kind in kinds)  # type: ignore[arg-type]
+            one, other = (_INTEGERS.index(kind) for kind in kinds)
             if one <= other:
                 return before
     return expression

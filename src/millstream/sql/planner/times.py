@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
+from millstream.sql.planner.physical_joins import LookupJoin
 
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
@@ -29,6 +30,10 @@ def keeps_time_attribute(node: PhysicalNode, column: int) -> bool:
             column, node = each.index, node.input
         elif isinstance(node, physical.Exchange):
             node = node.input
+        elif isinstance(node, LookupJoin | physical.TemporalJoin):
+            if column >= len(node.inputs[0].row):
+                return False
+            node = node.inputs[0]
         elif isinstance(node, physical.Union):
             return all(keeps_time_attribute(each, column) for each in node.inputs)
         else:

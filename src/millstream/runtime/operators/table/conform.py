@@ -19,7 +19,7 @@ from millstream.errors import TypeMismatchError
 if TYPE_CHECKING:
     from millstream.contracts.operator import Checkpoint
 
-__all__ = ["ConformFactory"]
+__all__ = ["ConformFactory", "converted"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ConformOperator(Operator):
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         try:
-            return _converted(column, field.type)
+            return converted(column, field.type)
         except pa.ArrowException as error:
             message = (
                 f"column '{field.name}' of {self._plan.table or self.context.name} is "
@@ -115,7 +115,7 @@ class ConformOperator(Operator):
         return OperatorSnapshot(metrics={"numRecordsIn": records, "numRecordsOut": records})
 
 
-def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """A cast that cuts digits of seconds, as a reader of TIMESTAMP(3) does, and nothing else."""
     is_time = pa.types.is_temporal(column.type) and pa.types.is_temporal(wanted)
     stamps = pa.types.is_timestamp(column.type) and pa.types.is_timestamp(wanted)

@@ -1,6 +1,7 @@
 """Tables in database files: ``'connector' = 'sqlite'`` and ``'connector' = 'duckdb'``.
 
-What it is: SqliteSink and DuckDbSink behind a table whose rows are only added.
+What it is: SqliteSink and DuckDbSink behind a table whose rows are only added, and tables whose
+rows are looked up by keys.
 What it is not: a source; read such files with a query of their own and ``from_pandas``.
 """
 
@@ -8,12 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from millstream.errors import ValidationError
-from millstream.sql.catalog.connectors import INSERT_ONLY, FactoryContext, TableSink, TableSource
+from millstream.sql.catalog.connectors import (
+    INSERT_ONLY,
+    FactoryContext,
+    TableLookup,
+    TableSink,
+    TableSource,
+)
+from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
 from millstream.sql.catalog.options import Options, duration, integer, text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.contracts.lookup import LookupSource
     from millstream.contracts.sink import Sink
+    from millstream.contracts.source import Source
 
 __all__ = ["sink", "source"]
 
@@ -22,6 +36,7 @@ _OPTIONS: Final = (
     text("table-name", required=True),
     duration("sink.lock-timeout", 60_000),
     integer("sink.parallelism"),
+    *LOOKUP_OPTIONS,
 )
 
 
@@ -48,10 +63,37 @@ class _EmbeddedTable(TableSink):
         return DuckDbSink(path, table, columns=self._columns, timeout=timeout)
 
 
+class _EmbeddedRows(TableSource):
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        self._options = options
+        self._is_sqlite = context.table.options["connector"] == "sqlite"
+        self._schema = pa.schema([(each.name, each.type.to_arrow()) for each in context.physical])
+        self._caching = caching_of(options)
+        self.lookup_only = (
+            f"{context.owner} cannot be read in this release; it is a sink, and a table that is "
+            "looked up by JOIN ... FOR SYSTEM_TIME AS OF a processing time."
+        )
+
+    def create(self) -> Source:
+        raise ValidationError(self.lookup_only or "")
+
+    def lookup(self, keys: Sequence[str]) -> TableLookup:
+        path, table, columns = self._options["path"], self._options["table-name"], tuple(keys)
+        made: LookupSource
+        if self._is_sqlite:
+            from millstream.connectors.lookups.sqlite_rows import SqliteLookup
+
+            made = SqliteLookup(path, table, self._schema, columns)
+        else:
+            from millstream.connectors.lookups.duckdb_rows import DuckDbLookup
+
+            made = DuckDbLookup(path, table, self._schema, columns)
+        return TableLookup(made, self._caching, self._options["lookup.max-retries"])
+
+
 def source(context: FactoryContext) -> TableSource:
-    """Refused."""
-    message = f"{context.owner} cannot be read in this release; it is a sink."
-    raise ValidationError(message)
+    """Rows of a table of the database, by keys."""
+    return _EmbeddedRows(context, Options(context.owner, context.options, _OPTIONS))
 
 
 def sink(context: FactoryContext) -> TableSink:

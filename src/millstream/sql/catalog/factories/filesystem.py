@@ -17,14 +17,21 @@ from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
 from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.parquet_format import ParquetFormat
+from millstream.connectors.lookups.whole_source import WholeSourceLookup
 from millstream.errors import ValidationError
-from millstream.sql.catalog.connectors import INSERT_ONLY, FactoryContext, TableSink, TableSource
+from millstream.sql.catalog.connectors import (
+    INSERT_ONLY,
+    FactoryContext,
+    TableLookup,
+    TableSink,
+    TableSource,
+)
 from millstream.sql.catalog.options import Option, Options, boolean, choice, duration, integer, text
 from millstream.sql.suggestions import did_you_mean
 from millstream.types.time import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.connectors.files.file_writers import BulkWriterFactory
     from millstream.connectors.formats.file_format import FileFormat
@@ -38,6 +45,9 @@ _OWN: Final = (
     text("format", required=True),
     duration("source.monitor-interval"),
     integer("sink.parallelism"),
+    choice("lookup.cache", ("full",), "full"),
+    choice("lookup.full-cache.reload-strategy", ("periodic",), "periodic"),
+    duration("lookup.full-cache.periodic-reload.interval"),
 )
 _CSV: Final = (
     text("csv.field-delimiter", ","),
@@ -132,6 +142,12 @@ class _FilesSource(TableSource):
         interval = self._options["source.monitor-interval"]
         every = None if interval is None else Duration.of_millis(interval)
         return FileSource(made, (_path(self._options),), every)
+
+    def lookup(self, keys: Sequence[str]) -> TableLookup:
+        made = _READERS[self._options["format"]](self._schema, self._options)
+        source = FileSource(made, (_path(self._options),), None)
+        reload_after = self._options["lookup.full-cache.periodic-reload.interval"]
+        return TableLookup(WholeSourceLookup(source, self._schema, tuple(keys), reload_after))
 
 
 class _FilesSink(TableSink):

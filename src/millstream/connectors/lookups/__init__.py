@@ -1,0 +1,1 @@
+"""Lookups: tables outside that are asked for rows by keys (``contracts/lookup.py``)."""

@@ -1,0 +1,109 @@
+"""Rows of a SQLite database, by keys.
+
+What it is: one prepared statement, run once per key in one read transaction, so that all keys of a
+batch are answered as of one moment.
+What it is not: the sink (``connectors/embedded/sqlite.py``), whose way to store values it reads.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
+from millstream.connectors.embedded.sqlite import sqlite_values
+from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
+from millstream.errors import SourceError
+
+__all__ = ["SqliteLookup"]
+
+
+@dataclass(frozen=True)
+class SqliteLookup(LookupSource):
+    """A table or view of a database file.
+
+    Args:
+        path: of the file.
+        table: its name.
+        schema: the columns to read.
+        keys: names of those that rows are found by.
+        timeout: how long to wait for a lock, in seconds.
+    """
+
+    path: str
+    table: str
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    timeout: float = 60.0
+
+    def open(self) -> LookupReader:
+        return _SqliteReader(self)
+
+
+class _SqliteReader(LookupReader):
+    def __init__(self, source: SqliteLookup) -> None:
+        self._source = source
+        parts = table_parts(source.table)
+        if parts[0] != "main" and not source.table.startswith('"'):
+            parts = [source.table]  # a file has one schema: other dots are part of the name
+        columns = ", ".join(map(identifier, source.schema.names))
+        wanted = " AND ".join(f"{identifier(name)} = ?" for name in source.keys)
+        table = ".".join(map(identifier, parts))
+        self._query = f"SELECT {columns} FROM {table} WHERE {wanted}"
+        try:
+            # Not created where it is missing.
+            uri = f"{Path(source.path).absolute().as_uri()}?mode=ro"
+            self._connection = sqlite3.connect(
+                uri, uri=True, timeout=source.timeout, isolation_level=None
+            )
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> SourceError:
+        return SourceError(f"table {self._source.table} of {self._source.path}: {error}")
+
+    def lookup(self, keys: pa.RecordBatch, now: int) -> FoundRows:
+        del now
+        columns = [sqlite_values(keys.column(name)) for name in self._source.keys]
+        found: list[tuple[Any, ...]] = []
+        numbers: list[int] = []
+        try:
+            self._connection.execute("BEGIN")
+            try:
+                for number, key in enumerate(zip(*columns, strict=True)):
+                    rows = self._connection.execute(self._query, key).fetchall()
+                    found += rows
+                    numbers += [number] * len(rows)
+            finally:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        by_column = zip(*found, strict=True) if found else [()] * len(self._source.schema)
+        pairs = zip(by_column, self._source.schema, strict=True)
+        arrays = [self._column(list(values), field) for values, field in pairs]
+        return FoundRows(
+            np.array(numbers, dtype=np.int64),
+            pa.Table.from_arrays(arrays, schema=self._source.schema),
+        )
+
+    def _column(self, values: list[Any], field: pa.Field) -> pa.Array:
+        """Values of SQLite, which has no booleans, decimals and times, as the sink writes them."""
+        kind = field.type
+        try:
+            if pa.types.is_boolean(kind):
+                return pa.array(values, pa.int64()).cast(kind)
+            if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+                texts = [None if each is None else str(each) for each in values]
+                return pa.array(texts, pa.string()).cast(kind)
+            return pa.array(values, kind)
+        except (pa.ArrowException, OverflowError) as error:
+            message = f"column '{field.name}' does not fit {kind}: {error}"
+            raise self._failed(SourceError(message)) from error
+
+    def close(self) -> None:
+        self._connection.close()

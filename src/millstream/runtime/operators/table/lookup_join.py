@@ -1,0 +1,263 @@
+"""FOR SYSTEM_TIME AS OF processing time: each row with the rows of a table outside, as it is now.
+
+What it is: Flink's LookupJoin.  The different keys of a batch are asked for at once; rows keep
+their order and their kinds.  What was taken back is looked up again: if the table has changed
+meanwhile, another row is taken back than was given, as in Flink.
+
+What it is not: with state.  A cache is empty after a restore.
+
+Read next: ``contracts/lookup.py``, ``runtime/operators/table/lookup_cache.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import ProgramError, SourceError
+from millstream.expressions.context import EvaluationContext
+from millstream.expressions.evaluator import compile_expression, compile_filter
+from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.operators.table.base import TableOperator
+from millstream.runtime.operators.table.conform import converted
+from millstream.runtime.operators.table.join_pairs import JoinPairs
+from millstream.runtime.operators.table.lookup_cache import LookupCache
+from millstream.runtime.operators.table.specs import JoinKind, JoinSide
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.lookup import FoundRows, LookupCaching, LookupReader, LookupSource
+    from millstream.contracts.operator import Checkpoint, Operator, OperatorSnapshot
+    from millstream.expressions.nodes import Expression
+    from millstream.types.logical_types import RowType
+
+__all__ = ["LookupJoinFactory", "LookupJoinOperator"]
+
+
+@dataclass(frozen=True)
+class LookupJoinFactory:
+    """Makes lookup joins.  They give the left columns, then the projections of what is found."""
+
+    left_type: RowType
+    #: The columns that the source gives.
+    table_type: RowType
+    right_type: RowType
+    #: INNER or LEFT.
+    kind: JoinKind
+    source: LookupSource
+    #: How errors name the table.
+    table: str
+    #: Names of the columns that rows are found by, and the columns of the left with their values.
+    names: tuple[str, ...]
+    keys: tuple[int, ...]
+    #: Over the columns of the table.
+    projections: tuple[Expression, ...]
+    table_condition: Expression | None = None
+    #: Over the left columns and the projections.
+    condition: Expression | None = None
+    caching: LookupCaching | None = None
+    max_retries: int = 3
+    #: Seconds to wait before the first retry; longer by as much before each other.
+    retry_delay: float = 1.0
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    keyed: ClassVar[bool] = False
+
+    @property
+    def left(self) -> JoinSide:
+        """The side that asks."""
+        return JoinSide(self.keys)
+
+    @property
+    def right(self) -> JoinSide:
+        """The table."""
+        return JoinSide(())
+
+    @property
+    def filter_nulls(self) -> tuple[bool, ...]:
+        """NULL equals nothing."""
+        return (True,) * len(self.keys)
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return LookupJoinOperator(self)
+
+
+class LookupJoinOperator(TableOperator):
+    """Asks for the rows of each batch."""
+
+    def __init__(self, plan: LookupJoinFactory) -> None:
+        """Compile what is done with the rows that are found.
+
+        Raises:
+            ProgramError: neither an inner nor a left join.
+        """
+        super().__init__()
+        if plan.kind not in (JoinKind.INNER, JoinKind.LEFT):
+            message = f"a lookup join is inner or left, not {plan.kind.value}"
+            raise ProgramError(message)
+        self._plan = plan
+        self._pairs = JoinPairs(plan)
+        self._projections = [compile_expression(each) for each in plan.projections]
+        condition = plan.table_condition
+        self._condition = None if condition is None else compile_filter(condition)
+        self._table_schema = plan.table_type.to_arrow_schema()
+        self._key_schema = pa.schema([self._table_schema.field(name) for name in plan.names])
+        self._key_codec = RowCodec(self._key_schema)
+        self._codec = RowCodec(plan.right_type.to_arrow_schema())
+        self._cache = None if plan.caching is None else LookupCache(plan.caching)
+        self._reader: LookupReader | None = None
+        self._asked = 0
+
+    def close(self) -> None:
+        super().close()
+        self._close_reader()
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    # Rows.
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        self.records_in += len(batch)
+        if not len(batch):
+            return
+        arrow, plan = batch.arrow, self._plan
+        groups = group_rows([arrow.column(index) for index in plan.keys], len(batch))
+        firsts = pa.array(groups.first_rows)
+        keys = pa.RecordBatch.from_arrays(
+            [arrow.column(index).take(firsts) for index in plan.keys], schema=self._key_schema
+        )
+        sizes, columns = self._found(keys, self._pairs.may_match(arrow, groups, 0))
+        first, second = self._met(arrow, sizes, columns, groups.group_of_row)
+        if not len(first):
+            return
+        kinds = None if batch.row_kinds is None else batch.row_kinds[first]
+        self.emit_columns(self._pairs.joined(arrow.columns, columns, first, second, 0), kinds)
+
+    def _met(
+        self,
+        arrow: pa.RecordBatch,
+        sizes: NDArray[np.int64],
+        columns: list[pa.Array],
+        group_of_row: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The pairs, in order of the rows; -1 for one that meets nothing and is kept."""
+        ones, twos = [], []
+        for one, two in self._pairs.candidates(sizes, group_of_row):
+            holds = self._pairs.holds(arrow.columns, columns, one, two, 0, self.processing_time)
+            ones.append(one[holds])
+            twos.append(two[holds])
+        first, second = np.concatenate(ones), np.concatenate(twos)
+        if self._plan.kind is JoinKind.LEFT:
+            alone = np.ones(arrow.num_rows, dtype=np.bool_)
+            alone[first] = False
+            lonely = np.flatnonzero(alone)
+            first = np.concatenate([first, lonely])
+            second = np.concatenate([second, np.full(len(lonely), -1, dtype=np.int64)])
+            order = np.argsort(first, kind="stable")
+            first, second = first[order], second[order]
+        return first, second
+
+    # Answers.
+
+    def _found(
+        self, keys: pa.RecordBatch, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], list[pa.Array]]:
+        """How many rows each key has, and their columns, those of one key behind the other."""
+        if self._cache is None:
+            numbers, columns = self._ask(keys, np.flatnonzero(wanted))
+            return np.bincount(numbers, minlength=len(wanted)).astype(np.int64), columns
+        return self._through_cache(self._cache, keys, wanted)
+
+    def _through_cache(
+        self, cache: LookupCache, keys: pa.RecordBatch, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], list[pa.Array]]:
+        now = self.processing_time
+        names = self._key_codec.pack(keys.columns)
+        rows: list[list[bytes] | None] = [
+            cache.get(name, now) if may_match else []
+            for name, may_match in zip(names, wanted.tolist(), strict=True)
+        ]
+        missing = [number for number, each in enumerate(rows) if each is None]
+        if missing:
+            numbers, columns = self._ask(keys, np.array(missing, dtype=np.int64))
+            packed = iter(self._codec.pack(columns))
+            counts = np.bincount(numbers, minlength=len(rows))
+            for number in missing:
+                answer = [next(packed) for _ in range(int(counts[number]))]
+                rows[number] = answer
+                cache.put(names[number], answer, now)
+        answers = [each or [] for each in rows]
+        sizes = np.array([len(each) for each in answers], dtype=np.int64)
+        return sizes, self._codec.unpack([row for each in answers for row in each])
+
+    def _ask(
+        self, keys: pa.RecordBatch, asked: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], list[pa.Array]]:
+        """The rows of some keys in order of the keys: number of the key, and the projections."""
+        if not len(asked):
+            return np.empty(0, dtype=np.int64), self._codec.unpack([])
+        self._asked += len(asked)
+        found = self._answer(keys.take(pa.array(asked)))
+        order = np.argsort(found.keys, kind="stable")
+        numbers = asked[found.keys[order]]
+        table = found.rows.take(pa.array(order))
+        arrays = [self._column(table, each) for each in self._table_schema]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._table_schema)
+        context = self._plan.evaluation.at(self.processing_time)
+        if self._condition is not None and rows.num_rows:
+            mask = self._condition.evaluate(rows, context)
+            rows, numbers = rows.filter(mask), numbers[mask.to_numpy(zero_copy_only=False)]
+        if not rows.num_rows:
+            return np.empty(0, dtype=np.int64), self._codec.unpack([])
+        return numbers, [each.evaluate(rows, context) for each in self._projections]
+
+    def _column(self, table: pa.Table, wanted: pa.Field) -> pa.Array:
+        column = table.column(wanted.name).combine_chunks()
+        if column.type == wanted.type:
+            return column
+        try:
+            return converted(column, wanted.type)
+        except pa.ArrowException as error:
+            message = (
+                f"column '{wanted.name}' of {self._plan.table} is {column.type} and does not fit "
+                f"{wanted.type}: {error}"
+            )
+            raise SourceError(message) from error
+
+    def _answer(self, keys: pa.RecordBatch) -> FoundRows:
+        """Ask, and ask again if that fails.
+
+        Raises:
+            SourceError: it failed as often as it may.
+        """
+        attempt = 0
+        while True:
+            try:
+                if self._reader is None:
+                    self._reader = self._plan.source.open()
+                return self._reader.lookup(keys, self.processing_time)
+            except SourceError as error:
+                self._close_reader()
+                attempt += 1
+                if attempt > self._plan.max_retries:
+                    where = f"operator {self.context.name!r}: looking up {self._plan.table}"
+                    message = f"{where}: {error}"
+                    raise SourceError(message) from error
+                time.sleep(self._plan.retry_delay * attempt)
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        snapshot = super().snapshot(checkpoint)
+        snapshot.metrics = {**snapshot.metrics, "numLookups": self._asked}
+        self._asked = 0
+        return snapshot

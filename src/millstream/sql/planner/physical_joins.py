@@ -1,0 +1,60 @@
+"""Physical nodes of joins that are not of two changelogs: with what is looked up.
+
+What it is: further nodes as those of ``sql/planner/physical.py``.
+What it is not: the rules that make them (``sql/planner/lookup_joins.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.sql.planner.physical import PhysicalNode
+from millstream.sql.planner.texts import expression_text
+
+if TYPE_CHECKING:
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.catalog.connectors import TableLookup
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.planner.logical import JoinType
+    from millstream.types.logical_types import RowType
+
+__all__ = ["LookupJoin"]
+
+
+@dataclass(eq=False, kw_only=True)
+class LookupJoin(PhysicalNode):
+    """Each row of the left with the rows of a table outside as it is now."""
+
+    join: JoinType
+    identifier: ObjectIdentifier
+    lookup: TableLookup
+    #: The columns that the table gives, and those that it is asked by.
+    table_row: RowType
+    names: tuple[str, ...]
+    #: The columns of the left with the values.
+    keys: tuple[int, ...]
+    #: What the keys are, for people.
+    texts: tuple[str, ...]
+    #: Over the columns of the table: the columns of the right, and which rows count.
+    right_row: RowType
+    projections: tuple[Expression, ...]
+    table_condition: Expression | None
+    #: Over both sides, beside the keys.
+    condition: Expression | None
+    #: Whether there is at most one row for a key.
+    is_one_row: bool
+    kind: ClassVar[str] = "LookupJoin"
+
+    def details(self) -> str:
+        pairs = zip(self.names, self.texts, strict=True)
+        parts = [
+            f"table=[{self.identifier.as_summary_string()}]",
+            f"joinType=[{self.join.value}]",
+            f"lookup=[{', '.join(f'{name}={text}' for name, text in pairs)}]",
+        ]
+        if self.table_condition is not None:
+            parts.append(f"where=[{expression_text(self.table_condition)}]")
+        if self.condition is not None:
+            parts.append(f"joinCondition=[{expression_text(self.condition)}]")
+        return ", ".join([*parts, f"select=[{self.fields_text()}]"])

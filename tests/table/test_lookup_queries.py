@@ -1,0 +1,313 @@
+"""FOR SYSTEM_TIME AS OF processing time in SQL: tables outside that are asked for rows by keys."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from tests.table.model import UA, UB, I
+from tests.table.query_running import changelog, environment, materialised, table_of
+from tests.table.running import TableHarness
+
+from millstream.common import RowKind
+from millstream.contracts.lookup import FoundRows, LookupCaching, LookupReader, LookupSource
+from millstream.errors import MillstreamError, SourceError
+from millstream.expressions.nodes import InputReference
+from millstream.runtime.operators.table.lookup_join import LookupJoinFactory
+from millstream.runtime.operators.table.specs import JoinKind
+from millstream.types.logical_types import BigIntType, RowType, VarCharType
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.table import TableEnvironment
+
+PRODUCTS = [
+    (1, "tea", "1.50", True, "2024-01-01 10:00:00"),
+    (1, "green tea", "2.00", None, None),
+    (2, "cup", "4.25", False, "2024-01-02 00:00:00"),
+    (3, None, None, True, "2024-01-03 00:00:00.5"),
+    (None, "nothing", "0.00", True, None),
+    (7, "pot", "12.00", False, None),
+]
+COLUMNS = "id INT, name STRING, price DECIMAL(10, 2), hot BOOLEAN, since TIMESTAMP(3)"
+JOIN = "o {} JOIN p FOR SYSTEM_TIME AS OF o.pt AS p ON"
+#: The join and what is left of it for DuckDB.
+QUERIES = [
+    f"SELECT o.v, name, price, hot, since FROM {JOIN.format('')} o.k = p.id",
+    f"SELECT o.k, o.v, p.id, name, price, hot FROM {JOIN.format('LEFT')} o.k = p.id",
+    f"SELECT o.k, name FROM {JOIN.format('LEFT')} o.k = p.id AND p.name = 'tea' AND o.v > 3",
+    f"SELECT o.v, p.id, price * o.v AS s FROM {JOIN.format('')} p.hot = TRUE WHERE o.v < p.id",
+    f"SELECT o.v, p.name FROM {JOIN.format('LEFT')} o.k + 1 = p.id AND o.v > p.price",
+    f"SELECT o.v, short, uno FROM {JOIN.format('LEFT').replace('p FOR', 'dear FOR')} p.id = o.k",
+]
+
+
+def _orders(seed: int) -> list[tuple[int | None, int]]:
+    drawn = random.Random(seed)
+    return [(drawn.choice([1, 2, 3, 4, 7, None]), drawn.randint(0, 9)) for _ in range(50)]
+
+
+def _made(connector: str, path: Path, options: str = "") -> str:
+    """The table of products, in a connector; returns its options."""
+    file = path / f"products.{connector}"
+    if connector == "filesystem":
+        file.mkdir()
+        names = ("id", "name", "price", "hot", "since")
+        lines = [json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in PRODUCTS]
+        (file / "0.json").write_text("".join(lines[:3]))
+        (file / "1.json").write_text("".join(lines[3:]))
+        return f"'connector' = 'filesystem', 'path' = '{file}', 'format' = 'json'{options}"
+    connect: Any = sqlite3.connect if connector == "sqlite" else duckdb.connect
+    connection = connect(str(file))
+    connection.execute(
+        "CREATE TABLE products (id INT, name TEXT, price DECIMAL(10, 2), hot BOOLEAN, "
+        f"since {'TEXT' if connector == 'sqlite' else 'TIMESTAMP'})"
+    )
+    connection.executemany("INSERT INTO products VALUES (?, ?, ?, ?, ?)", PRODUCTS)
+    connection.commit()
+    connection.close()
+    return f"'connector' = '{connector}', 'path' = '{file}', 'table-name' = 'products'{options}"
+
+
+def _environment(parallelism: int, orders: list[Any], path: Path, options: str) -> TableEnvironment:
+    env = environment(parallelism)
+    table_of(env, "e", "k INT, v INT", orders, path)
+    env.execute_sql("CREATE TEMPORARY VIEW o AS SELECT *, PROCTIME() AS pt FROM e")
+    env.execute_sql(f"CREATE TABLE p ({COLUMNS}) WITH ({options})")
+    env.execute_sql(
+        "CREATE TEMPORARY VIEW dear AS SELECT id, SUBSTRING(name FROM 1 FOR 2) AS short, "
+        "COALESCE(id, 1) - id + 1 AS uno FROM p WHERE price > 1.8"
+    )
+    return env
+
+
+def _answer(orders: list[Any], query: str) -> Counter[Any]:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE o (k INT, v INT)")
+    connection.executemany("INSERT INTO o VALUES (?, ?)", orders)
+    connection.execute(
+        "CREATE TABLE p (id INT, name TEXT, price DECIMAL(10, 2), hot BOOLEAN, since TIMESTAMP)"
+    )
+    connection.executemany("INSERT INTO p VALUES (?, ?, ?, ?, ?)", PRODUCTS)
+    connection.execute(
+        "CREATE VIEW dear AS SELECT id, SUBSTRING(name, 1, 2) AS short, 1 AS uno FROM p "
+        "WHERE price > 1.8"
+    )
+    return Counter(connection.execute(query.replace(" FOR SYSTEM_TIME AS OF o.pt", "")).fetchall())
+
+
+CACHE = ", 'lookup.cache' = 'PARTIAL', 'lookup.partial-cache.max-rows' = '2'"
+
+
+@pytest.mark.both_engines(every=4)
+@pytest.mark.parametrize("number", range(len(QUERIES)))
+@pytest.mark.parametrize("connector", ["sqlite", "duckdb", "filesystem"])
+def test_oracle_lookups(connector: str, number: int, tmp_path: Path) -> None:
+    query, orders = QUERIES[number], _orders(number)
+    print("seed", number)
+    cache = CACHE if number % 2 and connector != "filesystem" else ""
+    env = _environment((1, 3)[number % 2], orders, tmp_path, _made(connector, tmp_path, cache))
+    rows = changelog(env, query, tmp_path, number)
+    assert materialised(rows) == _answer(orders, query)
+    assert {row.get_row_kind() for row in rows} <= {RowKind.INSERT}
+
+
+def test_updates_go_through_a_lookup(tmp_path: Path) -> None:
+    orders = _orders(9)
+    env = _environment(1, orders, tmp_path, _made("sqlite", tmp_path))
+    env.execute_sql(
+        "CREATE TEMPORARY VIEW c AS SELECT k, n, PROCTIME() AS pt FROM "
+        "(SELECT k, COUNT(*) AS n FROM e GROUP BY k)"
+    )
+    query = (
+        "SELECT c.k, n, name FROM c JOIN p FOR SYSTEM_TIME AS OF c.pt AS p ON c.k = p.id AND n > 3"
+    )
+    rows = changelog(env, query, tmp_path, 9, limit=30)
+    assert RowKind.UPDATE_AFTER in {row.get_row_kind() for row in rows}
+    counts = Counter(key for key, _ in orders)
+    assert materialised(rows) == {
+        (key, counts[key], name): 1
+        for key, name, *_ in PRODUCTS
+        if key is not None and counts[key] > 3
+    }
+
+
+def test_plan_of_a_lookup(tmp_path: Path) -> None:
+    env = _environment(1, [], tmp_path, _made("sqlite", tmp_path))
+    query = (
+        f"SELECT o.v, p.name FROM {JOIN.format('LEFT')} o.k = p.id AND p.name = 'tea' "
+        "AND o.v > p.price"
+    )
+    assert (
+        "LookupJoin(table=[default_catalog.default_database.p], joinType=[LeftOuterJoin], "
+        "lookup=[id=k, name=_UTF-16LE'tea'], joinCondition=[>(CAST(v AS "
+        "DECIMAL(10, 0)), price)], "
+        "select=[k, v, pt, $k0, id, name, price, hot, since])"
+    ) in env.explain_sql(query)
+
+
+REFUSED = {
+    "o JOIN p FOR SYSTEM_TIME AS OF o.pt AS p ON o.k + 1 = p.id + 1": (
+        "requires an equality condition on fields of table [default_catalog.default_database.p]"
+    ),
+    "o JOIN p FOR SYSTEM_TIME AS OF o.pt AS p ON o.k > p.id": "requires an equality condition",
+    "o JOIN p FOR SYSTEM_TIME AS OF o.pt AS p ON o.k IS NOT DISTINCT FROM p.id": "an equality",
+    "o RIGHT JOIN p FOR SYSTEM_TIME AS OF o.pt AS p ON o.k = p.id": "but was RIGHT JOIN",
+    "o JOIN g FOR SYSTEM_TIME AS OF o.pt AS g ON o.k = g.id": "'datagen' cannot look rows up",
+    "o JOIN grouped FOR SYSTEM_TIME AS OF o.pt AS p ON o.k = p.id": (
+        "Processing-time temporal join is not supported yet"
+    ),
+    "p": "cannot be read in this release; it is a sink, and a table that is looked up",
+    "o JOIN uncached FOR SYSTEM_TIME AS OF o.pt AS p ON o.k = p.id": "a partial cache needs",
+    "o JOIN p FOR SYSTEM_TIME AS OF PROCTIME() AS p ON o.k = p.id": "takes a time attribute",
+}
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_cannot_be_looked_up_is_refused(number: int, tmp_path: Path) -> None:
+    query, part = list(REFUSED.items())[number]
+    options = _made("sqlite", tmp_path)
+    env = _environment(1, [], tmp_path, options)
+    env.execute_sql("CREATE TABLE g (id INT) WITH ('connector' = 'datagen')")
+    env.execute_sql("CREATE VIEW grouped AS SELECT id, COUNT(*) AS n FROM g GROUP BY id")
+    env.execute_sql(f"CREATE TABLE uncached (id INT) WITH ({options}, 'lookup.cache' = 'PARTIAL')")
+    with pytest.raises(MillstreamError) as refused:
+        env.explain_sql(f"SELECT * FROM {query}")
+    assert part in str(refused.value)
+
+
+def test_retries_of_the_hint_are_refused(tmp_path: Path) -> None:
+    env = _environment(1, [], tmp_path, _made("sqlite", tmp_path))
+    query = (
+        "SELECT /*+ LOOKUP('table'='p', 'retry-predicate'='lookup_miss') */ o.v FROM "
+        f"{JOIN.format('')} o.k = p.id"
+    )
+    with pytest.raises(MillstreamError, match="Retries of the hint LOOKUP are not in this"):
+        env.explain_sql(query)
+
+
+# -- the operator --------------------------------------------------------------------------------
+
+LEFT = RowType.of(k=BigIntType(), v=VarCharType(5))
+TABLE = RowType.of(id=BigIntType(), name=VarCharType(5))
+
+
+class Answers(LookupSource, LookupReader):
+    """Answers from a dictionary, and keeps what it was asked."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.rows: dict[int, list[str]] = {1: ["a", "b"], 2: ["c"]}
+        self.asked: list[list[int]] = []
+        self.failures = failures
+        self.opened = self.closed = 0
+
+    def open(self) -> LookupReader:
+        self.opened += 1
+        return self
+
+    def lookup(self, keys: pa.RecordBatch, now: int) -> FoundRows:
+        import numpy as np
+
+        del now
+        if self.failures:
+            self.failures -= 1
+            message = "not now"
+            raise SourceError(message)
+        self.asked.append(keys.column("id").to_pylist())
+        found = [
+            (number, key, name)
+            for number, key in reversed(list(enumerate(self.asked[-1])))
+            for name in self.rows.get(key, ())
+        ]
+        numbers = np.array([number for number, _, _ in found], dtype=np.int64)
+        columns = [[row[1] for row in found], [row[2] for row in found]]
+        return FoundRows(numbers, pa.table(columns, schema=TABLE.to_arrow_schema()))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def _harness(source: Answers, **options: Any) -> TableHarness:
+    projections = tuple(InputReference(i, each.name, each.type) for i, each in enumerate(TABLE))
+    factory = LookupJoinFactory(
+        LEFT, TABLE, TABLE, JoinKind.LEFT, source, "t", ("id",), (0,), projections, **options
+    )
+    return TableHarness(factory, LEFT, [*LEFT.children, *TABLE.children], long_lived=True)
+
+
+def test_rows_keep_their_order_and_kinds() -> None:
+    source = Answers()
+    with _harness(source) as harness:
+        changes = [(I, (2, "x")), (UB, (9, "y")), (UA, (1, "y")), (I, (None, "z")), (I, (2, "w"))]
+        assert harness.feed(changes) == [
+            (I, (2, "x", 2, "c")),
+            (UB, (9, "y", None, None)),
+            (UA, (1, "y", 1, "a")),
+            (UA, (1, "y", 1, "b")),
+            (I, (None, "z", None, None)),
+            (I, (2, "w", 2, "c")),
+        ]
+    assert source.asked == [[2, 9, 1]]
+    assert source.closed == 1
+
+
+def test_answers_are_kept_for_a_while() -> None:
+    source = Answers()
+    caching = LookupCaching(max_rows=2, expire_after_write=100, expire_after_access=60)
+    with _harness(source, caching=caching) as harness:
+        harness.processing_time(1000)
+        harness.feed([(I, (1, "x")), (I, (8, "x"))])
+        harness.processing_time(1050)
+        source.rows[1] = ["new"]
+        assert harness.feed([(I, (1, "x"))]) == [(I, (1, "x", 1, "a")), (I, (1, "x", 1, "b"))]
+        harness.feed([(I, (2, "x"))])  # 8, used longest ago, goes
+        assert source.asked == [[1, 8], [2]]
+        harness.processing_time(1100)
+        assert harness.feed([(I, (1, "x"))]) == [(I, (1, "x", 1, "new"))]
+        harness.processing_time(1110)
+        harness.feed([(I, (2, "x"))])  # not used for 60 ms
+        assert source.asked == [[1, 8], [2], [1], [2]]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_no_answer_is_one_too(kept: bool) -> None:
+    source = Answers()
+    caching = LookupCaching(max_rows=10, missing_keys=kept)
+    with _harness(source, caching=caching) as harness:
+        for _ in range(2):
+            assert harness.feed([(I, (5, "x"))]) == [(I, (5, "x", None, None))]
+    assert source.asked == [[5]] * (1 if kept else 2)
+
+
+def test_a_question_that_fails_is_asked_again() -> None:
+    source = Answers(failures=2)
+    with _harness(source, max_retries=2, retry_delay=0) as harness:
+        assert harness.feed([(I, (2, "x"))]) == [(I, (2, "x", 2, "c"))]
+        assert (source.opened, source.closed) == (3, 2)
+        source.failures = 3
+        with pytest.raises(SourceError, match="looking up t: not now"):
+            harness.feed([(I, (2, "x"))])
+
+
+def test_files_are_read_again_when_they_are_old(tmp_path: Path) -> None:
+    from millstream.connectors.files.source import FileSource
+    from millstream.connectors.formats.json_format import JsonLinesFormat
+    from millstream.connectors.lookups.whole_source import WholeSourceLookup
+
+    schema = TABLE.to_arrow_schema()
+    file = tmp_path / "0.json"
+    file.write_text('{"id": 1, "name": "a"}\n')
+    source = FileSource(JsonLinesFormat(schema, "fail"), (str(tmp_path),), None)
+    reader = WholeSourceLookup(source, schema, ("id",), 100).open()
+    keys = pa.record_batch([pa.array([1], pa.int64())], ["id"])
+    assert reader.lookup(keys, 1000).rows.column("name").to_pylist() == ["a"]
+    file.write_text('{"id": 1, "name": "b"}\n')
+    assert reader.lookup(keys, 1099).rows.column("name").to_pylist() == ["a"]
+    assert reader.lookup(keys, 1100).rows.column("name").to_pylist() == ["b"]
