@@ -84,6 +84,11 @@ class Filter:
     def __init__(self, node: Node) -> None:
         self._node = node
 
+    @property
+    def is_total(self) -> bool:
+        """Whether it neither fails nor costs much, so that rows that need it not may have it."""
+        return self._node.is_total
+
     def evaluate(self, batch: pa.RecordBatch, context: EvaluationContext) -> pa.Array:
         """Whether the condition is TRUE for each row: a boolean column without nulls.
 

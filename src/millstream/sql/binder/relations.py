@@ -17,6 +17,7 @@ from millstream.sql.binder.calls import inline_call, user_call
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.hints import no_hints, table_options
 from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.matches import match_recognize
 from millstream.sql.binder.names import output_names
 from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
 from millstream.sql.binder.tables import scan
@@ -131,6 +132,9 @@ class RelationBinder:
                 (name.value, index) for name, (_, index) in zip(node.columns, columns, strict=True)
             ]
         return plan, Scope(plan.row, [ScopeTable((node.alias.value,), tuple(columns))])
+
+    def _match(self, node: Any) -> tuple[LogicalNode, Scope]:
+        return match_recognize(self.queries, node)
 
     def _function(self, node: Any) -> tuple[LogicalNode, Scope]:
         if _is_window(node):
@@ -367,6 +371,7 @@ _RELATIONS: Final[dict[type, Callable[[RelationBinder, Any], tuple[LogicalNode, 
     nodes.DerivedTable: RelationBinder._derived,  # noqa: SLF001
     nodes.AliasedRelation: RelationBinder._aliased,  # noqa: SLF001
     nodes.TableFunction: RelationBinder._function,  # noqa: SLF001
+    nodes.MatchRecognize: RelationBinder._match,  # noqa: SLF001
     nodes.Unnest: RelationBinder._unnest,  # noqa: SLF001
     nodes.Join: RelationBinder._join,  # noqa: SLF001
 }

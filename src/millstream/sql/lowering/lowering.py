@@ -38,6 +38,7 @@ from millstream.runtime.operators.table.specs import (
 )
 from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
+from millstream.sql.lowering.matches import match_factory
 from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
 from millstream.sql.lowering.places import Places
 from millstream.sql.lowering.stream_types import partial_type, stream_type
@@ -48,6 +49,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
+from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
@@ -438,6 +440,11 @@ class Lowering:
         )
         return self._stateful(node, factory, single=not node.partition)
 
+    def _match(self, node: Match) -> Transformation:
+        factory = match_factory(node, self.evaluation)
+        by_clock = factory.rowtime is None and node.pattern.within is not None
+        return self._stateful(node, factory, single=not node.partition, ticks=by_clock)
+
     def _deduplicate(self, node: physical.Deduplicate) -> Transformation:
         factory = factories.DeduplicateFactory(
             input_type=node.input.row,
@@ -544,6 +551,7 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.WindowAggregate: Lowering._window_aggregate,  # noqa: SLF001
     physical.Limit: Lowering._limit,  # noqa: SLF001
     physical.OverAggregate: Lowering._over,  # noqa: SLF001
+    Match: Lowering._match,  # noqa: SLF001
     physical.Deduplicate: Lowering._deduplicate,  # noqa: SLF001
     physical.Rank: Lowering._rank,  # noqa: SLF001
     physical.ChangelogNormalize: Lowering._normalize,  # noqa: SLF001

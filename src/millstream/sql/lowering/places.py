@@ -20,8 +20,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import Call, InputReference
+from millstream.sql.lowering.matches import slot_texts
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
+from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
 
 if TYPE_CHECKING:
@@ -223,6 +225,14 @@ class Places:
             f"{frames} [{self._inputs(node)}]"
         )
 
+    def _match(self, node: Any) -> str:
+        slots = slot_texts(node, self._columns(node.input), self._text)
+        conditions = "; ".join(self._text(each, slots) for each in node.conditions)
+        return (
+            f"[{self.columns(node.input, node.partition)}] [{self._order(node)}] {node.pattern} "
+            f"{node.pattern.skip_text} {node.pattern.within} [{conditions}] [{self._inputs(node)}]"
+        )
+
     def _deduplicate(self, node: Any) -> str:
         time = "" if node.rowtime is None else self.columns(node, [node.rowtime])
         keep = "last" if node.keep_last else "first"
@@ -321,6 +331,11 @@ class Places:
         elif isinstance(node, physical.OverAggregate):
             made = [*self._columns(node.input)]
             made += [self._call(node, each.call) for each in node.calls]
+        elif isinstance(node, Match):
+            below = self._columns(node.input)
+            slots = slot_texts(node, below, self._text)
+            made = [below[key] for key in node.partition]
+            made += [self._text(each, slots) for each in node.measures]
         elif isinstance(node, physical.Join | physical.IntervalJoin | physical.TemporalJoin):
             made = self._sides(node)
             if node.join in {JoinType.SEMI, JoinType.ANTI}:
@@ -380,6 +395,7 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.WindowAggregate: Places._window_aggregate,  # noqa: SLF001
     physical.WindowTableFunction: Places._window,  # noqa: SLF001
     physical.OverAggregate: Places._over,  # noqa: SLF001
+    Match: Places._match,  # noqa: SLF001
     physical.Deduplicate: Places._deduplicate,  # noqa: SLF001
     physical.Rank: Places._rank,  # noqa: SLF001
     physical.Limit: Places._limit,  # noqa: SLF001

@@ -19,6 +19,7 @@ from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType
+from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _INSERT_ONLY_INPUT: Final = (
     physical.WindowAggregate,
     physical.IntervalJoin,
     physical.OverAggregate,
+    Match,
 )
 
 
@@ -63,7 +65,10 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
     below = [kinds_of(each) for each in node.inputs]
     if isinstance(node, _INSERT_ONLY_INPUT):
         for each in node.inputs:
-            check_takes(node.kind, each, _INSERTS)
+            reader = "Match Recognize" if isinstance(node, Match) else node.kind
+            check_takes(reader, each, _INSERTS)
+            if isinstance(node, Match):
+                return _INSERTS
     if isinstance(node, physical.TemporalJoin):
         # What is taken back later would meet another version than it did when it came.
         check_takes("The left of TemporalJoin", node.inputs[0], _INSERTS)

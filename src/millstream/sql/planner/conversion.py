@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import Call, InputReference, Literal
-from millstream.sql.planner import joins, physical, ranks, temporal_joins, windows
+from millstream.sql.planner import joins, matches, physical, ranks, temporal_joins, windows
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import calc, exchange
 from millstream.sql.planner.logical import references, row_of
@@ -197,6 +197,9 @@ class Converter:
     def _over(self, node: Any) -> PhysicalNode:
         return ranks.over(self, node)
 
+    def _match(self, node: Any) -> PhysicalNode:
+        return matches.match(self, node)
+
     def _limit(self, node: Any) -> PhysicalNode:
         return ranks.limit(self, node)
 
@@ -234,5 +237,6 @@ _CONVERSIONS: Final[dict[type, Callable[[Converter, Any], PhysicalNode]]] = {
     lp.TemporalJoinNode: Converter._temporal_join,  # noqa: SLF001
     lp.CorrelateNode: Converter._correlate,  # noqa: SLF001
     lp.OverNode: Converter._over,  # noqa: SLF001
+    lp.MatchNode: Converter._match,  # noqa: SLF001
     lp.LimitNode: Converter._limit,  # noqa: SLF001
 }

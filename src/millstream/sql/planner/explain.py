@@ -160,6 +160,11 @@ _LOGICAL: Final[dict[type, Callable[[Any], str]]] = {
         f"LogicalAggregate(group=[{{{', '.join(map(str, range(len(node.row))))}}}])"
     ),
     lp.WindowNode: _window,
+    lp.MatchNode: lambda node: (
+        f"LogicalMatch(partition=[{_columns(node.partition)}], "
+        f"outputFields=[[{', '.join(node.row.names)}]], after=[{node.pattern.skip_text}], "
+        f"pattern=[{node.pattern}])"
+    ),
     lp.OverNode: lambda node: f"LogicalOver(partition=[{_columns(node.partition)}])",
     lp.JoinNode: _join,
     lp.TemporalJoinNode: lambda node: f"LogicalTemporalJoin({_join(node)[12:]}",

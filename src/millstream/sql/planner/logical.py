@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
+    from millstream.runtime.operators.table.match_slots import Slot
+    from millstream.runtime.operators.table.row_patterns import RowPattern
     from millstream.sql.catalog.connectors import TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
@@ -36,6 +38,7 @@ __all__ = [
     "JoinType",
     "LimitNode",
     "LogicalNode",
+    "MatchNode",
     "OverCall",
     "OverNode",
     "ProjectNode",
@@ -257,6 +260,21 @@ class OverNode(_OneInput):
     partition: tuple[int, ...]
     order: tuple[SortKey, ...]
     calls: tuple[OverCall, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatchNode(_OneInput):
+    """One row for each match of a pattern of rows: the partition's columns, then the measures."""
+
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    pattern: RowPattern
+    #: Per variable of the pattern, over ``slots``; None: every row meets it.
+    conditions: tuple[Expression | None, ...]
+    #: Over ``slots``.
+    measures: tuple[Expression, ...]
+    #: What conditions and measures read of the rows of a match.
+    slots: tuple[Slot, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -22,6 +22,7 @@ from millstream.runtime.operators.table.group_aggregate import (
 )
 from millstream.runtime.operators.table.interval_join import TableIntervalJoinOperator
 from millstream.runtime.operators.table.join import JoinOperator
+from millstream.runtime.operators.table.match import MatchOperator
 from millstream.runtime.operators.table.over import OverOperator
 from millstream.runtime.operators.table.plans import (
     CalcPlan,
@@ -32,6 +33,7 @@ from millstream.runtime.operators.table.plans import (
     IntervalJoinPlan,
     JoinPlan,
     LocalGroupAggregatePlan,
+    MatchPlan,
     OverPlan,
     SinkMaterializerPlan,
     TemporalJoinPlan,
@@ -63,6 +65,7 @@ __all__ = [
     "IntervalJoinFactory",
     "JoinFactory",
     "LocalGroupAggregateFactory",
+    "MatchFactory",
     "OverFactory",
     "SinkMaterializerFactory",
     "TemporalJoinFactory",
@@ -161,6 +164,15 @@ class OverFactory(OverPlan):
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return OverOperator(self)
+
+
+@dataclass(frozen=True)
+class MatchFactory(MatchPlan):
+    """MATCH_RECOGNIZE with one row per match.  Gives the key columns, then the measures."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return MatchOperator(self)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Read next: ``runtime/operators/table/aggregate_calls.py``.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +32,12 @@ from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import KeyedTableOperator
-from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
-from millstream.state.key_codec import cache_key, uncache_key
+from millstream.runtime.operators.table.waiting_rows import (
+    WaitingRows,
+    packed_rows,
+    unpacked_rows,
+)
+from millstream.state.key_codec import cache_key
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
@@ -51,8 +55,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["OverOperator"]
-
-_TIME: Final = np.dtype("<i8")
 
 
 class OverOperator(KeyedTableOperator):
@@ -75,7 +77,7 @@ class OverOperator(KeyedTableOperator):
         super().setup(context, output)
         self._accumulators = PackedValues(self.keyed_state, "\0accumulators")
         self._frames = PackedValues(self.keyed_state, "\0frames")
-        self._waiting = PackedValues(self.keyed_state, "\0waiting")
+        self._waiting = WaitingRows(self.keyed_state, self._codec, self._plan.keys)
         self._aggregates.open(self.keyed_state)
 
     def restore(self, restored: RestoreContext) -> None:
@@ -99,38 +101,8 @@ class OverOperator(KeyedTableOperator):
             self._run(arrow, times, np.arange(len(batch)))
         else:
             column = arrow.column(self._plan.rowtime)
-            self._wait(arrow, milliseconds_of(column, f"operator {self.context.name!r}"))
-
-    # By event time: rows wait for the watermark.
-
-    def _wait(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> None:
-        on_time = times > self._watermark
-        self._late += int((~on_time).sum())
-        if not on_time.all():
-            arrow, times = arrow.filter(pa.array(on_time)), times[on_time]
-        if not len(times):
-            return
-        groups = group_rows([arrow.column(index) for index in self._plan.keys], len(times))
-        self.keyed_state.make_room(len(groups))
-        rows = self._codec.pack(arrow.columns)
-        stored = self._waiting.get_all(groups.keys)
-        register = self.keyed_state.timers.register_event_time
-        made: list[bytes] = []
-        for number, (key, before) in enumerate(zip(groups.keys, stored, strict=True)):
-            start, count = int(groups.starts[number]), int(groups.counts[number])
-            mine = groups.order[start : start + count]
-            old_times, old_rows = _unpacked(before)
-            added = times[mine]
-            made.append(
-                _packed(
-                    np.concatenate([old_times, added]),
-                    [*old_rows, *(rows[row] for row in mine.tolist())],
-                )
-            )
-            known = uncache_key(key)
-            for time in set(added.tolist()):
-                register(known, b"", time)
-        self._waiting.put_all(groups.keys, made)
+            times = milliseconds_of(column, f"operator {self.context.name!r}")
+            self._late += self._waiting.add(arrow, times, self._watermark)
 
     def process_watermark(self, watermark: int) -> None:
         """Take the rows that the watermark has passed."""
@@ -139,26 +111,9 @@ class OverOperator(KeyedTableOperator):
             fired = self.keyed_state.timers.advance_event_time(watermark)
             keys = list(dict.fromkeys(cache_key(key) for _, key, _ in fired))
             if keys:
-                self._take_waiting(keys, watermark)
+                arrow, times, _ = self._waiting.take(keys, watermark)
+                self._run(arrow, times, np.argsort(times, kind="stable"))
         super().process_watermark(watermark)
-
-    def _take_waiting(self, keys: list[CacheKey], watermark: int) -> None:
-        self.keyed_state.make_room(len(keys))
-        due_rows: list[list[bytes]] = []
-        due_times: list[NDArray[np.int64]] = []
-        left: list[bytes | None] = []
-        for stored in self._waiting.get_all(keys):
-            times, rows = _unpacked(stored)
-            is_due = times <= watermark
-            due_times.append(times[is_due])
-            due_rows.append([row for row, due in zip(rows, is_due.tolist(), strict=True) if due])
-            rest = [row for row, due in zip(rows, is_due.tolist(), strict=True) if not due]
-            left.append(_packed(times[~is_due], rest) if rest else None)
-        self._waiting.put_all(keys, left)
-        columns = self._codec.unpack(list(chain.from_iterable(due_rows)))
-        arrow = pa.RecordBatch.from_arrays(columns, schema=self._codec.schema)
-        all_times = np.concatenate(due_times)
-        self._run(arrow, all_times, np.argsort(all_times, kind="stable"))
 
     # Frames.
 
@@ -169,7 +124,7 @@ class OverOperator(KeyedTableOperator):
         arrow, times = arrow.take(pa.array(order)), times[order]
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(times))
         self.keyed_state.make_room(len(groups))
-        frames = [_unpacked(stored) for stored in self._live_frames(groups.keys)]
+        frames = [unpacked_rows(stored) for stored in self._live_frames(groups.keys)]
         kept = self._codec.unpack([row for _, rows in frames for row in rows])
         pool = pa.RecordBatch.from_arrays(
             [pa.concat_arrays([old, new]) for old, new in zip(kept, arrow.columns, strict=True)],
@@ -226,9 +181,8 @@ class OverOperator(KeyedTableOperator):
         made: list[bytes | None] = []
         at = 0
         for mine, mine_times in zip(steps.left, steps.left_times, strict=True):
-            made.append(
-                _packed(np.array(mine_times, _TIME), rows[at : at + len(mine)]) if mine else None
-            )
+            packed = rows[at : at + len(mine)]
+            made.append(packed_rows(np.array(mine_times, np.int64), packed) if mine else None)
             at += len(mine)
         self._frames.put_all(keys, made)
 
@@ -306,14 +260,3 @@ class _Steps:
         if self._is_rows:
             return len(times) - gone > self._preceding + 1
         return bool(times[gone] < now - self._preceding)
-
-
-def _packed(times: NDArray[np.int64], rows: list[bytes]) -> bytes:
-    return packed_list([times.astype(_TIME).tobytes(), *rows])
-
-
-def _unpacked(stored: bytes | None) -> tuple[NDArray[np.int64], list[bytes]]:
-    if stored is None:
-        return np.empty(0, dtype=np.int64), []
-    times, *rows = unpacked_list(stored)
-    return np.frombuffer(times, _TIME).astype(np.int64), rows

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.runtime.columnar.table_windows import WindowSpec
+    from millstream.runtime.operators.table.match_slots import Slot
+    from millstream.runtime.operators.table.row_patterns import RowPattern
     from millstream.runtime.operators.table.specs import (
         AggregateCall,
         JoinKind,
@@ -45,6 +47,7 @@ __all__ = [
     "IntervalJoinPlan",
     "JoinPlan",
     "LocalGroupAggregatePlan",
+    "MatchPlan",
     "OverPlan",
     "SinkMaterializerPlan",
     "TemporalJoinPlan",
@@ -271,6 +274,34 @@ class OverPlan:
             "frame": frame,
         }
         return [StateSection("frames", "packed accumulators and rows by key", details=details)]
+
+
+@dataclass(frozen=True)
+class MatchPlan:
+    """MATCH_RECOGNIZE with one row per match: gives the key columns, then the measures.
+
+    Rows are in the order of a time attribute.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    pattern: RowPattern
+    #: Per variable of the pattern, over ``slots``; None: every row meets it.
+    conditions: tuple[Expression | None, ...]
+    #: Over ``slots``.
+    measures: tuple[Expression, ...]
+    slots: tuple[Slot, ...]
+    #: The column of the time attribute; None: processing time.
+    rowtime: int | None
+    #: How rows of one time are ordered; none: as they come.
+    order: tuple[SortColumn, ...] = ()
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {"columns": _columns_text(self.input_type), "pattern": str(self.pattern)}
+        return [StateSection("matches", "packed rows and matches by key", details=details)]
 
 
 @dataclass(frozen=True)
