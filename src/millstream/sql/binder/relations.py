@@ -179,18 +179,18 @@ class RelationBinder:
         shift = len(join.left.row)
         columns: list[Expression] = list(references(join.row))
         shown = list(join.row.names)
-        merged = []
+        merged: list[tuple[str, int]] = []
         for name in names:
             one = scope.reference(scope.merged[name])
             found: Any = right.find([name]).expression
             other = scope.reference(found.index + shift)
-            scope.merged[name] = len(columns)
             merged.append((name, len(columns)))
             columns.append(binder.call(node, "COALESCE", one, other))
             shown.append(name)
         row = row_of(shown, [each.type for each in columns])
         plan = ProjectNode(row=row, input=join, expressions=tuple(columns))
         scope.row = row
+        scope.merge(merged, {scope.merged[name] for name in names})
         scope.tables.insert(0, ScopeTable((), tuple(merged)))
         return plan, scope
 
@@ -226,6 +226,8 @@ class RelationBinder:
             return None if node.condition is None else binder.condition(node.condition)
         shift = len(left.row)
         found: Expression | None = None
+        merged: list[tuple[str, int]] = []
+        sides: set[int] = set()
         for name in names:
             try:
                 one: Any = left.find([name]).expression
@@ -235,7 +237,9 @@ class RelationBinder:
             moved = InputReference(other.index + shift, other.name, other.type)
             same = binder.call(node, "=", one, moved)
             found = same if found is None else binder.call(node, "AND", found, same)
-            scope.merged[name] = moved.index if kind is JoinType.RIGHT else one.index
+            merged.append((name, moved.index if kind is JoinType.RIGHT else one.index))
+            sides |= {one.index, moved.index}
+        scope.merge(merged, sides)
         return found
 
     def _temporal(

@@ -13,7 +13,7 @@ from millstream.expressions.nodes import InputReference
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.types.logical_types import LogicalType, RowType
@@ -32,10 +32,12 @@ class OuterReference:
     index: int
     name: str
     type: LogicalType
+    #: How many queries further out: 1 is the one around.
+    level: int = 1
 
     def __str__(self) -> str:
         """As in plans."""
-        return f"$cor0.{self.name}"
+        return f"$cor{self.level - 1}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class Scope:
     outer: Scope | None = None
     #: Columns that USING has merged: they have one meaning though two tables have them.
     merged: dict[str, int] = field(default_factory=dict)
+    #: The columns of ``*`` where USING has brought them in another order: what it merges is first.
+    shown: list[tuple[str, int]] | None = None
 
     @staticmethod
     def of(row: RowType, name: Sequence[str] = (), outer: Scope | None = None) -> Scope:
@@ -85,13 +89,9 @@ class Scope:
             NameProblem: there is no such table.
         """
         if table is None:
-            hidden = self._hidden_by_using()
-            return [
-                (name, index)
-                for each in self.tables
-                for name, index in each.columns
-                if index not in hidden
-            ]
+            if self.shown is not None:
+                return self.shown
+            return [column for each in self.tables for column in each.columns]
         for each in self.tables:
             if _ends_with(each.name, table):
                 return list(each.columns)
@@ -102,18 +102,21 @@ class Scope:
 
     def full_name(self, name: str, index: int) -> tuple[str, ...]:
         """A column's name with that of its table before it, if the table has one."""
-        if name in self.merged:
+        if self.merged.get(name) == index:
             return (name,)
         owners = [each.name for each in self.tables if (name, index) in each.columns]
         return (*(owners[0] if owners else ()), name)
 
-    def _hidden_by_using(self) -> set[int]:
-        return {
-            index
-            for each in self.tables
-            for name, index in each.columns
-            if name in self.merged and index != self.merged[name]
-        }
+    def merge(self, columns: Sequence[tuple[str, int]], sides: Collection[int]) -> None:
+        """Make one column of each two that USING names; they come first in ``*``.
+
+        Args:
+            columns: their names, and the positions of what has their values.
+            sides: the positions of both of each.
+        """
+        rest = [each for each in self.columns() if each[1] not in sides]
+        self.shown = [*columns, *rest]
+        self.merged.update(columns)
 
     def find(self, parts: Sequence[str]) -> FoundColumn:
         """The column that a name stands for; the longest name of a table wins over fields.
@@ -122,20 +125,23 @@ class Scope:
             NameProblem: there is none, or there are several.
         """
         scope: Scope | None = self
+        level = 0
         while scope is not None:
             found = scope._find_here(tuple(parts))  # noqa: SLF001 - of this class
             if found is not None:
-                if scope is self:
+                if not level:
                     return found
                 column = found.expression
                 assert isinstance(column, InputReference)  # noqa: S101 - by _find_here
-                outer = OuterReference(column.index, column.name, column.type)
+                outer = OuterReference(column.index, column.name, column.type, level)
                 return FoundColumn(outer, found.rest)
-            scope = scope.outer
+            scope, level = scope.outer, level + 1
         raise NameProblem(self._unknown(tuple(parts)))
 
     def _find_here(self, parts: tuple[str, ...]) -> FoundColumn | None:
         if parts[0] in self.merged:
+            # Another table may have a column of that name which USING does not name.
+            self._check_one([i for name, i in self.columns() if name == parts[0]], parts[:1])
             return FoundColumn(self.reference(self.merged[parts[0]]), parts[1:])
         plain = [index for each in self.tables for name, index in each.columns if name == parts[0]]
         for length in range(len(parts) - 1, 0, -1):
@@ -197,7 +203,10 @@ class Scope:
             for each in other.tables
         ]
         merged = {**{name: i + shift for name, i in other.merged.items()}, **self.merged}
-        return Scope(row, [*self.tables, *moved], self.outer, merged)
+        shown = None
+        if self.shown is not None or other.shown is not None:
+            shown = [*self.columns(), *((name, i + shift) for name, i in other.columns())]
+        return Scope(row, [*self.tables, *moved], self.outer, merged, shown)
 
 
 def _ends_with(name: tuple[str, ...], parts: Sequence[str]) -> bool:

@@ -114,12 +114,19 @@ def _all(conditions: Sequence[Expression]) -> Expression | None:
     return found
 
 
+def _from_inside(column: OuterReference) -> InputReference | OuterReference:
+    """A column that a sub-query names, as the query around that names it."""
+    if column.level > 1:
+        return replace(column, level=column.level - 1)
+    return InputReference(column.index, column.name, column.type)
+
+
 def _joined(expression: Expression, width: int) -> Expression:
     """A condition over the sub-query's columns and outer ones, as one over the join's."""
 
     def change(each: Any) -> Any:
         if isinstance(each, OuterReference):
-            return InputReference(each.index, each.name, each.type)
+            return _from_inside(each)
         if isinstance(each, InputReference):
             return InputReference(each.index + width, each.name, each.type)
         return each
@@ -228,7 +235,7 @@ def _placed_in(value: Expression, columns: Sequence[Expression]) -> Expression:
 def _placed(value: Expression, columns: Sequence[Expression]) -> Expression:
     def change(each: Any) -> Any:
         if isinstance(each, OuterReference):
-            return InputReference(each.index, each.name, each.type)
+            return _from_inside(each)
         return columns[each.index] if isinstance(each, InputReference) else each
 
     return transform(value, change)
@@ -255,7 +262,8 @@ def _pulled(
     if _mentions_outer(plan):
         message = (
             "A sub-query can name columns of the query around it only in its WHERE, "
-            "below no join, aggregate over other columns or LIMIT."
+            "below no join, aggregate over other columns or LIMIT; and not in a sub-query of its "
+            "own."
         )
         raise queries.context.error(node, message)
     return plan, found
@@ -288,7 +296,7 @@ def _mentions_outer(plan: LogicalNode) -> bool:
     return any(map(_is_outer, own)) or any(map(_mentions_outer, plan.inputs))
 
 
-def _pull(plan: LogicalNode) -> tuple[LogicalNode, list[Expression]]:
+def _pull(plan: LogicalNode) -> tuple[LogicalNode, list[Expression]]:  # noqa: PLR0911 - a table
     if isinstance(plan, FilterNode):
         below, found = _pull(plan.input)
         parts = list(_conjuncts(plan.condition))
@@ -306,6 +314,11 @@ def _pull(plan: LogicalNode) -> tuple[LogicalNode, list[Expression]]:
     if isinstance(plan, AggregateNode) and plan.sets is None:
         below, found = _pull(plan.input)
         return _pull_aggregate(plan, below, found) if found else (plan, found)
+    if isinstance(plan, JoinNode) and (plan.kind.left_only or plan.kind is JoinType.LEFT):
+        # A sub-query of its own: rows of the left may as well be filtered behind it.
+        below, found = _pull(plan.left)
+        if found and len(below.row) == len(plan.left.row):
+            return replace(plan, left=below), found
     return plan, []
 
 
