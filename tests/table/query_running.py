@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.common import Configuration
 from millstream.connectors.basic.collect import read_collected
+from millstream.sql.parser.parser import parse_statement
 from millstream.table import EnvironmentSettings, TableEnvironment
 from millstream.testing import MiniCluster
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["changelog", "environment", "materialised", "table_of"]
+__all__ = ["changelog", "environment", "insert", "materialised", "table_of"]
 
 
 def environment(parallelism: int = 1, **options: str) -> TableEnvironment:
@@ -49,6 +50,14 @@ def changelog(
         graph, limits=(limit or drawn.randint(1, 400) for _ in range(1000)), seed=seed
     ).run()
     return list(read_collected(out))
+
+
+def insert(env: TableEnvironment, text: str, **options: Any) -> None:
+    """Run an INSERT to its end."""
+    statement: Any = parse_statement(text)
+    session = env.session
+    graph = session.program.graph_of(session.sinks([session.target(statement, text)]), "test")
+    MiniCluster(graph, **options).run()
 
 
 def materialised(rows: Iterable[Any]) -> Counter[tuple[Any, ...]]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import Split
 
-__all__ = ["COMPRESSIONS", "LineFormat", "head_of_file"]
+__all__ = ["COMPRESSIONS", "FaultyRecord", "LineFormat", "head_of_file"]
 
 BLOCK_SIZE: Final = 1 << 20
 #: How much of the first file schema inference looks at.
@@ -85,7 +85,7 @@ def head_of_file(path: str, size: int = HEAD_SIZE) -> tuple[bytes, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Faulty:
+class FaultyRecord:
     """A record that does not parse: its place in the block, its bytes and why."""
 
     position: int
@@ -285,9 +285,9 @@ class LineFormat(StreamFormat):
     ) -> Iterator[SourceBatch]:
         """The records of a block at ``position``, and the offset behind it with the last."""
         tables: list[pa.Table] = []
-        faults: list[_Faulty] = []
-        for outcome in self._parse(parse, block):
-            if not isinstance(outcome, _Faulty):
+        faults: list[FaultyRecord] = []
+        for outcome in self.parts(parse, block):
+            if not isinstance(outcome, FaultyRecord):
                 tables.append(outcome)
             elif self.malformed is MalformedPolicy.FAIL:
                 raise MalformedRecordError(self._message(path, position, outcome))
@@ -311,9 +311,9 @@ class LineFormat(StreamFormat):
                 position=behind if last else None,
             )
 
-    def _parse(
+    def parts(
         self, parse: Callable[[bytes], pa.Table], block: bytes, offset: int = 0
-    ) -> Iterator[pa.Table | _Faulty]:
+    ) -> Iterator[pa.Table | FaultyRecord]:
         """Parse a block; take it apart only if it does not parse as exactly its records."""
         ends = self._record_ends(block)
         bounds = ends.tolist()
@@ -335,12 +335,12 @@ class LineFormat(StreamFormat):
             yield from self._parse_one(parse, block, offset, reason)
             return
         middle = bounds[len(bounds) // 2 - 1]
-        yield from self._parse(parse, block[:middle], offset)
-        yield from self._parse(parse, block[middle:], offset + middle)
+        yield from self.parts(parse, block[:middle], offset)
+        yield from self.parts(parse, block[middle:], offset + middle)
 
     def _parse_one(
         self, parse: Callable[[bytes], pa.Table], record: bytes, offset: int, reason: str
-    ) -> Iterator[pa.Table | _Faulty]:
+    ) -> Iterator[pa.Table | FaultyRecord]:
         if self.is_blank(record):
             return
         try:
@@ -354,7 +354,7 @@ class LineFormat(StreamFormat):
                     yield table
                     return
                 reason = problem
-        yield _Faulty(offset, record, reason)
+        yield FaultyRecord(offset, record, reason)
 
     def problem_of_row(self, row: pa.Table) -> str | None:
         """What is wrong with a single record that the parser lets pass."""
@@ -387,11 +387,11 @@ class LineFormat(StreamFormat):
                 left -= len(chunk)
         return f"{path}:{line}"
 
-    def _dead_letter(self, path: str, position: int, fault: _Faulty) -> tuple[str, str, str]:
+    def _dead_letter(self, path: str, position: int, fault: FaultyRecord) -> tuple[str, str, str]:
         raw = fault.raw.rstrip(b"\r\n").decode("utf-8", "backslashreplace")
         return self._place(path, position + fault.position), raw, fault.reason
 
-    def _message(self, path: str, position: int, fault: _Faulty) -> str:
+    def _message(self, path: str, position: int, fault: FaultyRecord) -> str:
         place, raw, reason = self._dead_letter(path, position, fault)
         shown = raw if len(raw) <= SHOWN else raw[:SHOWN] + "..."
         advice = (

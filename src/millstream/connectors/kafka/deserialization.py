@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from millstream.contracts.serialization import DeserializationSchema
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["KafkaRecord", "KafkaRecordDeserializationSchema", "decode"]
+__all__ = [
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "dead_letter",
+    "decode",
+    "kafka_record",
+    "malformed_error",
+]
 
 #: Characters of a malformed record that an error shows.
 _SHOWN: Final = 200
@@ -59,6 +66,14 @@ class KafkaRecordDeserializationSchema(ABC):
     def deserialize(self, record: KafkaRecord) -> object:
         """The record of the stream; raises ValueError if it does not parse."""
 
+    def batch(self, messages: Sequence[Any], policy: MalformedPolicy) -> SourceBatch:
+        """A batch of confluent's messages as a batch of the stream.
+
+        Raises:
+            MalformedRecordError: a message does not parse, and the policy is to fail.
+        """
+        return _one_by_one(self, messages, policy)
+
     @staticmethod
     def value_only(schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:
         """Look at the value alone; tombstones are passed over."""
@@ -84,6 +99,16 @@ class ValueOnly(KafkaRecordDeserializationSchema):
 
     def deserialize(self, record: KafkaRecord) -> object:
         return self.schema.deserialize(record.value or b"")
+
+    def batch(self, messages: Sequence[Any], policy: MalformedPolicy) -> SourceBatch:
+        contents = [message.value() for message in messages]
+        if None in contents:
+            messages = [message for message in messages if message.value() is not None]
+            contents = [content for content in contents if content is not None]
+        columns = self.schema.deserialize_columns(contents) if contents else None
+        if columns is not None:
+            return SourceBatch(arrow=columns, timestamps=_timestamps(messages))
+        return _one_by_one(self, messages, policy)
 
 
 class _Function(KafkaRecordDeserializationSchema):
@@ -132,14 +157,12 @@ def decode(
     Raises:
         MalformedRecordError: a message does not parse, and the policy is to fail.
     """
-    if isinstance(schema, ValueOnly):
-        contents = [message.value() for message in messages]
-        if None in contents:
-            messages = [message for message in messages if message.value() is not None]
-            contents = [content for content in contents if content is not None]
-        columns = schema.schema.deserialize_columns(contents) if contents else None
-        if columns is not None:
-            return SourceBatch(arrow=columns, timestamps=_timestamps(messages))
+    return schema.batch(messages, policy)
+
+
+def _one_by_one(
+    schema: KafkaRecordDeserializationSchema, messages: Sequence[Any], policy: MalformedPolicy
+) -> SourceBatch:
     values: list[object] = []
     timestamps: list[int] = []
     letters: list[tuple[str, str, str]] = []
@@ -149,8 +172,8 @@ def decode(
             value = schema.deserialize(record)
         except (ValueError, ArithmeticError, LookupError, TypeError) as error:
             if policy is MalformedPolicy.FAIL:
-                raise MalformedRecordError(_message(record, error)) from error
-            letters.append((_location(record), _shown(record), str(error)))
+                raise malformed_error(record, error) from error
+            letters.append(dead_letter(record, error))
             continue
         if value is not NO_RECORD:
             values.append(value)
@@ -161,18 +184,21 @@ def decode(
     return SourceBatch(arrow=kind.to_arrow(values), timestamps=timestamps, dead_letters=letters)
 
 
-def _location(record: KafkaRecord) -> str:
-    return f"{record.topic}-{record.partition}:{record.offset}"
+def dead_letter(record: KafkaRecord, error: Exception) -> tuple[str, str, str]:
+    """A record that does not parse, as sources report it."""
+    place = f"{record.topic}-{record.partition}:{record.offset}"
+    return place, _shown(record), str(error)
 
 
 def _shown(record: KafkaRecord) -> str:
     return (record.value or b"").decode("utf-8", "backslashreplace")
 
 
-def _message(record: KafkaRecord, error: Exception) -> str:
+def malformed_error(record: KafkaRecord, error: Exception) -> MalformedRecordError:
+    """The error for a record that does not parse."""
     raw = _shown(record)
     shown = raw if len(raw) <= _SHOWN else raw[:_SHOWN] + "..."
-    return (
+    return MalformedRecordError(
         f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: malformed"
         f" record: {error}; the value is {shown!r}; correct the producer, or use"
         " set_malformed('dead-letter') to set such records aside"

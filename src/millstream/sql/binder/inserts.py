@@ -15,15 +15,16 @@ from millstream.sql.planner.logical import ProjectNode, references, row_of
 from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.planner.logical import LogicalNode
+    from millstream.types.logical_types import LogicalType
 
-__all__ = ["bound_insert", "fitted"]
+__all__ = ["bound_insert", "fitted", "with_metadata"]
 
 
 def bound_insert(
@@ -89,6 +90,21 @@ def fitted(
     if tuple(expressions) == tuple(references(plan.row)) and row == plan.row:
         return plan
     return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
+
+
+def with_metadata(
+    plan: LogicalNode, table: CatalogTable, said: Mapping[str, LogicalType]
+) -> LogicalNode:
+    """The rows of a table with the metadata in it as the types in which the sink takes it."""
+    columns = references(plan.row)
+    made = [
+        calls.cast(each, said[column.key]) if column.is_metadata else each
+        for each, column in zip(columns, table.schema.persisted, strict=True)
+    ]
+    if made == columns:
+        return plan
+    row = row_of(plan.row.names, [each.type for each in made])
+    return ProjectNode(row=row, input=plan, expressions=tuple(made))
 
 
 def _mismatch(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, ValidationError
+from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.catalog import connectors
@@ -27,15 +28,16 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.catalog.manager import FoundTable
-    from millstream.sql.catalog.schema import ResolvedSchema
+    from millstream.sql.catalog.schema import Column, ResolvedSchema
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
+    from millstream.types.logical_types import LogicalType
 
 __all__ = ["scan", "watermarked"]
 
@@ -75,7 +77,9 @@ def scan(
     except MillstreamError as error:
         raise context.error(node, str(error)) from error
     read = [column for column in schema.columns if not column.is_computed]
-    row = row_of([column.name for column in read], [column.type for column in read])
+    said = source.metadata()
+    kinds = [_read_type(column, said) for column in read]
+    row = row_of([column.name for column in read], kinds)
     plan = ScanNode(
         row=row,
         identifier=found.identifier,
@@ -83,7 +87,30 @@ def scan(
         source=source,
         is_temporary=found.is_temporary,
     )
+    plan = _cast_metadata(plan, read)
     return watermarked(context, _computed(context, plan, schema), schema)
+
+
+def _read_type(column: Column, said: Mapping[str, LogicalType]) -> LogicalType:
+    """What the connector gives for a column."""
+    if not column.is_metadata:
+        return column.type
+    kind = said[column.key]
+    is_same = kind.with_nullability(column.type.nullable) == column.type
+    return column.type if is_same else kind
+
+
+def _cast_metadata(plan: LogicalNode, read: Sequence[Column]) -> LogicalNode:
+    """Metadata as the types that the columns are declared with."""
+    columns = references(plan.row)
+    made = [
+        calls.cast(each, column.type) if column.is_metadata else each
+        for each, column in zip(columns, read, strict=True)
+    ]
+    if made == columns:
+        return plan
+    row = row_of(plan.row.names, [each.type for each in made])
+    return ProjectNode(row=row, input=plan, expressions=tuple(made))
 
 
 def _view(

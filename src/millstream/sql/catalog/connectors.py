@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import ValidationError
 from millstream.sql.suggestions import did_you_mean, listed
+from millstream.types.type_casts import supports_explicit_cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ __all__ = [
     "ALL_CHANGES",
     "FACTORIES",
     "INSERT_ONLY",
+    "METADATA_PREFIX",
     "UPSERTS",
     "FactoryContext",
     "TableFactory",
@@ -49,6 +51,8 @@ __all__ = [
 INSERT_ONLY: Final = frozenset({"I"})
 UPSERTS: Final = frozenset({"I", "UA", "D"})
 ALL_CHANGES: Final = frozenset({"I", "UB", "UA", "D"})
+#: Before the keys of metadata among the columns of a source: a column may have the same name.
+METADATA_PREFIX: Final = "$metadata$"
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def create(self) -> Source:
-        """The source.  Its columns are found by name: physical ones, then keys of metadata."""
+        """The source.  Its columns are found by name: physical ones, and ``$metadata$`` + key."""
 
     def metadata(self) -> Mapping[str, LogicalType]:
         """What it can say of each record, by key."""
@@ -151,6 +155,7 @@ FACTORIES: Final[dict[str, str]] = {
     "filesystem": _HERE + "filesystem",
     "datagen": _HERE + "datagen",
     "kafka": _HERE + "kafka",
+    "upsert-kafka": _HERE + "kafka",
     "sqlite": _HERE + "embedded",
     "duckdb": _HERE + "embedded",
     "print": _HERE + "print_table",
@@ -190,17 +195,41 @@ def table_source(
     """
     context = FactoryContext(identifier, table, configuration)
     found = _factory(context).source(context)
-    known = found.metadata()
-    for column in table.schema.columns:
-        if column.is_metadata and column.key not in known:
+    _check_metadata(context, table.schema.columns, found.metadata(), "")
+    return found
+
+
+def _check_metadata(
+    context: FactoryContext,
+    columns: Sequence[Column],
+    known: Mapping[str, LogicalType],
+    doing: str,
+) -> None:
+    """Refuse metadata that a connector does not have, or of a type that it cannot be.
+
+    Raises:
+        ValidationError: names the column.
+    """
+    for column in columns:
+        if not column.is_metadata:
+            continue
+        if column.key not in known:
             hint = did_you_mean(column.key, known)
             there = f"it has {listed(known)}" if known else "it has none"
+            only = " If it is only read, declare it VIRTUAL." if doing else ""
             message = (
-                f"{context.owner} has no metadata '{column.key}' for column "
-                f"'{column.name}'; {there}.{hint}"
+                f"{context.owner} has no metadata '{column.key}'{doing} for column "
+                f"'{column.name}'; {there}.{hint}{only}"
             )
             raise ValidationError(message)
-    return found
+        kinds = known[column.key], column.type
+        if not supports_explicit_cast(*(reversed(kinds) if doing else kinds)):
+            message = (
+                f"{context.owner}: metadata '{column.key}' is "
+                f"{kinds[0].as_summary_string()} and cannot be cast for column '{column.name}' "
+                f"{kinds[1].as_summary_string()}."
+            )
+            raise ValidationError(message)
 
 
 def table_sink(
@@ -212,4 +241,6 @@ def table_sink(
         ValidationError: there is no such connector, or it refuses the options or columns.
     """
     context = FactoryContext(identifier, table, configuration)
-    return _factory(context).sink(context)
+    found = _factory(context).sink(context)
+    _check_metadata(context, table.schema.persisted, found.metadata(), " to write")
+    return found

@@ -38,6 +38,7 @@ from millstream.runtime.operators.table.specs import (
 )
 from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
+from millstream.sql.catalog.connectors import METADATA_PREFIX
 from millstream.sql.lowering.matches import match_factory
 from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
 from millstream.sql.lowering.places import Places
@@ -236,7 +237,7 @@ class Lowering:
             source=source,
         )
         columns = tuple(
-            column.key if column.is_metadata else column.name
+            METADATA_PREFIX + column.key if column.is_metadata else column.name
             for column in node.table.schema.columns
             if not column.is_computed
         )

@@ -20,7 +20,7 @@ from millstream.graph.program_location import caller_location
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.context import BindingContext
 from millstream.sql.binder.hints import table_options
-from millstream.sql.binder.inserts import bound_insert
+from millstream.sql.binder.inserts import bound_insert, with_metadata
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.catalog.objects import CatalogTable
@@ -137,8 +137,8 @@ class Session:
         converter = Converter()
         plans = []
         for target in targets:
-            below = converter.convert(target.plan)
             sink = connectors.table_sink(target.identifier, target.table, self.configuration)
+            below = converter.convert(with_metadata(target.plan, target.table, sink.metadata()))
             persisted = [column.name for column in target.table.schema.persisted]
             key = tuple(persisted.index(name) for name in target.table.schema.key_columns)
             name = target.identifier.as_summary_string()

@@ -1,7 +1,8 @@
-"""Tables in files: ``'connector' = 'filesystem'`` with csv, json, parquet, avro or raw.
+"""Tables in files: ``'connector' = 'filesystem'`` with csv, json, parquet and others.
 
-What it is: FileSource and FileSink behind a table.
-What it is not: formats of messages.
+What it is: FileSource and FileSink behind a table; a line is a message where the format is one of
+messages.
+What it is not: the formats (``sql/catalog/formats.py``, ``connectors/formats/``).
 """
 
 from __future__ import annotations
@@ -10,33 +11,48 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.connectors.files.file_writers import JsonLinesWriterFactory, ParquetWriterFactory
+from millstream.connectors.files.file_columns import FileColumns
+from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
 from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.parquet_format import ParquetFormat
+from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
 from millstream.connectors.lookups.whole_source import WholeSourceLookup
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
     INSERT_ONLY,
+    METADATA_PREFIX,
     FactoryContext,
     TableLookup,
     TableSink,
     TableSource,
 )
+from millstream.sql.catalog.formats import chosen_format
 from millstream.sql.catalog.options import Option, Options, boolean, choice, duration, integer, text
+from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.suggestions import did_you_mean
+from millstream.types.logical_types import (
+    BigIntType,
+    LocalZonedTimestampType,
+    RowField,
+    RowType,
+    VarCharType,
+)
 from millstream.types.time import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.connectors.files.file_writers import BulkWriterFactory
     from millstream.connectors.formats.file_format import FileFormat
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
+    from millstream.sql.catalog.formats import ChosenFormat
+    from millstream.types.logical_types import LogicalType
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["sink", "source"]
 
@@ -59,27 +75,33 @@ _CSV: Final = (
     boolean("csv.allow-comments", default=False),
     boolean("csv.ignore-parse-errors", default=False),
 )
-_JSON: Final = (
-    boolean("json.ignore-parse-errors", default=False),
-    boolean("json.fail-on-missing-field", default=False),
-    choice("json.timestamp-format.standard", ("sql", "iso-8601"), "sql"),
-)
 _PARQUET: Final = (choice("parquet.compression", ("snappy", "gzip", "zstd", "none"), "snappy"),)
 _FORMATS: Final[dict[str, tuple[Option, ...]]] = {
     "csv": _CSV,
-    "json": _JSON,
     "parquet": _PARQUET,
+}
+
+
+#: Formats of messages: a line is one.
+_MESSAGES: Final = ("json", "debezium-json", "canal-json", "maxwell-json", "raw")
+_METADATA: Final[dict[str, LogicalType]] = {
+    "file.path": VarCharType(nullable=False),
+    "file.name": VarCharType(nullable=False),
+    "file.size": BigIntType(nullable=False),
+    "file.modification-time": LocalZonedTimestampType(nullable=False, precision=3),
 }
 
 
 def _options(context: FactoryContext) -> Options:
     name = context.options.get("format", "")
-    if name and name not in _FORMATS:
-        hint = did_you_mean(name, _FORMATS)
-        there = ", ".join(sorted(_FORMATS))
-        message = f"{context.owner} has no format '{name}'.{hint} It has {there}."
+    known = sorted((*_FORMATS, *_MESSAGES))
+    if name and name not in known:
+        hint = did_you_mean(name, known)
+        message = f"{context.owner} has no format '{name}'.{hint} It has {', '.join(known)}."
         raise ValidationError(message)
-    return Options(context.owner, context.options, (*_OWN, *_FORMATS.get(name, ())))
+    lines = chosen_format(context.owner, context.options, among=_MESSAGES)
+    more = _FORMATS.get(name, ()) if lines is None else lines.known
+    return Options(context.owner, context.options, (*_OWN, *more))
 
 
 def _schema(context: FactoryContext) -> pa.Schema:
@@ -120,48 +142,95 @@ def _csv_writer(options: Options) -> BulkWriterFactory:
 
 _READERS: Final[dict[str, Callable[[pa.Schema, Options], FileFormat]]] = {
     "csv": _csv_format,
-    "json": lambda schema, options: JsonLinesFormat(
-        schema, _malformed(options, "json.ignore-parse-errors")
-    ),
+    "json": lambda schema, _: JsonLinesFormat(schema),
     "parquet": lambda schema, _: ParquetFormat(schema),
 }
 _WRITERS: Final[dict[str, Callable[[Options], BulkWriterFactory]]] = {
     "csv": _csv_writer,
-    "json": lambda _: JsonLinesWriterFactory(),
     "parquet": lambda options: ParquetWriterFactory(options["parquet.compression"]),
 }
 
 
 class _FilesSource(TableSource):
-    def __init__(self, options: Options, schema: pa.Schema) -> None:
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        self._context = context
         self._options = options
-        self._schema = schema
+        self._schema = _schema(context)
+        self._lines = _lines(context, options)
+        if self._lines is not None:
+            self.changes = self._lines.changes
+            self._lines.decoder(_row(context), options)
+
+    def metadata(self) -> Mapping[str, LogicalType]:
+        return _METADATA
+
+    def _format(self) -> FileFormat:
+        if self._lines is not None:
+            return MessageLines(self._lines.decoder(_row(self._context), self._options))
+        return _READERS[self._options["format"]](self._schema, self._options)
 
     def create(self) -> Source:
-        made = _READERS[self._options["format"]](self._schema, self._options)
-        interval = self._options["source.monitor-interval"]
+        options, made = self._options, self._format()
+        columns = self._context.table.schema.columns
+        said = {METADATA_PREFIX + each.key: each.key for each in columns if each.is_metadata}
+        if said:
+            made = FileColumns(made, said)
+        interval = options["source.monitor-interval"]
         every = None if interval is None else Duration.of_millis(interval)
-        return FileSource(made, (_path(self._options),), every)
+        return FileSource(made, (_path(options),), every)
 
-    def lookup(self, keys: Sequence[str]) -> TableLookup:
-        made = _READERS[self._options["format"]](self._schema, self._options)
-        source = FileSource(made, (_path(self._options),), None)
+    def lookup(self, keys: Sequence[str]) -> TableLookup | None:
+        columns = self._context.table.schema.columns
+        if self.changes != INSERT_ONLY or any(each.is_metadata for each in columns):
+            return None
+        source = FileSource(self._format(), (_path(self._options),), None)
         reload_after = self._options["lookup.full-cache.periodic-reload.interval"]
         return TableLookup(WholeSourceLookup(source, self._schema, tuple(keys), reload_after))
 
 
 class _FilesSink(TableSink):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        self._context = context
         self._options = options
         self.parallelism = options["sink.parallelism"]
+        self._format = chosen_format(context.owner, context.options, among=_MESSAGES)
+        if self._format is not None:
+            self._format.encoder(_row(context), options)
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
         del given
-        return INSERT_ONLY
+        return INSERT_ONLY if self._format is None else self._format.changes
+
+    def stream_type(self, declared: TypeInformation) -> TypeInformation:
+        return declared if self._format is None else stream_type(_row(self._context))
 
     def create(self) -> Sink:
-        writer: Any = _WRITERS[self._options["format"]](self._options)
+        writer: Any
+        if self._format is not None:
+            encoder = self._format.encoder(_row(self._context), self._options)
+            extension = ".jsonl" if self._format.name.endswith("json") else ".txt"
+            writer = MessageLinesWriterFactory(encoder, extension)
+        else:
+            writer = _WRITERS[self._options["format"]](self._options)
         return FileSink(_path(self._options), writer)
+
+
+def _lines(context: FactoryContext, options: Options) -> ChosenFormat | None:
+    """The format of the lines; None: files are read as a whole by a format of their own.
+
+    Plain JSON is read by pyarrow, which takes timestamps of both standards.
+    """
+    found = chosen_format(context.owner, context.options, among=_MESSAGES)
+    if found is None or found.name != "json":
+        return found
+    is_strict = options["json.fail-on-missing-field"] or options["json.ignore-parse-errors"]
+    is_said = "json.timestamp-format.standard" in options.given
+    return found if is_strict or is_said else None
+
+
+def _row(context: FactoryContext) -> RowType:
+    fields = tuple(RowField(each.name, each.type) for each in context.physical)
+    return RowType(fields, nullable=False)
 
 
 def _path(options: Options) -> str:
@@ -171,10 +240,10 @@ def _path(options: Options) -> str:
 
 def source(context: FactoryContext) -> TableSource:
     """Files of a directory, or one file."""
-    return _FilesSource(_options(context), _schema(context))
+    return _FilesSource(context, _options(context))
 
 
 def sink(context: FactoryContext) -> TableSink:
     """Files in a directory."""
     _schema(context)
-    return _FilesSink(_options(context))
+    return _FilesSink(context, _options(context))

@@ -1,187 +1,387 @@
-"""Tables in Kafka: ``'connector' = 'kafka'`` with json or csv in the values of messages.
+"""Tables in Kafka: ``'connector' = 'kafka'`` and ``'connector' = 'upsert-kafka'``.
 
-What it is: KafkaSource and KafkaSink behind a table whose rows are only added.
-What it is not: ``upsert-kafka``; keys and metadata of messages are not looked at.
+What it is: KafkaSource and KafkaSink behind a table.  A ``kafka`` table has the changes that its
+format tells; an ``upsert-kafka`` table has a row per key, which a message replaces, or deletes if
+it has no value.
+What it is not: the formats (``sql/catalog/formats.py``).
+
+Read next: ``connectors/kafka/table_records.py``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from millstream.connectors.formats.csv_messages import (
-    CsvRowDeserializationSchema,
-    CsvRowSerializationSchema,
-)
-from millstream.connectors.formats.message_formats import (
-    JsonRowDeserializationSchema,
-    JsonRowSerializationSchema,
-)
 from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
-from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.source import KafkaSource
+from millstream.connectors.kafka.table_records import (
+    TableMessages,
+    TableRecords,
+    TableRecordsPlan,
+)
 from millstream.contracts.sink import DeliveryGuarantee
 from millstream.errors import ValidationError
-from millstream.sql.catalog.connectors import INSERT_ONLY, FactoryContext, TableSink, TableSource
-from millstream.sql.catalog.options import Option, Options, boolean, choice, integer, text
-from millstream.sql.lowering.conversion import external_type
-from millstream.sql.suggestions import did_you_mean
-from millstream.types.logical_types import RowField, RowType
+from millstream.sql.catalog.connectors import (
+    INSERT_ONLY,
+    METADATA_PREFIX,
+    UPSERTS,
+    FactoryContext,
+    TableSink,
+    TableSource,
+)
+from millstream.sql.catalog.factories import kafka_positions as positions
+from millstream.sql.catalog.formats import chosen_format
+from millstream.sql.catalog.options import Options, choice, duration, integer, text
+from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.suggestions import listed
+from millstream.types.logical_types import (
+    ArrayType,
+    BigIntType,
+    IntType,
+    LocalZonedTimestampType,
+    LogicalType,
+    MapType,
+    RowField,
+    RowType,
+    VarBinaryType,
+    VarCharType,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
+    from millstream.sql.catalog.formats import ChosenFormat
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["sink", "source"]
 
-_OWN: Final = (
+_BOTH: Final = (
     text("topic"),
     text("topic-pattern"),
     text("properties.bootstrap.servers", required=True),
-    text("format"),
+    text("key.format"),
     text("value.format"),
-    choice(
-        "scan.startup.mode",
-        ("earliest-offset", "latest-offset", "group-offsets", "timestamp"),
-        "group-offsets",
-    ),
-    integer("scan.startup.timestamp-millis"),
-    choice("scan.bounded.mode", ("unbounded", "latest-offset"), "unbounded"),
+    text("key.fields-prefix", ""),
+    choice("value.fields-include", ("all", "except_key"), "all"),
+    *positions.BOUNDED,
+    duration("scan.topic-partition-discovery.interval"),
     choice("sink.delivery-guarantee", ("exactly-once", "at-least-once", "none"), "at-least-once"),
     text("sink.transactional-id-prefix"),
     integer("sink.parallelism"),
 )
-_FORMATS: Final[dict[str, tuple[Option, ...]]] = {
-    "json": (
-        boolean("json.ignore-parse-errors", default=False),
-        boolean("json.fail-on-missing-field", default=False),
+_PLAIN: Final = (
+    *_BOTH,
+    text("format"),
+    text("key.fields"),
+    *positions.STARTUP,
+    choice("sink.partitioner", ("default",), "default"),
+)
+_UPSERT: Final = (
+    *_BOTH,
+    integer("sink.buffer-flush.max-rows", 0),
+    duration("sink.buffer-flush.interval", 0),
+)
+_STRING: Final = VarCharType()
+_BYTES: Final = VarBinaryType()
+_HEADERS: Final = MapType(_STRING, _BYTES)
+_TIME: Final = LocalZonedTimestampType(precision=3)
+_READABLE: Final[dict[str, LogicalType]] = {
+    "topic": _STRING.not_null,
+    "partition": IntType(nullable=False),
+    "headers": _HEADERS.not_null,
+    "header-list": ArrayType(
+        RowType((RowField("key", _STRING.not_null), RowField("value", _BYTES)), nullable=False),
+        nullable=False,
     ),
-    "csv": (
-        text("csv.field-delimiter", ","),
-        text("csv.null-literal"),
-        boolean("csv.ignore-parse-errors", default=False),
-    ),
+    "leader-epoch": IntType(),
+    "offset": BigIntType(nullable=False),
+    "timestamp": _TIME.not_null,
+    "timestamp-type": _STRING.not_null,
 }
+_WRITABLE: Final[dict[str, LogicalType]] = {
+    "topic": _STRING.not_null,
+    "headers": _HEADERS,
+    "timestamp": _TIME,
+}
+#: Before the keys of metadata of the value's format.
+_VALUE: Final = "value."
 
 
-def _options(context: FactoryContext) -> Options:
-    given = context.options
-    name = given.get("format", given.get("value.format", ""))
-    if name not in _FORMATS:
-        hint = did_you_mean(name, _FORMATS)
-        shown = f"has no format '{name}'" if name else "needs the option 'format'"
-        message = f"{context.owner} {shown}.{hint} It has {', '.join(sorted(_FORMATS))}."
+@dataclass(frozen=True)
+class _Layout:
+    """A table's options, formats, and which columns the parts of a message hold."""
+
+    context: FactoryContext
+    options: Options
+    key: ChosenFormat | None
+    value: ChosenFormat
+    key_columns: tuple[int, ...]
+    value_columns: tuple[int, ...]
+    upsert: bool
+
+    def part(self, columns: tuple[int, ...], prefix: str = "") -> RowType:
+        """The row that a part of the message is."""
+        physical = self.context.physical
+        chosen = [physical[each] for each in columns]
+        return RowType(
+            tuple(RowField(each.name.removeprefix(prefix), each.type) for each in chosen),
+            nullable=False,
+        )
+
+    @property
+    def key_row(self) -> RowType:
+        """The row of the key, without the prefix of its columns."""
+        return self.part(self.key_columns, self.options["key.fields-prefix"])
+
+    @property
+    def value_row(self) -> RowType:
+        """The row of the value."""
+        return self.part(self.value_columns)
+
+
+def _layout(context: FactoryContext) -> _Layout:
+    upsert = context.table.options["connector"] == "upsert-kafka"
+    owner, given = context.owner, context.options
+    whole = None if upsert else chosen_format(owner, given)
+    value = chosen_format(owner, given, "value")
+    key = chosen_format(owner, given, "key")
+    if whole is not None and value is not None:
+        message = f"{owner} takes either 'format' or 'value.format'."
         raise ValidationError(message)
-    return Options(context.owner, given, (*_OWN, *_FORMATS[name]), ("properties.",))
+    found = whole or value
+    formats = [each for each in (found, key) if each is not None]
+    known = _UPSERT if upsert else _PLAIN
+    options = Options(
+        owner, given, (*known, *(one for each in formats for one in each.known)), ("properties.",)
+    )
+    if found is None or (upsert and key is None):
+        missing = "value.format" if upsert and found is None else "format"
+        missing = "key.format" if found is not None else missing
+        from millstream.sql.catalog.formats import FORMATS
+
+        message = f"{owner} needs the option '{missing}'. It has {listed(sorted(FORMATS))}."
+        raise ValidationError(message)
+    _check_key(context, options, key, found, upsert=upsert)
+    names = [each.name for each in context.physical]
+    key_columns = _key_columns(context, options, names, upsert=upsert)
+    if options["value.fields-include"] == "all":
+        value_columns = tuple(range(len(names)))
+        if options["key.fields-prefix"]:
+            message = (
+                f"{owner}: A key prefix is not allowed when option 'value.fields-include' is set "
+                "to 'ALL'. Set it to 'EXCEPT_KEY' instead to avoid field overlaps."
+            )
+            raise ValidationError(message)
+    else:
+        value_columns = tuple(each for each in range(len(names)) if each not in key_columns)
+    return _Layout(context, options, key, found, key_columns, value_columns, upsert)
 
 
-def _format(options: Options) -> str:
-    found: str = options["format"] or options["value.format"]
-    return found
+def _check_key(
+    context: FactoryContext,
+    options: Options,
+    key: ChosenFormat | None,
+    value: ChosenFormat,
+    *,
+    upsert: bool,
+) -> None:
+    """What a primary key and the formats have to do with each other.
+
+    Raises:
+        ValidationError: they do not go together.
+    """
+    has_key = bool(context.table.schema.key_columns)
+    if upsert and not has_key:
+        message = (
+            "'upsert-kafka' tables require to define a PRIMARY KEY constraint. The PRIMARY KEY "
+            "specifies which columns should be read from or write to the Kafka message key. The "
+            "PRIMARY KEY also defines records in the 'upsert-kafka' table should update or delete "
+            "on which keys."
+        )
+        raise ValidationError(message)
+    for part, each in (("key", key), ("value", value)):
+        if each is not None and each.changes != INSERT_ONLY and (upsert or part == "key"):
+            message = (
+                f"'{context.table.options['connector']}' connector doesn't support '{each.name}' "
+                f"as {part} format, because '{each.name}' is not in insert-only mode."
+            )
+            raise ValidationError(message)
+    if not upsert and has_key and value.changes == INSERT_ONLY:
+        message = (
+            f"The Kafka table '{context.identifier.as_summary_string()}' with '{value.name}' "
+            "format doesn't support defining PRIMARY KEY constraint on the table, because it "
+            "can't guarantee the semantic of primary key."
+        )
+        raise ValidationError(message)
+    if upsert:
+        flush = options["sink.buffer-flush.max-rows"] > 0, options["sink.buffer-flush.interval"] > 0
+        if any(flush) != all(flush):
+            message = (
+                "'sink.buffer-flush.max-rows' and 'sink.buffer-flush.interval' must be set to be "
+                "greater than zero together to enable sink buffer flushing."
+            )
+            raise ValidationError(message)
+        return
+    if (key is None) != (options["key.fields"] is None):
+        message = f"{context.owner}: 'key.format' and 'key.fields' go together."
+        raise ValidationError(message)
 
 
-def _row(context: FactoryContext) -> RowType:
-    fields = tuple(RowField(each.name, each.type) for each in context.physical)
-    return RowType(fields, nullable=False)
+def _key_columns(
+    context: FactoryContext, options: Options, names: list[str], *, upsert: bool
+) -> tuple[int, ...]:
+    if upsert:
+        fields = list(context.table.schema.key_columns)
+    else:
+        given = options["key.fields"] or ""
+        fields = [each.strip() for each in given.split(";") if each.strip()]
+    prefix = options["key.fields-prefix"]
+    for each in fields:
+        if each not in names:
+            message = (
+                f"{context.owner}: Could not find the field '{each}' in the table schema for usage "
+                "in the key format. A key field must be a regular, physical column. The following "
+                f"columns can be selected in the 'key.fields' option: {names}"
+            )
+            raise ValidationError(message)
+        if not each.startswith(prefix):
+            message = (
+                f"{context.owner}: All fields in 'key.fields' must be prefixed with '{prefix}' "
+                f"when option 'key.fields-prefix' is set but field '{each}' is not prefixed."
+            )
+            raise ValidationError(message)
+    return tuple(names.index(each) for each in fields)
 
 
 class _KafkaTable(TableSource):
-    def __init__(self, context: FactoryContext, options: Options) -> None:
-        self._row = _row(context)
-        self._options = options
+    def __init__(self, layout: _Layout) -> None:
+        self._layout = layout
+        self.changes = UPSERTS if layout.upsert else layout.value.changes
+        options = self._options = layout.options
         if (options["topic"] is None) == (options["topic-pattern"] is None):
-            message = f"{context.owner} needs either 'topic' or 'topic-pattern' to be read."
+            message = f"{options.owner} needs either 'topic' or 'topic-pattern' to be read."
             raise ValidationError(message)
-        mode, time = options["scan.startup.mode"], options["scan.startup.timestamp-millis"]
-        if (mode == "timestamp") != (time is not None):
-            message = (
-                f"{context.owner}: 'scan.startup.timestamp-millis' goes with "
-                "'scan.startup.mode' = 'timestamp'."
-            )
-            raise ValidationError(message)
+        self._end = positions.end(options)
+        self._begin = None if layout.upsert else positions.begin(options)
+        layout.value.decoder(layout.value_row, options)
+        if layout.key is not None:
+            layout.key.decoder(layout.key_row, options)
+
+    def metadata(self) -> Mapping[str, LogicalType]:
+        more = {f"{_VALUE}{key}": kind for key, kind in self._layout.value.metadata.items()}
+        return {**_READABLE, **more}
 
     def create(self) -> Source:
         options = self._options
         builder = KafkaSource.builder().set_properties(options.under("properties."))
+        interval = options["scan.topic-partition-discovery.interval"]
+        if interval is not None:
+            builder.set_property("partition.discovery.interval.ms", str(interval))
         if options["topic"] is not None:
-            builder.set_topics(*(each.strip() for each in options["topic"].split(";")))
+            builder.set_topics(*positions.topics(options))
         else:
             builder.set_topic_pattern(options["topic-pattern"])
-        builder.set_starting_offsets(self._start())
-        if options["scan.bounded.mode"] == "latest-offset":
-            builder.set_bounded(KafkaOffsetsInitializer.latest())
-        return builder.set_value_only_deserializer(self._deserializer()).build()
+        # All of an upsert table is read: what is there is known by what was before.
+        builder.set_starting_offsets(self._begin or KafkaOffsetsInitializer.earliest())
+        if self._end is not None:
+            builder.set_bounded(self._end)
+        return builder.set_deserializer(self._records()).build()
 
-    def _start(self) -> KafkaOffsetsInitializer:
-        mode = self._options["scan.startup.mode"]
-        if mode == "timestamp":
-            return KafkaOffsetsInitializer.timestamp(self._options["scan.startup.timestamp-millis"])
-        made = {
-            "earliest-offset": KafkaOffsetsInitializer.earliest,
-            "latest-offset": KafkaOffsetsInitializer.latest,
-            "group-offsets": KafkaOffsetsInitializer.committed_offsets,
-        }
-        return made[mode]()
-
-    def _deserializer(self) -> Any:
-        kind, options = external_type(self._row), self._options
-        if _format(options) == "json":
-            json = JsonRowDeserializationSchema.builder().type_info(kind)
-            if options["json.ignore-parse-errors"]:
-                json.ignore_parse_errors()
-            if options["json.fail-on-missing-field"]:
-                json.fail_on_missing_field()
-            return json.build()
-        csv = CsvRowDeserializationSchema.Builder(kind)
-        csv.set_field_delimiter(options["csv.field-delimiter"])
-        if options["csv.null-literal"] is not None:
-            csv.set_null_literal(options["csv.null-literal"])
-        csv.set_ignore_parse_errors(options["csv.ignore-parse-errors"])
-        return csv.build()
+    def _records(self) -> TableRecords:
+        layout = self._layout
+        physical = layout.context.physical
+        keys = [each.key for each in layout.context.table.schema.columns if each.is_metadata]
+        wanted = list(dict.fromkeys(keys))
+        known = self.metadata()
+        fields = [RowField(each.name, each.type) for each in physical]
+        fields += [RowField(METADATA_PREFIX + key, known[key]) for key in wanted]
+        of_value = [key for key in wanted if key.startswith(_VALUE)]
+        places = {key: len(physical) + place for place, key in enumerate(wanted)}
+        said = [key.removeprefix(_VALUE) for key in of_value]
+        key = layout.key
+        plan = TableRecordsPlan(
+            row=RowType(tuple(fields), nullable=False),
+            value=layout.value.decoder(layout.value_row, layout.options, said),
+            value_columns=(*layout.value_columns, *(places[each] for each in of_value)),
+            key=None if key is None else key.decoder(layout.key_row, layout.options),
+            key_columns=layout.key_columns,
+            metadata=tuple((place, each) for each, place in places.items() if each not in of_value),
+            upsert=layout.upsert,
+        )
+        return TableRecords(plan)
 
 
 class _KafkaTableSink(TableSink):
-    def __init__(self, context: FactoryContext, options: Options) -> None:
-        self._row = _row(context)
-        self._options = options
+    def __init__(self, layout: _Layout) -> None:
+        self._layout = layout
+        self._options = options = layout.options
         self.parallelism = options["sink.parallelism"]
-        if options["topic"] is None or ";" in options["topic"]:
-            message = f"{context.owner} needs one 'topic' to be written."
+        said = {each.key for each in layout.context.table.schema.persisted if each.is_metadata}
+        one = len(positions.topics(options)) == 1 and options["topic-pattern"] is None
+        if not one and "topic" not in said:
+            message = f"{options.owner} needs one 'topic' to be written, or the metadata 'topic'."
             raise ValidationError(message)
+        layout.value.encoder(layout.value_row, options)
+        if layout.key is not None:
+            layout.key.encoder(layout.key_row, options)
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
-        del given
-        return INSERT_ONLY
+        if given == INSERT_ONLY:
+            return INSERT_ONLY
+        return UPSERTS if self._layout.upsert else self._layout.value.changes
+
+    def metadata(self) -> Mapping[str, LogicalType]:
+        return _WRITABLE
+
+    def stream_type(self, declared: TypeInformation) -> TypeInformation:
+        del declared
+        persisted = self._layout.context.table.schema.persisted
+        kinds = [_WRITABLE[each.key] if each.is_metadata else each.type for each in persisted]
+        fields = (RowField(each.name, kind) for each, kind in zip(persisted, kinds, strict=True))
+        return stream_type(RowType(tuple(fields), nullable=False))
 
     def create(self) -> Sink:
-        options, kind = self._options, external_type(self._row)
-        value: Any
-        if _format(options) == "json":
-            value = JsonRowSerializationSchema.builder().with_type_info(kind).build()
-        else:
-            csv = CsvRowSerializationSchema.Builder(kind)
-            csv.set_field_delimiter(options["csv.field-delimiter"])
-            if options["csv.null-literal"] is not None:
-                csv.set_null_literal(options["csv.null-literal"])
-            value = csv.build()
-        record = KafkaRecordSerializationSchema.builder().set_topic(options["topic"])
+        options = self._options
         builder = KafkaSink.builder()
         builder.set_bootstrap_servers(options["properties.bootstrap.servers"])
         for key, each in options.under("properties.").items():
-            if key not in {"bootstrap.servers", "group.id"}:
+            if key not in {"bootstrap.servers", "group.id", "auto.offset.reset"}:
                 builder.set_property(key, each)
         if options["sink.transactional-id-prefix"] is not None:
             builder.set_transactional_id_prefix(options["sink.transactional-id-prefix"])
         builder.set_delivery_guarantee(DeliveryGuarantee(options["sink.delivery-guarantee"]))
-        builder.set_record_serializer(record.set_value_serialization_schema(value).build())
+        builder.set_record_serializer(self._messages())
         return builder.build()
+
+    def _messages(self) -> TableMessages:
+        layout, options = self._layout, self._options
+        persisted = layout.context.table.schema.persisted
+        physical = [at for at, each in enumerate(persisted) if each.is_physical]
+        metadata = {each.key: at for at, each in enumerate(persisted) if each.is_metadata}
+        named = positions.topics(options)
+        key = layout.key
+        return TableMessages(
+            None if "topic" in metadata else named[0],
+            layout.value.encoder(layout.value_row, options),
+            tuple(physical[each] for each in layout.value_columns),
+            key=None if key is None else key.encoder(layout.key_row, options),
+            key_columns=tuple(physical[each] for each in layout.key_columns),
+            metadata=metadata,
+            upsert=layout.upsert,
+            compact=layout.upsert and options["sink.buffer-flush.max-rows"] > 0,
+            allowed=options["topic-pattern"] or frozenset(named),
+        )
 
 
 def source(context: FactoryContext) -> TableSource:
-    """Messages of topics as rows that are added."""
-    return _KafkaTable(context, _options(context))
+    """Messages of topics as changes of rows."""
+    return _KafkaTable(_layout(context))
 
 
 def sink(context: FactoryContext) -> TableSink:
-    """Rows that are added as messages of a topic."""
-    return _KafkaTableSink(context, _options(context))
+    """Changes of rows as messages of a topic."""
+    return _KafkaTableSink(_layout(context))

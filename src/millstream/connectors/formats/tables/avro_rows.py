@@ -1,0 +1,273 @@
+"""Avro records as rows of logical types, and back: the format ``avro`` of messages.
+
+What it is: the bare record of the schema that Flink derives from a table: fields by position, a
+union with null where a column is nullable, times as numbers, decimals as bytes.
+What it is not: a schema registry; files of Avro (``connectors/formats/avro_files.py``).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.connectors.formats.avro_types import parsed_avro_schema
+from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder
+from millstream.errors import ValidationError
+from millstream.types.logical_types import (
+    ArrayType,
+    BigIntType,
+    BinaryType,
+    BooleanType,
+    CharType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntType,
+    LocalZonedTimestampType,
+    MapType,
+    MultisetType,
+    RowType,
+    SmallIntType,
+    TimestampType,
+    TimeType,
+    TinyIntType,
+    VarBinaryType,
+    VarCharType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["AvroRowDecoder", "AvroRowEncoder", "avro_schema_of"]
+
+_PLAIN: Final[dict[type, str]] = {
+    BooleanType: "boolean",
+    TinyIntType: "int",
+    SmallIntType: "int",
+    IntType: "int",
+    BigIntType: "long",
+    FloatType: "float",
+    DoubleType: "double",
+    CharType: "string",
+    VarCharType: "string",
+    BinaryType: "bytes",
+    VarBinaryType: "bytes",
+    DateType: "int",
+}
+_MILLIS: Final = 3
+_MICROS: Final = 6
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - of no zone, as the column's values
+_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def avro_schema_of(kind: LogicalType, name: str, *, legacy: bool) -> Any:
+    """The schema of a type, without the names of logical types: values are what is written.
+
+    Raises:
+        ValidationError: Avro holds no values of it.
+    """
+    made = _schema(kind.with_nullability(False), name, legacy=legacy)  # noqa: FBT003
+    return ["null", made] if kind.nullable else made
+
+
+def _schema(kind: LogicalType, name: str, *, legacy: bool) -> Any:  # noqa: PLR0911 - a table
+    if isinstance(kind, RowType):
+        fields = [
+            {
+                "name": each.name,
+                "type": avro_schema_of(each.type, f"{name}_{each.name}", legacy=legacy),
+            }
+            for each in kind.fields
+        ]
+        return {"type": "record", "name": name, "fields": fields}
+    if isinstance(kind, ArrayType):
+        return {"type": "array", "items": avro_schema_of(kind.element, name, legacy=legacy)}
+    if isinstance(kind, MapType | MultisetType):
+        key = kind.key if isinstance(kind, MapType) else kind.element
+        if not isinstance(key, CharType | VarCharType):
+            shown = kind.as_summary_string()
+            message = f"Avro format doesn't support non-string as key type of map: {shown}"
+            raise ValidationError(message)
+        value = kind.value if isinstance(kind, MapType) else IntType(nullable=False)
+        return {"type": "map", "values": avro_schema_of(value, name, legacy=legacy)}
+    if isinstance(kind, DecimalType):
+        return "bytes"
+    if isinstance(kind, TimeType):
+        if kind.precision > _MILLIS:
+            message = (
+                f"Avro does not support TIME type with precision: {kind.precision}, it only "
+                "supports precision less than 3."
+            )
+            raise ValidationError(message)
+        return "int"
+    if isinstance(kind, TimestampType | LocalZonedTimestampType):
+        return _instant_schema(kind, legacy=legacy)
+    if type(kind) not in _PLAIN:
+        message = f"Unsupported to derive Schema for type: {kind.as_summary_string()}"
+        raise ValidationError(message)
+    return _PLAIN[type(kind)]
+
+
+def _instant_schema(kind: TimestampType | LocalZonedTimestampType, *, legacy: bool) -> str:
+    most = _MILLIS if legacy else _MICROS
+    is_known = not (legacy and isinstance(kind, LocalZonedTimestampType))
+    if kind.precision > most or not is_known:
+        hint = " (set 'avro.timestamp_mapping.legacy' = 'false')" if legacy else ""
+        message = f"Avro does not support {kind.as_summary_string()}{hint}."
+        raise ValidationError(message)
+    return "long"
+
+
+def _root(row: RowType, *, legacy: bool) -> Any:
+    import json
+
+    try:
+        schema = _schema(row, "record", legacy=legacy)
+    except ValidationError as error:
+        message = f"the format 'avro': {error}"
+        raise ValidationError(message) from error
+    return parsed_avro_schema(json.dumps(schema))
+
+
+def _reader(kind: LogicalType) -> Callable[[Any], Any]:
+    """What makes a value for pyarrow of one that was read."""
+    plain = _plain_reader(kind)
+    return lambda value: None if value is None else plain(value)
+
+
+def _plain_reader(kind: LogicalType) -> Callable[[Any], Any]:
+    if isinstance(kind, DecimalType):
+        scale = -kind.scale
+        return lambda value: Decimal(int.from_bytes(value, "big", signed=True)).scaleb(scale)
+    if isinstance(kind, ArrayType):
+        element = _reader(kind.element)
+        return lambda value: [element(each) for each in value]
+    if isinstance(kind, MapType):
+        item = _reader(kind.value)
+        return lambda value: [(key, item(each)) for key, each in value.items()]
+    if isinstance(kind, MultisetType):
+        return lambda value: list(value.items())
+    if isinstance(kind, RowType):
+        fields = [(each.name, _reader(each.type)) for each in kind.fields]
+        return lambda value: {name: read(value[name]) for name, read in fields}
+    return lambda value: value
+
+
+def _writer(kind: LogicalType) -> Callable[[Any], Any]:
+    """What makes a value to be written of one of pyarrow's."""
+    plain = _plain_writer(kind)
+    return lambda value: None if value is None else plain(value)
+
+
+def _plain_writer(kind: LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
+    if isinstance(kind, DecimalType):
+        scale = kind.scale
+        return lambda value: _bytes_of(int(value.scaleb(scale)))
+    if isinstance(kind, DateType):
+        return lambda value: (value - _EPOCH.date()).days
+    if isinstance(kind, TimeType):
+        return lambda value: (
+            (value.hour * 3600 + value.minute * 60 + value.second) * 1000
+            + value.microsecond // 1000
+        )
+    if isinstance(kind, TimestampType | LocalZonedTimestampType):
+        unit = (
+            dt.timedelta(milliseconds=1)
+            if kind.precision <= _MILLIS
+            else dt.timedelta(microseconds=1)
+        )
+        epoch = _EPOCH if isinstance(kind, TimestampType) else _EPOCH_UTC
+        return lambda value: (value - epoch) // unit
+    if isinstance(kind, ArrayType):
+        element = _writer(kind.element)
+        return lambda value: [element(each) for each in value]
+    if isinstance(kind, MapType):
+        item = _writer(kind.value)
+        return lambda value: {key: item(each) for key, each in value}
+    if isinstance(kind, MultisetType):
+        return dict
+    if isinstance(kind, RowType):
+        fields = [(each.name, _writer(each.type)) for each in kind.fields]
+        return lambda value: {name: write(value[name]) for name, write in fields}
+    return lambda value: value
+
+
+def _bytes_of(number: int) -> bytes:
+    """Two's complement in as few bytes as hold it, as Java's BigInteger."""
+    bits = number.bit_length() if number >= 0 else (-number - 1).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+class AvroRowDecoder(RowDecoder):
+    """One record per message.
+
+    Args:
+        row: the table.
+        legacy: whether TIMESTAMP is written as instants in milliseconds alone.
+
+    Raises:
+        ValidationError: Avro holds no values of a column's type.
+    """
+
+    def __init__(self, row: RowType, *, legacy: bool = True) -> None:
+        super().__init__(row)
+        self._schema = _root(row, legacy=legacy)
+        self._fields: list[tuple[str, Callable[[Any], Any]]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of closures."""
+        return self.__dict__ | {"_fields": None}
+
+    def decode(self, message: bytes | None) -> list[tuple[int, Sequence[Any]]]:
+        import fastavro
+
+        if message is None:
+            return []
+        if self._fields is None:
+            self._fields = [(each.name, _reader(each.type)) for each in self.row.fields]
+        stream = io.BytesIO(message)
+        try:
+            record: Any = fastavro.schemaless_reader(stream, self._schema, None)
+        except (EOFError, IndexError, KeyError, StopIteration, TypeError) as error:
+            reason = f"it is not an Avro record of the table: {error!r}"
+            raise ValueError(reason) from error
+        if stream.read(1):
+            reason = "it has bytes behind the Avro record"
+            raise ValueError(reason)
+        return [(INSERT, [read(record[name]) for name, read in self._fields])]
+
+
+class AvroRowEncoder(RowEncoder):
+    """One record per message; arguments as of the decoder."""
+
+    def __init__(self, row: RowType, *, legacy: bool = True) -> None:
+        super().__init__(row)
+        self._schema = _root(row, legacy=legacy)
+
+    def encode(
+        self, columns: pa.RecordBatch, kinds: NDArray[np.int8] | None
+    ) -> Sequence[bytes | None]:
+        import fastavro
+
+        del kinds
+        names = self.row.names
+        writers = [_writer(each.type) for each in self.row.fields]
+        values = [columns.column(index).to_pylist() for index in range(len(names))]
+        made: list[bytes | None] = []
+        for cells in zip(*values, strict=True):
+            record = {
+                name: write(cell) for name, write, cell in zip(names, writers, cells, strict=True)
+            }
+            stream = io.BytesIO()
+            fastavro.schemaless_writer(stream, self._schema, record)
+            made.append(stream.getvalue())
+        return made

@@ -1,0 +1,91 @@
+"""The contract of table formats: from messages to rows with kinds, and back.
+
+What it is: what a connector whose records are bytes asks of a format.  A message may hold no row,
+one or several; a row has a kind (+I, -U, +U, -D) where the format tells one.
+What it is not: the schemas of DataStream programs (``connectors/formats/message_formats.py``).
+
+Read next: ``connectors/formats/tables/json_rows.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from millstream.types.logical_types import LogicalType, RowType
+
+__all__ = [
+    "DELETE",
+    "INSERT",
+    "UPDATE_AFTER",
+    "UPDATE_BEFORE",
+    "RowDecoder",
+    "RowEncoder",
+    "arrow_schema",
+    "columns_of_rows",
+]
+
+#: Values of ``RowKind``.
+INSERT: Final = 0
+UPDATE_BEFORE: Final = 1
+UPDATE_AFTER: Final = 2
+DELETE: Final = 3
+
+
+class RowDecoder(ABC):
+    """Makes rows of messages; pickled to the workers.
+
+    Contract:
+      1. ``decode`` gives the rows of one message in their order, as (kind, values); values are
+         what ``pyarrow.array`` takes for the column's type: times as numbers.  (tests)
+      2. ``decode`` raises ValueError for a message that does not parse.  (the connector names it)
+      3. ``columns`` gives the same rows as ``decode`` for each message, or None.  (tests)
+    """
+
+    def __init__(self, row: RowType) -> None:
+        self.row = row
+
+    @abstractmethod
+    def decode(self, message: bytes | None) -> list[tuple[int, Sequence[Any]]]:
+        """The rows of a message: the columns, then what ``metadata`` names."""
+
+    def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """One inserted row per message, all at once; None: look at them one by one."""
+        del messages
+        return None
+
+    #: What the format says of each row beside its columns: by key, those that are wanted.
+    metadata: Mapping[str, LogicalType] = {}
+
+
+class RowEncoder(ABC):
+    """Makes a message of each row; pickled to the workers."""
+
+    def __init__(self, row: RowType) -> None:
+        self.row = row
+
+    @abstractmethod
+    def encode(
+        self, columns: pa.RecordBatch, kinds: NDArray[np.int8] | None
+    ) -> Sequence[bytes | None]:
+        """A message per row; ``kinds`` None: all are inserts.  Raises ValueError."""
+
+
+def arrow_schema(row: RowType) -> pa.Schema:
+    """The columns of a row."""
+    return pa.schema([(each.name, each.type.to_arrow()) for each in row.fields])
+
+
+def columns_of_rows(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """Rows as columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,214 @@
+"""Lines of CSV as rows of logical types, and back: the format ``csv`` of messages.
+
+What it is: the reader and writer of DataStream programs with the types of a table.  With
+``ignore-parse-errors`` a value that does not fit is NULL, and a message that is no line of so many
+values is left away, as in Flink.
+What it is not: files of CSV (``connectors/formats/csv_format.py``).
+
+Read next: ``connectors/formats/csv_messages.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.connectors.formats.csv_messages import (
+    CsvRowDeserializationSchema,
+    CsvRowSerializationSchema,
+)
+from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder, arrow_schema
+from millstream.connectors.formats.tables.texts import (
+    text_parser,
+    time_text,
+    timestamp_text,
+)
+from millstream.contracts.serialization import NO_RECORD
+from millstream.errors import ValidationError
+from millstream.types.logical_types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DoubleType,
+    FloatType,
+    LocalZonedTimestampType,
+    TimestampType,
+    TimeType,
+    VarBinaryType,
+    VarCharType,
+)
+from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.value_texts import double_text, float_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from millstream.types.logical_types import LogicalType, RowType
+
+__all__ = ["CsvRowDecoder", "CsvRowEncoder", "CsvTableOptions"]
+
+
+@dataclass(frozen=True)
+class CsvTableOptions:
+    """Options of the format."""
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null: str | None = None
+    array_delimiter: str = ";"
+    comments: bool = False
+    ignore_parse_errors: bool = False
+
+
+def _texts(row: RowType) -> RowTypeInfo:
+    """Every value as a text, lists as lists of them."""
+    kinds = []
+    for each in row.fields:
+        _check(each.type, each.name)
+        is_list = isinstance(each.type, ArrayType)
+        kinds.append(ArrowTypeInfo(pa.list_(pa.string()) if is_list else pa.string()))
+    return RowTypeInfo(kinds, list(row.names))
+
+
+def _check(kind: LogicalType, name: str) -> None:
+    inner = kind.element if isinstance(kind, ArrayType) else kind
+    if text_parser(inner) is None:
+        shown = kind.as_summary_string()
+        message = f"the format 'csv' has no {shown} in this release, as of column '{name}'."
+        raise ValidationError(message)
+
+
+class CsvRowDecoder(RowDecoder):
+    """One line per message, values by position.
+
+    Raises:
+        ValidationError: CSV holds no values of a column's type.
+    """
+
+    def __init__(self, row: RowType, options: CsvTableOptions) -> None:
+        super().__init__(row)
+        self._options = options
+        builder = CsvRowDeserializationSchema.Builder(_texts(row))
+        builder.set_field_delimiter(options.delimiter)
+        builder.set_allow_comments(options.comments)
+        builder.set_array_element_delimiter(options.array_delimiter)
+        if options.quote is not None:
+            builder.set_quote_character(options.quote)
+        if options.escape is not None:
+            builder.set_escape_character(options.escape)
+        if options.null is not None:
+            builder.set_null_literal(options.null)
+        self._lines = builder.build()
+        self._schema = arrow_schema(row)
+
+    def decode(self, message: bytes | None) -> list[tuple[int, Sequence[Any]]]:
+        if message is None:
+            return []
+        lenient = self._options.ignore_parse_errors
+        try:
+            record: Any = self._lines.deserialize(message)
+        except (ValueError, pa.ArrowException) as error:
+            if lenient:
+                return []
+            raise ValueError(str(error)) from error
+        if record is NO_RECORD:
+            return []
+        cells = zip(tuple(record), self.row.children, strict=True)
+        return [(INSERT, [self._value(cell, kind) for cell, kind in cells])]
+
+    def _value(self, cell: Any, kind: LogicalType) -> Any:
+        if cell is None:
+            return None
+        if isinstance(kind, ArrayType):
+            return [self._value(each, kind.element) for each in cell]
+        if cell == "" and not isinstance(kind, CharType | VarCharType):
+            return None
+        parse: Any = text_parser(kind)
+        try:
+            return parse(cell)
+        except (ValueError, ArithmeticError):
+            if self._options.ignore_parse_errors:
+                return None
+            raise
+
+    def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """All at once where every column is a text or a number that pyarrow casts as Java."""
+        if not all(isinstance(each, CharType | VarCharType) for each in self.row.children):
+            return None
+        return self._lines.deserialize_columns(messages)
+
+
+class CsvRowEncoder(RowEncoder):
+    """One line per row; arguments as of the decoder."""
+
+    def __init__(self, row: RowType, options: CsvTableOptions) -> None:
+        super().__init__(row)
+        builder = CsvRowSerializationSchema.Builder(_texts(row))
+        builder.set_field_delimiter(options.delimiter)
+        builder.set_array_element_delimiter(options.array_delimiter)
+        if options.quote is None:
+            builder.disable_quote_character()
+        else:
+            builder.set_quote_character(options.quote)
+        if options.escape is not None:
+            builder.set_escape_character(options.escape)
+        if options.null is not None:
+            builder.set_null_literal(options.null)
+        self._lines = builder.build()
+
+    def encode(
+        self, columns: pa.RecordBatch, kinds: NDArray[np.int8] | None
+    ) -> Sequence[bytes | None]:
+        del kinds
+        kinds_of = self.row.children
+        texts = [
+            pa.array([_shown(value, kind) for value in column.to_pylist()])
+            if isinstance(kind, _SHOWN) and not isinstance(kind, ArrayType)
+            else _shown_lists(column, kind)
+            for column, kind in zip(columns.columns, kinds_of, strict=True)
+        ]
+        return self._lines.serialize_columns(
+            pa.RecordBatch.from_arrays(texts, names=list(self.row.names))
+        )
+
+
+_SHOWN = (
+    TimestampType,
+    LocalZonedTimestampType,
+    TimeType,
+    BinaryType,
+    VarBinaryType,
+    FloatType,
+    DoubleType,
+)
+
+
+def _shown_lists(column: pa.Array, kind: LogicalType) -> pa.Array:
+    if isinstance(kind, ArrayType) and isinstance(kind.element, _SHOWN):
+        rows = [
+            None if value is None else [_shown(each, kind.element) for each in value]
+            for value in column.to_pylist()
+        ]
+        return pa.array(rows, pa.list_(pa.string()))
+    return column
+
+
+def _shown(value: Any, kind: LogicalType) -> str | None:
+    import base64
+
+    if value is None:
+        return None
+    if isinstance(kind, TimeType):
+        return time_text(value)
+    if isinstance(kind, FloatType | DoubleType):
+        return float_text(value) if isinstance(kind, FloatType) else double_text(value)
+    if isinstance(kind, BinaryType | VarBinaryType):
+        return base64.b64encode(value).decode("ascii")
+    zoned = isinstance(kind, LocalZonedTimestampType)
+    return timestamp_text(value, iso=False, zoned=zoned)

@@ -1,0 +1,291 @@
+"""Formats of tables whose connector moves messages: from ``'format' = '...'`` to codecs.
+
+What it is: the formats by name, with their options and what each reads and writes.  An option
+stands behind the format's name, and behind ``key.`` or ``value.`` where the format is that of a
+part of the message, as in Flink.
+What it is not: formats of files (``sql/catalog/factories/filesystem.py``).
+
+Read next: ``connectors/formats/tables/codec.py``.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.connectors.formats.csv_format import single_character
+from millstream.connectors.formats.tables import change_json
+from millstream.connectors.formats.tables.avro_rows import AvroRowDecoder, AvroRowEncoder
+from millstream.connectors.formats.tables.csv_rows import (
+    CsvRowDecoder,
+    CsvRowEncoder,
+    CsvTableOptions,
+)
+from millstream.connectors.formats.tables.json_options import JsonOptions
+from millstream.connectors.formats.tables.json_rows import (
+    JsonRowDecoder,
+    JsonRowEncoder,
+)
+from millstream.connectors.formats.tables.raw import RawDecoder, RawEncoder
+from millstream.errors import MillstreamError, ValidationError
+from millstream.sql.catalog.connectors import ALL_CHANGES, INSERT_ONLY
+from millstream.sql.catalog.options import Option, boolean, choice, text
+from millstream.sql.suggestions import did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.connectors.formats.tables.codec import RowDecoder, RowEncoder
+    from millstream.sql.catalog.options import Options
+    from millstream.types.logical_types import LogicalType, RowType
+
+__all__ = ["FORMATS", "ChosenFormat", "chosen_format"]
+
+_ERRORS: Final = boolean("ignore-parse-errors", default=False)
+_STANDARD: Final = choice("timestamp-format.standard", ("sql", "iso-8601"), "sql")
+_NULL_KEYS: Final = (
+    choice("map-null-key.mode", ("fail", "drop", "literal"), "fail"),
+    text("map-null-key.literal", "null"),
+)
+_WRITTEN: Final = (
+    boolean("encode.decimal-as-plain-number", default=False),
+    boolean("encode.ignore-null-fields", default=False),
+)
+
+
+def _json_options(options: Mapping[str, Any]) -> JsonOptions:
+    missing = bool(options.get("fail-on-missing-field"))
+    if missing and options["ignore-parse-errors"]:
+        message = "fail-on-missing-field and ignore-parse-errors shouldn't both be true."
+        raise ValidationError(message)
+    return JsonOptions(
+        fail_on_missing_field=missing,
+        ignore_parse_errors=options["ignore-parse-errors"],
+        iso=options["timestamp-format.standard"] == "iso-8601",
+        map_null_key=options["map-null-key.mode"].upper(),
+        map_null_literal=options["map-null-key.literal"],
+        ignore_null_fields=options["encode.ignore-null-fields"],
+    )
+
+
+def _csv_options(options: Mapping[str, Any]) -> CsvTableOptions:
+    quote, escape = options["quote-character"], options["escape-character"]
+    if options["disable-quote-character"] and quote is not None:
+        message = (
+            "Format cannot define a quote character and disabled quote character at the same time."
+        )
+        raise ValidationError(message)
+    delimiter = options["field-delimiter"].encode().decode("unicode_escape")
+    return CsvTableOptions(
+        delimiter=single_character(delimiter, "field delimiter"),
+        quote=None if options["disable-quote-character"] else quote or '"',
+        escape=escape,
+        null=options["null-literal"],
+        array_delimiter=options["array-element-delimiter"],
+        comments=options["allow-comments"],
+        ignore_parse_errors=options["ignore-parse-errors"],
+    )
+
+
+def _charset(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError as error:
+        message = f"Unsupported 'raw.charset' name: {name}."
+        raise ValidationError(message) from error
+
+
+def _raw(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {"charset": options["charset"], "little": options["endianness"] == "little-endian"}
+
+
+def _avro_legacy(options: Mapping[str, Any]) -> bool:
+    legacy: bool = options["timestamp_mapping.legacy"]
+    return legacy
+
+
+def _canal(row: RowType, options: Mapping[str, Any], metadata: Sequence[str]) -> RowDecoder:
+    return change_json.CanalDecoder(
+        row,
+        _json_options(options),
+        database=options["database.include"],
+        table=options["table.include"],
+        metadata=metadata,
+    )
+
+
+def _debezium(row: RowType, options: Mapping[str, Any], metadata: Sequence[str]) -> RowDecoder:
+    return change_json.DebeziumDecoder(
+        row,
+        _json_options(options),
+        schema_include=options["schema-include"],
+        metadata=metadata,
+    )
+
+
+def _debezium_encoder(row: RowType, options: Mapping[str, Any]) -> RowEncoder:
+    if options["schema-include"]:
+        message = (
+            "Debezium JSON serialization doesn't support "
+            "'debezium-json.schema-include' option been set to true."
+        )
+        raise ValidationError(message)
+    return change_json.DebeziumEncoder(row, _json_options(options))
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A format: its options, what it reads and writes."""
+
+    options: tuple[Option, ...]
+    decoder: Callable[[RowType, Mapping[str, Any], Sequence[str]], RowDecoder]
+    encoder: Callable[[RowType, Mapping[str, Any]], RowEncoder]
+    changes: frozenset[str] = INSERT_ONLY
+    metadata: Mapping[str, tuple[LogicalType, tuple[str, ...]]] | None = None
+
+
+#: All by the names that tables have for them.
+FORMATS: Final[dict[str, _Format]] = {
+    "json": _Format(
+        (
+            boolean("fail-on-missing-field", default=False),
+            _ERRORS,
+            _STANDARD,
+            *_NULL_KEYS,
+            *_WRITTEN,
+        ),
+        lambda row, options, _: JsonRowDecoder(row, _json_options(options)),
+        lambda row, options: JsonRowEncoder(row, _json_options(options)),
+    ),
+    "csv": _Format(
+        (
+            text("field-delimiter", ","),
+            text("quote-character"),
+            boolean("disable-quote-character", default=False),
+            text("escape-character"),
+            text("null-literal"),
+            text("array-element-delimiter", ";"),
+            boolean("allow-comments", default=False),
+            _ERRORS,
+        ),
+        lambda row, options, _: CsvRowDecoder(row, _csv_options(options)),
+        lambda row, options: CsvRowEncoder(row, _csv_options(options)),
+    ),
+    "raw": _Format(
+        (
+            Option("charset", _charset, "utf-8"),
+            choice("endianness", ("big-endian", "little-endian"), "big-endian"),
+        ),
+        lambda row, options, _: RawDecoder(row, **_raw(options)),
+        lambda row, options: RawEncoder(row, **_raw(options)),
+    ),
+    "avro": _Format(
+        (
+            choice("encoding", ("binary",), "binary"),
+            boolean("timestamp_mapping.legacy", default=True),
+        ),
+        lambda row, options, _: AvroRowDecoder(row, legacy=_avro_legacy(options)),
+        lambda row, options: AvroRowEncoder(row, legacy=_avro_legacy(options)),
+    ),
+    "debezium-json": _Format(
+        (boolean("schema-include", default=False), _ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
+        _debezium,
+        _debezium_encoder,
+        ALL_CHANGES,
+        change_json.DebeziumDecoder.known,
+    ),
+    "canal-json": _Format(
+        (
+            text("database.include"),
+            text("table.include"),
+            _ERRORS,
+            _STANDARD,
+            *_NULL_KEYS,
+            *_WRITTEN,
+        ),
+        _canal,
+        lambda row, options: change_json.CanalEncoder(row, _json_options(options)),
+        ALL_CHANGES,
+        change_json.CanalDecoder.known,
+    ),
+    "maxwell-json": _Format(
+        (_ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
+        lambda row, options, metadata: change_json.MaxwellDecoder(
+            row, _json_options(options), metadata
+        ),
+        lambda row, options: change_json.MaxwellEncoder(row, _json_options(options)),
+        ALL_CHANGES,
+        change_json.MaxwellDecoder.known,
+    ),
+}
+
+
+class ChosenFormat:
+    """The format of a table's messages, or of a part of them."""
+
+    def __init__(self, owner: str, name: str, prefix: str) -> None:
+        self._owner = owner
+        self.name = name
+        self._prefix = prefix
+        self._format = FORMATS[name]
+        #: Its options as a table has them.
+        self.known = tuple(
+            replace(each, key=f"{prefix}{name}.{each.key}") for each in self._format.options
+        )
+        self.changes = self._format.changes
+        #: What it says of each row, by key.
+        self.metadata: dict[str, LogicalType] = {
+            key: kind for key, (kind, _) in (self._format.metadata or {}).items()
+        }
+
+    def decoder(self, row: RowType, options: Options, metadata: Sequence[str] = ()) -> RowDecoder:
+        """What reads messages; ValidationError if it does not read such rows."""
+        found: RowDecoder = self._made(
+            lambda: self._format.decoder(row, self._values(options), metadata)
+        )
+        return found
+
+    def encoder(self, row: RowType, options: Options) -> RowEncoder:
+        """What writes messages; ValidationError if it does not write such rows."""
+        found: RowEncoder = self._made(lambda: self._format.encoder(row, self._values(options)))
+        return found
+
+    def _made(self, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except MillstreamError as error:
+            message = f"{self._owner}: format '{self.name}': {error}"
+            raise ValidationError(message) from error
+
+    def _values(self, options: Options) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            each.key: options[f"{self._prefix}{self.name}.{each.key}"]
+            for each in self._format.options
+        }
+        return found
+
+
+def chosen_format(
+    owner: str, given: Mapping[str, str], part: str = "", among: Sequence[str] = ()
+) -> ChosenFormat | None:
+    """The format that a table's options name; None: they name none.
+
+    Args:
+        owner: the connector, for errors.
+        given: the table's options.
+        part: ``key``, ``value``, or empty for ``format``.
+        among: those that the connector takes for messages, if it has others; empty: all.
+
+    Raises:
+        ValidationError: there is no such format.
+    """
+    key = f"{part}.format" if part else "format"
+    name = given.get(key)
+    if name is None or (among and name not in among):
+        return None
+    if name not in FORMATS:
+        there = listed(sorted(FORMATS))
+        message = f"{owner} has no format '{name}'.{did_you_mean(name, FORMATS)} It has {there}."
+        raise ValidationError(message)
+    return ChosenFormat(owner, name, f"{part}." if part else "")

@@ -1,0 +1,119 @@
+"""Tables in files: metadata of files, formats whose lines are messages, options of formats."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.table.query_running import changelog, environment, insert, materialised
+
+from millstream.errors import MalformedRecordError, ValidationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.table import TableEnvironment
+
+
+def table(
+    env: TableEnvironment, name: str, columns: str, path: Path, kind: str, more: str = ""
+) -> None:
+    env.execute_sql(
+        f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', "
+        f"'format' = '{kind}'{more})"
+    )
+
+
+@pytest.mark.both_engines
+def test_what_a_file_says_of_its_rows(tmp_path: Path) -> None:
+    env = environment(2)
+    data = tmp_path / "data" / "below"
+    data.mkdir(parents=True)
+    for number in range(2):
+        file = data / f"{number}.json"
+        file.write_text("".join(f'{{"a": "{number}{i}"}}\n' for i in range(3)))
+        os.utime(file, (5 + number, 5 + number))
+    columns = """
+        a STRING,
+        `file.path` STRING NOT NULL METADATA,
+        name STRING METADATA FROM 'file.name' VIRTUAL,
+        size INT METADATA FROM 'file.size',
+        changed TIMESTAMP_LTZ(3) METADATA FROM 'file.modification-time'"""
+    table(env, "t", columns, tmp_path / "data", "json")
+    query = (
+        "SELECT name, `file.path`, size, CAST(changed AS STRING), COUNT(*) FROM t "
+        "GROUP BY name, `file.path`, size, changed"
+    )
+    assert materialised(changelog(env, query, tmp_path)) == {
+        (f"{n}.json", str(data / f"{n}.json"), size, f"1970-01-01 00:00:0{5 + n}.000", 3): 1
+        for n, size in ((0, 36), (1, 36))
+    }
+    table(env, "s", "a INT, b STRING METADATA FROM 'file.nam'", tmp_path / "data", "json")
+    with pytest.raises(ValidationError, match=r"has no metadata 'file\.nam' for column 'b'"):
+        env.sql_query("SELECT * FROM s")
+
+
+def test_changes_in_files_and_back(tmp_path: Path) -> None:
+    env = environment(1)
+    table(
+        env,
+        "t",
+        "k STRING, n BIGINT, name STRING METADATA FROM 'file.name' VIRTUAL",
+        tmp_path / "out",
+        "debezium-json",
+    )
+    env.execute_sql("CREATE TEMPORARY VIEW v (k, a) AS VALUES ('x', 1), ('y', 2), ('x', 3)")
+    insert(env, "INSERT INTO t SELECT k, COUNT(*) FROM v GROUP BY k")
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "out").glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert [line["op"] for line in lines].count("d") == 1
+    found = materialised(changelog(env, "SELECT k, n FROM t", tmp_path))
+    assert found == {("x", 2): 1, ("y", 1): 1}
+    query = "SELECT SUM(n) AS n, COUNT(DISTINCT name) AS files FROM t"
+    assert materialised(changelog(env, query, tmp_path, limit=40)) == {(3, 1): 1}
+
+
+@pytest.mark.parametrize(
+    ("standard", "text"),
+    [("SQL", "2024-01-01 00:00:00.25"), ("ISO-8601", "2024-01-01T00:00:00.25")],
+)
+def test_timestamps_of_a_standard(tmp_path: Path, standard: str, text: str) -> None:
+    env = environment(1)
+    option = f", 'json.timestamp-format.standard' = '{standard}'"
+    table(env, "t", "a TIMESTAMP(3)", tmp_path / "out", "json", option)
+    insert(env, "INSERT INTO t VALUES (TIMESTAMP '2024-01-01 00:00:00.25')")
+    (file,) = (tmp_path / "out").glob("*.jsonl")
+    assert json.loads(file.read_text()) == {"a": text}
+    query = "SELECT CAST(a AS STRING) AS a FROM t"
+    assert materialised(changelog(env, query, tmp_path)) == {("2024-01-01 00:00:00.250",): 1}
+
+
+def test_lines_that_do_not_parse(tmp_path: Path) -> None:
+    env = environment(1)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.json").write_text('{"a": 1}\n{"a": "x", "b": 2}\nnothing\n\n{"b": 3}\n')
+    table(env, "lenient", "a INT, b INT", data, "json", ", 'json.ignore-parse-errors' = 'true'")
+    found = materialised(changelog(env, "SELECT * FROM lenient", tmp_path, limit=5))
+    assert found == {(1, None): 1, (None, 2): 1, (None, 3): 1}
+    table(env, "strict", "a INT, b INT", data, "json", ", 'json.fail-on-missing-field' = 'true'")
+    with pytest.raises(MalformedRecordError, match="Could not find field with name 'b'"):
+        changelog(env, "SELECT * FROM strict", tmp_path)
+    table(env, "plain", "line STRING", data, "raw")
+    found = materialised(changelog(env, "SELECT * FROM plain", tmp_path))
+    assert sum(found.values()) == 4
+
+
+def test_formats_and_options_that_there_are_not(tmp_path: Path) -> None:
+    env = environment(1)
+    table(env, "t", "a INT", tmp_path, "debezium_json")
+    with pytest.raises(ValidationError, match="Did you mean 'debezium-json'"):
+        env.sql_query("SELECT * FROM t")
+    table(env, "s", "a INT", tmp_path, "canal-json", ", 'canal-json.table.includes' = 'x'")
+    with pytest.raises(ValidationError, match=r"Did you mean 'canal-json\.table\.include'"):
+        env.sql_query("SELECT * FROM s")
