@@ -400,6 +400,6 @@ def listed(texts: Sequence[Text]) -> Text:
 def random_query(seed: int) -> Text:
     """The query of a seed."""
     made: Any = _Queries(seed)
-    relation = made.relation(made.drawn.choice((1, 2, 2, 3)))
+    relation = made.relation(made.drawn.choice((1, 2, 2, 3, 3, 4)))
     names = ", ".join(each.name for each in relation.columns)
     return Text.same(f"SELECT {names} FROM {{0}}").put(relation.text)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.table.query_running import environment, materialised
 
-from millstream.connectors.basic.collect import read_collected
+from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import IncompatibleProgramError, MillstreamError, UnsupportedSqlError
+from millstream.table import StreamTableEnvironment
 from millstream.testing import MiniCluster
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ _STATELESS = ("Source", "Sink", "Calc", "Watermark")
 
 def _environment(path: Path) -> TableEnvironment:
     env = environment()
+    _tables(env, path)
+    return env
+
+
+def _tables(env: TableEnvironment, path: Path) -> None:
     for name in ("t", "u"):
         directory = path / name
         if not directory.exists():
@@ -41,7 +48,6 @@ def _environment(path: Path) -> TableEnvironment:
             f"CREATE TABLE {name} (a INT, v INT, s STRING, p AS PROCTIME()) "
             f"WITH ('connector' = 'filesystem', 'path' = '{directory}', 'format' = 'json')"
         )
-    return env
 
 
 def _graph(path: Path, query: str, out: str = "out") -> JobGraph:
@@ -167,6 +173,43 @@ def test_like_aggregates_of_one_job_keep_their_state_in_any_order(tmp_path: Path
     assert len(set(before.values())) == 4
     assert _uids_of_set(tmp_path, statements[::-1]) == before
     assert _uids_of_set(tmp_path, [("t2", "WHERE v > 3"), ("t1", "")]) == before
+
+
+def _uids_of_streams(path: Path, queries: dict[str, str]) -> dict[str, dict[str, str]]:
+    """For the stream of each query the uids of what is before it, by name."""
+    stream_env = StreamExecutionEnvironment.get_execution_environment()
+    env = StreamTableEnvironment.create(stream_env)
+    _tables(env, path)
+    for name, query in queries.items():
+        stream = env.to_changelog_stream(env.sql_query(query))
+        stream.sink_to(CollectSink(str(path / name))).uid(name)
+    nodes = stream_env.get_job_graph("test").nodes
+    inputs: dict[int, list[int]] = {number: [] for number in nodes}
+    for edge in stream_env.get_job_graph("test").edges:
+        inputs[edge.target].append(edge.source)
+    found = {}
+    for name in queries:
+        below = [number for number, node in nodes.items() if node.uid == name]
+        for number in below:
+            below += inputs[number]
+        kept = ("Source: ", "GroupAggregate")
+        named = {nodes[number].name: str(nodes[number].uid) for number in below}
+        found[name] = {key: uid for key, uid in named.items() if key.startswith(kept)}
+    return found
+
+
+def test_queries_planned_one_by_one_are_told_apart(tmp_path: Path) -> None:
+    """By what reads what they have in common; then by their filters, in any order."""
+    counts = "SELECT a, COUNT(*) AS n FROM t {} GROUP BY a"
+    sums = "SELECT a, SUM(v) AS n FROM t GROUP BY a"
+    before = _uids_of_streams(tmp_path, {"counts": counts.format(""), "sums": sums})
+    assert len({uid for uids in before.values() for uid in uids.values()}) == 4
+    after = _uids_of_streams(tmp_path, {"sums": sums, "counts": counts.format("WHERE v > 5")})
+    assert after == before
+    alike = {"x": counts.format("WHERE v > 5"), "y": counts.format("WHERE v > 9")}
+    before = _uids_of_streams(tmp_path, alike)
+    assert len({uid for uids in before.values() for uid in uids.values()}) == 4
+    assert _uids_of_streams(tmp_path, dict(reversed(alike.items()))) == before
 
 
 def test_sides_that_are_alike_are_told_apart_by_their_filters(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ Read next: ``graph/translate.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEAD_LETTER_TAG",
+    "MadeUid",
     "OneInputTransformation",
     "OperatorTransformation",
     "PartitionTransformation",
@@ -40,6 +41,26 @@ __all__ = [
 
 #: The side output of every source: what it could not parse, if its options say so.
 DEAD_LETTER_TAG = "dead-letter"
+
+
+class MadeUid(str):
+    """A uid that is made of what an operator does; others of its job may do the same.
+
+    Where several have it they are told apart by the first of ``tellers`` in which they differ.
+    """
+
+    __slots__ = ("tellers",)
+    tellers: tuple[str, ...]
+
+    def __new__(cls, uid: str, tellers: tuple[str, ...]) -> Self:
+        """Take the uid, and what tells it from others."""
+        made = super().__new__(cls, uid)
+        made.tellers = tellers
+        return made
+
+    def told(self, count: int) -> tuple[str, ...]:
+        """The uid with the first tellers."""
+        return (str(self), *self.tellers[:count])
 
 
 @dataclass(eq=False, kw_only=True)

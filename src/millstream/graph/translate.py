@@ -30,6 +30,7 @@ from millstream.graph.pickling import check_picklable
 from millstream.graph.reading_order import sources_before
 from millstream.graph.stages import cut_stages
 from millstream.graph.transformation import (
+    MadeUid,
     OneInputTransformation,
     OperatorTransformation,
     PartitionTransformation,
@@ -369,12 +370,19 @@ def _uids(
     result: dict[int, str] = {}
     owners: dict[str, PhysicalTransformation] = {}
     alike: Counter[str] = Counter()
+    made = [each.uid for each in physical if isinstance(each.uid, MadeUid)]
+    told = Counter(uid.told(count) for uid in made for count in range(len(uid.tellers) + 1))
     for each in physical:
         uid = each.uid
+        place = None
         if uid is None:
             place = _place(each, routes[each.id], result)
+        elif isinstance(uid, MadeUid):
+            place = _told_apart(uid, told)
+        if place is not None:
             uid = _hash(f"{place}#{alike[place]}")
             alike[place] += 1
+        uid = str(uid)
         if uid in owners:
             other = owners[uid]
             message = (
@@ -385,6 +393,17 @@ def _uids(
         owners[uid] = each
         result[each.id] = uid
     return result
+
+
+def _told_apart(uid: MadeUid, told: Counter[tuple[str, ...]]) -> str | None:
+    """The place of an operator of SQL that others are like; None if there are none.
+
+    Queries of one job that were planned one by one may have such operators.
+    """
+    count = 0
+    while told[uid.told(count)] > 1 and count < len(uid.tellers):
+        count += 1
+    return "\n".join(uid.told(count)) if count else None
 
 
 def _place(each: PhysicalTransformation, routes: Sequence[_Route], uids: dict[int, str]) -> str:

@@ -20,6 +20,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import Call, InputReference
+from millstream.graph.transformation import MadeUid
 from millstream.sql.lowering.matches import slot_texts
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
@@ -72,7 +73,10 @@ class Places:
             node: with words of its own, in a plan that was taken.
             part: which of its operators, if there are several.
         """
-        return _digest(self._uids[id(node)], part) if part else self._uids[id(node)]
+        uid = _digest(self._uids[id(node)], part) if part else self._uids[id(node)]
+        readers = self._above(node, self._words, ways=False)
+        above = self._above(node, self._all_words, ways=True)
+        return MadeUid(uid, (readers, self._whole(node), above))
 
     def columns(self, node: PhysicalNode, which: Iterable[int] | None = None) -> str:
         """What some columns of a node are made of; None: all."""
@@ -153,15 +157,19 @@ class Places:
         """
         name = f"above {ways}"
 
-        def make(node: PhysicalNode) -> str:
+        def make(node: PhysicalNode) -> list[str]:
             found = []
             for reader, number in self._readers[id(node)]:
-                above = self._above(reader, words, ways=ways)
-                way = str(number) if ways else ""
-                found.append(_digest(words(reader), way, above) if words(reader) else above)
-            return _digest(*sorted(found))
+                above = self._once(name, reader, make)
+                if words(reader):
+                    way = str(number) if ways else ""
+                    found.append(_digest(words(reader), way, *sorted(above)))
+                else:
+                    # Whether two readers share a filter makes no difference.
+                    found += above
+            return found
 
-        return str(self._once(name, node, make))
+        return _digest(*sorted(self._once(name, node, make)))
 
     # -- words -----------------------------------------------------------------------------------
 
