@@ -231,7 +231,6 @@ def test_sides_that_are_alike_are_told_apart_by_their_filters(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT /*+ STATE_TTL('t' = '1d') */ a, COUNT(*) FROM t GROUP BY a", "STATE_TTL is not"),
         ("SELECT /*+ OPTIONS('x' = 'y') */ a FROM t", "not behind SELECT"),
         ("SELECT a FROM t /*+ WHATEVER('x' = 'y') */", "no hint WHATEVER"),
         ("SELECT a FROM w /*+ OPTIONS('path' = 'y') */", "view 'w' has no options"),

@@ -230,8 +230,8 @@ class GroupBinder(ExpressionBinder):
 
     # -- plan ------------------------------------------------------------------------------------
 
-    def plan(self, below: LogicalNode) -> LogicalNode:
-        """The aggregation over a plan."""
+    def plan(self, below: LogicalNode, state_ttl: int | None) -> LogicalNode:
+        """The aggregation over a plan; ``state_ttl`` in milliseconds, None: as the option says."""
         inputs = self._inputs
         if not inputs.expressions:  # COUNT(*) of all: a stream has at least one column
             first = below.row.fields[0]
@@ -252,6 +252,7 @@ class GroupBinder(ExpressionBinder):
             calls=tuple(self._calls),
             sets=self._sets,
             groupings=tuple(self._groupings),
+            state_ttl=state_ttl,
         )
         for _, scalar in self._scalars:
             made = subqueries.beside(made, scalar)

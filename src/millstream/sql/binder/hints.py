@@ -1,8 +1,9 @@
 """Hints: which of them are taken, warned about or refused.
 
 What it is: hints behind SELECT and behind tables.  Those that say how to join do not change what a
-query gives and are taken without effect; one that would change it is refused by name.  As in
-Flink, an unknown hint behind SELECT is warned about, an unknown one behind a table is refused.
+query gives and are taken without effect; STATE_TTL says how long joins and aggregates keep
+rows.  As in Flink, an unknown hint behind SELECT is warned about, an unknown one behind a table is
+refused.
 What it is not: the values of OPTIONS, which the table's connector checks.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration.accepted import say_once
+from millstream.configuration.parsing import parse_duration
+from millstream.sql.parser.query_nodes import AliasedRelation, TableReference
 from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -19,24 +22,82 @@ if TYPE_CHECKING:
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.parser.query_nodes import Hint
 
-__all__ = ["check_select_hints", "no_hints", "table_options"]
+__all__ = ["StateTtls", "no_hints", "select_hints", "table_options"]
 
 _JOIN_HINTS: Final = frozenset(
     {"BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "LOOKUP", "MULTI_JOIN"}
 )
 
 
-def check_select_hints(context: BindingContext, hints: Sequence[Hint]) -> None:
-    """Look at the hints behind SELECT.
+class StateTtls:
+    """How long state of the tables of one SELECT is kept, by the names that they have there."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._hints: dict[str, tuple[int, Hint]] = {}
+        self._names: set[str] = set()
+
+    def add(self, context: BindingContext, hint: Hint) -> None:
+        """Take a hint.
+
+        Raises:
+            ValidationError: it is not STATE_TTL('table' = 'length of time', ...).
+        """
+        if hint.arguments or not hint.options:
+            message = "The hint STATE_TTL has pairs of the form 'table' = 'length of time'."
+            raise context.error(hint, message)
+        for name, text in hint.options:
+            if name in self._hints:
+                message = f"The hint STATE_TTL has '{name}' twice."
+                raise context.error(hint, message)
+            try:
+                self._hints[name] = (parse_duration(text), hint)
+            except ValueError as error:
+                message = f"The hint STATE_TTL has '{text}' for '{name}'; it {error}."
+                raise context.error(hint, message) from error
+
+    def of(self, relation: object) -> int | None:
+        """How long state of a relation of FROM is kept, in milliseconds; None: as the option says.
+
+        A table has the name of its alias, if it has one; a join has none.
+        """
+        name = None
+        if isinstance(relation, AliasedRelation):
+            name = relation.alias.value
+        elif isinstance(relation, TableReference):
+            name = relation.name.last
+        if name is None:
+            return None
+        self._names.add(name)
+        return self._hints[name][0] if name in self._hints else None
+
+    def check_names(self, context: BindingContext) -> None:
+        """Refuse names that no relation has that was asked for.
+
+        Raises:
+            ValidationError: there is one.
+        """
+        for name, (_, hint) in self._hints.items():
+            if name not in self._names:
+                near = did_you_mean(name, self._names)
+                message = (
+                    f"The hint STATE_TTL names '{name}', which no table of FROM is called.{near}"
+                )
+                raise context.error(hint, message)
+
+
+def select_hints(context: BindingContext, hints: Sequence[Hint]) -> StateTtls:
+    """Read the hints behind SELECT.
 
     Raises:
-        ValidationError: a hint would change what the query gives.
+        ValidationError: a hint is not what it should be.
     """
+    ttls = StateTtls()
     for hint in hints:
         name = hint.name.upper()
         if name == "STATE_TTL":
-            message = "The hint STATE_TTL is not in this release; set table.exec.state.ttl."
-            raise context.error(hint, message)
+            ttls.add(context, hint)
+            continue
         if name == "OPTIONS":
             message = "The hint OPTIONS belongs behind the name of a table, not behind SELECT."
             raise context.error(hint, message)
@@ -47,8 +108,9 @@ def check_select_hints(context: BindingContext, hints: Sequence[Hint]) -> None:
             )
             raise context.error(hint, message)
         if name not in _JOIN_HINTS:
-            near = did_you_mean(name, _JOIN_HINTS)
+            near = did_you_mean(name, {*_JOIN_HINTS, "STATE_TTL"})
             say_once(f"hint {hint.name} is not known and has no effect.{near}")
+    return ttls
 
 
 def table_options(context: BindingContext, hints: Sequence[Hint]) -> dict[str, str]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.hints import StateTtls
     from millstream.sql.parser.syntax import Node, Query
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
@@ -78,6 +79,8 @@ class QueryBinder:
         self._parts = parts
         self.tables = dict(tables or {})
         self.outer = outer
+        #: Of the SELECT whose FROM is bound just now.
+        self.state_ttls: StateTtls | None = None
 
     def bind(self, query: Query) -> LogicalNode:
         """The plan of a query.

@@ -153,6 +153,8 @@ class RelationBinder:
     # -- joins -----------------------------------------------------------------------------------
 
     def _join(self, node: Any) -> tuple[LogicalNode, Scope]:
+        ttls = self.queries.state_ttls
+        state_ttls = (None, None) if ttls is None else (ttls.of(node.left), ttls.of(node.right))
         left, left_scope = self.bind(node.left)
         inner = node.right.relation if isinstance(node.right, nodes.AliasedRelation) else node.right
         kind = _KINDS[node.kind]
@@ -165,7 +167,14 @@ class RelationBinder:
         row = _joined_row(left, right, kind)
         scope = left_scope.joined(right_scope, row)
         condition = self._condition(node, left_scope, right_scope, scope, kind)
-        join = JoinNode(row=row, left=left, right=right, kind=kind, condition=condition)
+        join = JoinNode(
+            row=row,
+            left=left,
+            right=right,
+            kind=kind,
+            condition=condition,
+            state_ttls=state_ttls,
+        )
         if kind is JoinType.FULL and (node.using or node.natural):
             names = self._shared(node, left_scope, right_scope)
             return self._merged(node, join, scope, right_scope, names)

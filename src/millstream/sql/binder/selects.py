@@ -17,7 +17,7 @@ from millstream.sql.binder import subqueries
 from millstream.sql.binder.aggregates import Placeholder
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.grouping import GroupBinder, has_aggregate
-from millstream.sql.binder.hints import check_select_hints
+from millstream.sql.binder.hints import select_hints
 from millstream.sql.binder.names import item_name
 from millstream.sql.binder.overs import OverCalls
 from millstream.sql.binder.queries import one_row, sort_key
@@ -68,7 +68,9 @@ class SelectBinder:
         self.plan: LogicalNode = one_row()
         self.scope = Scope(row_of([], []), outer=queries.outer)
         self.overs = OverCalls(self.context, node.windows)
-        check_select_hints(self.context, node.hints)
+        #: How long groups are kept, if a hint says it.
+        self._ttl: int | None = None
+        self._ttls = select_hints(self.context, node.hints)
 
     def bind_ordered(self, order: Sequence[Any]) -> tuple[LogicalNode, list[SortKey]]:
         """The plan, with columns to sort by behind those of the query where it needs them."""
@@ -80,7 +82,7 @@ class SelectBinder:
         qualify = None if self.node.qualify is None else binder.condition(self.node.qualify)
         keys = self._order(order, named, binder)
         if groups is not None:
-            self.plan = groups.plan(self.plan)
+            self.plan = groups.plan(self.plan, self._ttl)
             if having is not None:
                 condition = groups.resolved(having)
                 self.plan = FilterNode(row=self.plan.row, input=self.plan, condition=condition)
@@ -100,15 +102,20 @@ class SelectBinder:
         row = row_of([name for name, _ in named], [each.type for each in expressions])
         result: LogicalNode = ProjectNode(row=row, input=self.plan, expressions=tuple(expressions))
         if self.node.distinct:
-            result = DistinctNode(row=row, input=result)
+            result = DistinctNode(row=row, input=result, state_ttl=self._ttl)
         return result, keys
 
     # -- parts -----------------------------------------------------------------------------------
 
     def _from(self) -> None:
         if self.node.source is None:
+            self._ttls.check_names(self.context)
             return
+        self.queries.state_ttls = self._ttls
         self.plan, self.scope = self.queries.relation(self.node.source)
+        self.queries.state_ttls = None
+        self._ttl = self._ttls.of(self.node.source)
+        self._ttls.check_names(self.context)
         self.scope.outer = self.queries.outer
 
     def _where(self) -> None:

@@ -356,11 +356,15 @@ class Lowering:
             retracts=not node.input.is_insert_only,
             update_before=node.update_before,
             mini_batch=self.options.mini_batch,
-            state_ttl=self.options.state_ttl,
+            state_ttl=self._ttl(node.state_ttl),
             merges=node.two_phase,
         )
         below = self._local_aggregate(node, factory) if node.two_phase else None
         return self._stateful(node, factory, single=not node.keys, below=below)
+
+    def _ttl(self, hint: int | None) -> int:
+        """How long state is kept: as a hint says, or as the option."""
+        return self.options.state_ttl if hint is None else hint
 
     def _local_aggregate(
         self, node: physical.GroupAggregate, final: factories.GroupAggregateFactory
@@ -500,8 +504,8 @@ class Lowering:
             filter_nulls=node.filter_nulls,
             condition=node.condition,
             evaluation=self.evaluation,
-            left_ttl=self.options.state_ttl,
-            right_ttl=self.options.state_ttl,
+            left_ttl=self._ttl(node.state_ttls[0]),
+            right_ttl=self._ttl(node.state_ttls[1]),
         )
         return self._two(node, factory, single=not node.left_keys)
 

@@ -124,6 +124,7 @@ class Converter:
             inputs=(exchange(below, node.keys),),
             keys=node.keys,
             calls=node.calls,
+            state_ttl=node.state_ttl,
         )
 
     def _grouping_sets(self, node: Any, below: PhysicalNode) -> PhysicalNode:
@@ -146,7 +147,11 @@ class Converter:
             [*(expand.row.children[key] for key in keys), *(call.type for call in node.calls)],
         )
         grouped = physical.GroupAggregate(
-            row=row, inputs=(exchange(expand, keys),), keys=keys, calls=node.calls
+            row=row,
+            inputs=(exchange(expand, keys),),
+            keys=keys,
+            calls=node.calls,
+            state_ttl=node.state_ttl,
         )
         columns = references(row)
         count = len(node.keys)
@@ -158,7 +163,11 @@ class Converter:
         below = self.convert(node.input)
         keys = tuple(range(len(below.row)))
         return physical.GroupAggregate(
-            row=node.row, inputs=(exchange(below, keys),), keys=keys, calls=()
+            row=node.row,
+            inputs=(exchange(below, keys),),
+            keys=keys,
+            calls=(),
+            state_ttl=node.state_ttl,
         )
 
     def _window(self, node: Any) -> PhysicalNode:

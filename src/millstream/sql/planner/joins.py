@@ -82,11 +82,10 @@ def pushed(node: FilterNode) -> LogicalNode | None:
         for each in (*left, *right, *both)
         if not any(each is other for other in (*to_left, *to_right, *into))
     ]
-    made = JoinNode(
-        row=below.row,
+    made = replace(
+        below,
         left=_filtered(below.left, to_left),
         right=_filtered(below.right, [moved(each, -width) for each in to_right]),
-        kind=below.kind,
         condition=conjunction([*conjuncts(below.condition), *into]),
     )
     return _filtered(made, rest)
@@ -212,6 +211,7 @@ def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> Phys
         right_keys=keys[1],
         condition=sides.moved(condition),
         filter_nulls=tuple(sides.filter_nulls),
+        state_ttls=node.state_ttls,
     )
     return without_extra(node, made, sides, len(inputs[0].row))
 

@@ -225,11 +225,16 @@ class AggregateNode(_OneInput):
     sets: tuple[tuple[int, ...], ...] | None = None
     #: GROUPING and GROUPING_ID: for each, the positions in ``keys``; behind the aggregates.
     groupings: tuple[tuple[int, ...], ...] = ()
+    #: Milliseconds; None: as the option says.
+    state_ttl: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DistinctNode(_OneInput):
     """Each row once."""
+
+    #: As of AggregateNode.
+    state_ttl: int | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -300,6 +305,8 @@ class JoinNode(LogicalNode):
     kind: JoinType
     #: Over the columns of the left, then those of the right.
     condition: Expression | None
+    #: Of the left and of the right, as of AggregateNode.
+    state_ttls: tuple[int | None, int | None] = (None, None)
 
     @property
     def inputs(self) -> Sequence[LogicalNode]:

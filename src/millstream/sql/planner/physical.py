@@ -221,6 +221,8 @@ class GroupAggregate(PhysicalNode):
     calls: tuple[AggregateCall, ...]
     kind: ClassVar[str] = "GroupAggregate"
 
+    #: Milliseconds, of a hint; None: as the option says.
+    state_ttl: int | None = None
     #: Whether each batch is aggregated by itself ahead of the exchange; set with mini-batches.
     two_phase: bool = False
     _shown: Exchange | None = field(default=None, repr=False)
@@ -255,7 +257,8 @@ class GroupAggregate(PhysicalNode):
                 for number, call in enumerate(self.calls)
             ]
         shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=True)]
-        return f"{group}select=[{', '.join(shown)}]"
+        ttl = "" if self.state_ttl is None else f", stateTtlHints=[{_length(self.state_ttl)}]"
+        return f"{group}select=[{', '.join(shown)}]{ttl}"
 
 
 def _partial(call: AggregateCall, number: int) -> str:
@@ -523,14 +526,21 @@ class Join(TwoInputs):
     kind: ClassVar[str] = "Join"
     #: How each side is unique, for EXPLAIN; set by the changelog planning.
     side_texts: tuple[str, str] = ("NoUniqueKey", "NoUniqueKey")
+    #: Milliseconds, of a hint; None: as the option says.
+    state_ttls: tuple[int | None, int | None] = (None, None)
 
     def details(self) -> str:
         left, right = self.side_texts
         return (
             f"joinType=[{self.join.value}], where=[{self.where()}], "
             f"select=[{self.fields_text()}], "
-            f"leftInputSpec=[{left}], rightInputSpec=[{right}]"
+            f"leftInputSpec=[{left}], rightInputSpec=[{right}]{self._ttl_text()}"
         )
+
+    def _ttl_text(self) -> str:
+        given = zip(("LEFT", "RIGHT"), self.state_ttls, strict=True)
+        shown = [f"{side}={_length(ttl)}" for side, ttl in given if ttl is not None]
+        return f", stateTtlHints=[{', '.join(shown)}]" if shown else ""
 
 
 @dataclass(eq=False, kw_only=True)
