@@ -53,7 +53,6 @@ NOT_OFFERED: Final = {
     "millstream.ml": "call the model in a map() or map_batches()",
     "millstream.fn_execution": "it is the inside of PyFlink's workers",
     "millstream.table.compiled_plan": "compiled plans are not in this release",
-    "millstream.table.data_view": "aggregate functions of users are not in this release",
     "millstream.table.descriptors": "take TableDescriptor and Schema of millstream.table",
     "millstream.table.functions": "it is the inside of PyFlink's workers",
     "millstream.table.model_descriptor": "models are not in this release; call the model in a udf",

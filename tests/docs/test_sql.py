@@ -17,7 +17,7 @@ def test_the_blocks_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     blocks = _BLOCKS.findall(PAGE.read_text())
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     for program, expected in blocks:
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):

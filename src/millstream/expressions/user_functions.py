@@ -46,7 +46,14 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["KINDS", "FunctionContext", "definition_of", "one_row_definition", "table_definition_of"]
+__all__ = [
+    "KINDS",
+    "FunctionContext",
+    "definition_of",
+    "one_row_definition",
+    "table_definition_of",
+    "user_signature",
+]
 
 KINDS: Final = ("general", "async", "pandas", "arrow")
 #: Calls of an async function that may wait at a time: ``table.exec.async-scalar`` of Flink's.
@@ -232,7 +239,7 @@ def definition_of(
     return FunctionDefinition(
         name,
         "user",
-        signatures=(_signature(input_types, result_type),),
+        signatures=(user_signature(input_types, result_type),),
         nulls=NullBehaviour.CALLED,
         reference=_General(function) if columns is None else None,
         kernel=None if columns is None else columns(function),
@@ -275,7 +282,8 @@ def one_row_definition(definition: FunctionDefinition) -> FunctionDefinition:
     )
 
 
-def _signature(input_types: Sequence[LogicalType] | None, result: LogicalType) -> Signature:
+def user_signature(input_types: Sequence[LogicalType] | None, result: LogicalType) -> Signature:
+    """What a function of a user takes and gives; None: any number of any types."""
     if input_types is None:
         arguments, repeats = [any_type()], True
     else:
@@ -318,7 +326,7 @@ def table_definition_of(
         name,
         "user",
         FunctionKind.TABLE,
-        signatures=(_signature(input_types, ArrayType(RowType(fields))),),
+        signatures=(user_signature(input_types, ArrayType(RowType(fields))),),
         nulls=NullBehaviour.CALLED,
         reference=_Rows(function),
         contextual=True,

@@ -12,7 +12,9 @@ from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
 from millstream.sql.catalog.identifiers import ObjectPath
 from millstream.sql.catalog.objects import CatalogDatabase, CatalogFunction
 from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.table.aggregate_functions import AggregateFunction, TableAggregateFunction
 from millstream.table.changelog_mode import ChangelogMode
+from millstream.table.data_view import DataView, ListView, MapView
 from millstream.table.environment_settings import EnvironmentSettings
 from millstream.table.explain_detail import ExplainDetail
 from millstream.table.expression import Expression
@@ -41,12 +43,14 @@ from millstream.table.udf import (
 from millstream.types.row import Row, RowKind
 
 __all__ = [
+    "AggregateFunction",
     "AsyncScalarFunction",
     "Catalog",
     "CatalogDatabase",
     "CatalogFunction",
     "ChangelogMode",
     "DataTypes",
+    "DataView",
     "EnvironmentSettings",
     "ExplainDetail",
     "Expression",
@@ -55,6 +59,8 @@ __all__ = [
     "GenericInMemoryCatalog",
     "GroupWindowedTable",
     "GroupedTable",
+    "ListView",
+    "MapView",
     "ObjectPath",
     "OverWindowedTable",
     "ResolvedSchema",
@@ -67,6 +73,7 @@ __all__ = [
     "StatementSet",
     "StreamTableEnvironment",
     "Table",
+    "TableAggregateFunction",
     "TableConfig",
     "TableDescriptor",
     "TableEnvironment",

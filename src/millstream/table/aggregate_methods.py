@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
+from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.parser import nodes
 from millstream.table.expression_nodes import BaseExpression, as_node
 from millstream.table.rewriting import WindowProperty
@@ -113,7 +114,7 @@ class AggregateMethods(BaseExpression):
         Raises:
             ProgramError: it is no aggregate.
         """
-        if not isinstance(self.node, nodes.FunctionCall):
+        if not isinstance(self.node, nodes.FunctionCall | InlineCall):
             message = "distinct is for aggregates: col('a').sum.distinct"
             raise ProgramError(message)
         return self._of(replace(self.node, distinct=True))

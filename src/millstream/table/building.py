@@ -8,14 +8,18 @@ What it is not: another binder.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.errors import ProgramError
+from millstream.expressions.functions.definition import FunctionKind
 from millstream.sql.binder import calls
 from millstream.sql.binder.binding import query_binder
+from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.walking import children
 from millstream.sql.parser import nodes
-from millstream.table.rewriting import WindowProperty, expanded
+from millstream.table.rewriting import Flattened, WindowProperty, expanded
+from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +32,7 @@ __all__ = [
     "bound",
     "column_of",
     "expression_of",
+    "flattened",
     "items_of",
     "refuse_ambiguous",
     "shown_name",
@@ -100,6 +105,38 @@ def items_of(fields: Sequence[Any], columns: Sequence[str]) -> tuple[nodes.Selec
     return found
 
 
+def flattened(
+    session: Session, plan: LogicalNode, fields: Sequence[Any]
+) -> tuple[nodes.SelectItem, ...]:
+    """``items_of``, with the fields of rows where ``flatten`` stands.
+
+    Raises:
+        ProgramError: it stands at something else than a row.
+    """
+    found: list[nodes.SelectItem] = []
+    for item in items_of(fields, plan.row.names):
+        if not isinstance(item.expression, Flattened):
+            found.append(item)
+            continue
+        operand = item.expression.operand
+        row = bound(session, plan, partial(_one, operand)).row.children[0]
+        if not isinstance(row, RowType):
+            message = f"flatten is for rows; this is {row.as_summary_string()}"
+            raise ProgramError(message)
+        holder = operand.last if isinstance(operand, nodes.Identifier) else "_c"
+        found += [
+            nodes.SelectItem(
+                nodes.FieldAccess(operand, nodes.Name(name)), nodes.Name(f"{holder}${name}")
+            )
+            for name in row.names
+        ]
+    return tuple(found)
+
+
+def _one(operand: Any, source: Any) -> nodes.Select:
+    return nodes.Select(items=(nodes.SelectItem(operand),), source=source)
+
+
 def refuse_ambiguous(names: Iterable[str]) -> None:
     """Refuse two columns of one name.
 
@@ -160,7 +197,9 @@ def _aggregates(found: Iterable[Any]) -> list[Any]:
 
     def look(node: Any) -> None:
         named = isinstance(node, nodes.FunctionCall) and node.over is None
-        if isinstance(node, WindowProperty) or (named and calls.is_aggregate(node.name.last)):
+        user = isinstance(node, InlineCall) and node.definition.kind is FunctionKind.AGGREGATE
+        built_in = named and calls.is_aggregate(node.name.last.upper())
+        if isinstance(node, WindowProperty) or user or built_in:
             if node not in known:
                 known.append(node)
             return

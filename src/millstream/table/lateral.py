@@ -7,10 +7,11 @@ What it is not: the join (``table/table.py``), or the functions (``table/udf.py`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
+from millstream.expressions.user_aggregates import user_aggregate
 from millstream.expressions.user_functions import one_row_definition
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.parser import nodes
@@ -20,7 +21,19 @@ from millstream.types.logical_types import ArrayType, RowType
 if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["lateral", "one_row_of", "result_names", "rows_of"]
+__all__ = [
+    "RESULT",
+    "aggregate_of",
+    "lateral",
+    "one_row_of",
+    "result_items",
+    "result_names",
+    "rows_of",
+    "unnested",
+]
+
+#: The column of what an aggregate function gives, before it has names.
+RESULT: Final = "$result"
 
 
 def lateral(call: Any) -> Any:
@@ -94,3 +107,74 @@ def _row(kind: LogicalType | Any) -> RowType:
         message = f"a function of rows gives {element}"
         raise ProgramError(message)
     return element
+
+
+# -- aggregates ------------------------------------------------------------------------------------
+
+
+def aggregate_of(function: Any, row: RowType, *, rows: bool = False) -> Expression:
+    """A call of an aggregate function; of a function alone, on the whole row.
+
+    Raises:
+        ProgramError: it is none, or gives a value where rows are wanted, or the other way round.
+    """
+    word = "flat_aggregate() takes what udtaf() makes" if rows else "aggregate() takes what udaf()"
+    if isinstance(function, Expression):
+        definition: Any = getattr(function.node, "definition", None)
+        if isinstance(function.node, nodes.FunctionCall) and not rows:
+            return function
+    else:
+        definition = getattr(function, "definition", None)
+    made = definition is not None and definition.kind is FunctionKind.AGGREGATE
+    if not made or user_aggregate(definition).gives_rows is not rows:
+        raise ProgramError(word)
+    if isinstance(function, Expression):
+        return function
+    return Expression(InlineCall(definition, (_whole(row),)))
+
+
+def result_items(row: RowType, call: Expression) -> tuple[nodes.SelectItem, ...]:
+    """The keys, and the result of an aggregate function: a column, or those of a row.
+
+    Raises:
+        ProgramError: there are more or fewer names than columns.
+    """
+    kind = row.fields[-1].type
+    result = nodes.identifier(RESULT)
+    values: list[Any] = [result]
+    own = ["f0"]
+    if isinstance(kind, RowType):
+        own = list(kind.names)
+        values = [nodes.FieldAccess(result, nodes.Name(name)) for name in own]
+    names = _names(call, own)
+    keys = [nodes.SelectItem(nodes.identifier(each), nodes.Name(each)) for each in row.names[:-1]]
+    results = [
+        nodes.SelectItem(value, nodes.Name(name)) for value, name in zip(values, names, strict=True)
+    ]
+    return (*keys, *results)
+
+
+def unnested(row: RowType, call: Expression) -> Any:
+    """The query of keys and rows over keys and arrays of rows."""
+    names = _names(call, list(_row(row.fields[-1].type).names))
+    keys = [nodes.identifier(each) for each in row.names[:-1]]
+    items = tuple(
+        nodes.SelectItem(each, nodes.Name(each.last))
+        for each in (*keys, *(nodes.identifier(name) for name in names))
+    )
+    rows = nodes.AliasedRelation(
+        nodes.Unnest((nodes.identifier(RESULT),)),
+        nodes.Name("$rows"),
+        tuple(nodes.Name(name) for name in names),
+    )
+    return lambda source: nodes.Select(
+        items=items, source=nodes.Join(source, rows, nodes.JoinKind.CROSS)
+    )
+
+
+def _names(call: Expression, own: list[str]) -> list[str]:
+    names = list(call.names) or own
+    if len(names) != len(own):
+        message = f"the function gives {len(own)} columns, not {len(names)}: {', '.join(names)}"
+        raise ProgramError(message)
+    return names

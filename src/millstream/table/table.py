@@ -9,12 +9,10 @@ Read next: ``table/expression.py``, ``sql/binder/queries.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
-from millstream.sql.catalog.objects import CatalogBaseTable
-from millstream.sql.catalog.schema import Column, ResolvedSchema
 from millstream.sql.parser import nodes
 from millstream.sql.statements.showing import explain
 from millstream.sql.suggestions import did_you_mean
@@ -22,25 +20,35 @@ from millstream.table.building import (
     bound,
     column_of,
     expression_of,
+    flattened,
     items_of,
     refuse_ambiguous,
     shown_name,
 )
 from millstream.table.expression_nodes import as_node
-from millstream.table.lateral import lateral, one_row_of, result_names, rows_of
-from millstream.table.rewriting import Flattened
+from millstream.table.lateral import (
+    RESULT,
+    aggregate_of,
+    lateral,
+    one_row_of,
+    result_items,
+    result_names,
+    rows_of,
+    unnested,
+)
+from millstream.table.plan_view import PlanView
 from millstream.table.table_pipeline import TablePipeline
 from millstream.table.table_result import TableResult
 from millstream.table.targets import target_of
 from millstream.table.window import GroupWindow, OverWindow
-from millstream.table.windowing import WindowGroups
-from millstream.types.logical_types import RowType
+from millstream.table.windowing import WindowGroups, shown_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
+    from millstream.sql.catalog.schema import ResolvedSchema
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Target
     from millstream.table.building import HasSession
@@ -48,33 +56,16 @@ if TYPE_CHECKING:
     from millstream.table.table_descriptor import TableDescriptor
 
 __all__ = [
+    "AggregatedTable",
+    "FlatAggregateTable",
     "GroupWindowedTable",
     "GroupedTable",
     "OrderedTable",
     "OverWindowedTable",
-    "PlanView",
     "Table",
     "TablePipeline",
     "WindowGroupedTable",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanView(CatalogBaseTable):
-    """A table of the Table API, or a stream, under a name of a catalog."""
-
-    plan: LogicalNode
-
-    @staticmethod
-    def of(plan: LogicalNode) -> PlanView:
-        """A view of a plan."""
-        columns = tuple(Column(each.name, each.type) for each in plan.row.fields)
-        return PlanView(schema=ResolvedSchema(columns), plan=plan)
-
-    @property
-    def is_view(self) -> bool:
-        """It is."""
-        return True
 
 
 class Table:
@@ -100,15 +91,13 @@ class Table:
 
     def get_resolved_schema(self) -> ResolvedSchema:
         """The names and types of the columns."""
-        fields = self.plan.row.fields
-        return ResolvedSchema(tuple(Column(each.name, each.type) for each in fields))
+        return PlanView.of(self.plan).schema
 
     def print_schema(self) -> None:
         """Print names and types."""
-        lines = [
-            f"  `{each.name}` {each.type.as_summary_string()}" for each in self.plan.row.fields
-        ]
-        print("(\n" + ",\n".join(lines) + "\n)")  # noqa: T201 - what it is for
+        fields = self.plan.row.fields
+        lines = ",\n".join(f"  `{each.name}` {each.type.as_summary_string()}" for each in fields)
+        print(f"(\n{lines}\n)")  # noqa: T201 - what it is for
 
     # -- relational ------------------------------------------------------------------------------
 
@@ -119,25 +108,7 @@ class Table:
         return self._made(lambda source: nodes.Select(source=source, **clauses))
 
     def _items(self, fields: Sequence[Any]) -> tuple[nodes.SelectItem, ...]:
-        """Items of SELECT, rows flattened."""
-        found: list[nodes.SelectItem] = []
-        for item in items_of(fields, self.plan.row.names):
-            if not isinstance(item.expression, Flattened):
-                found.append(item)
-                continue
-            operand = item.expression.operand
-            kind = self._from(items=(nodes.SelectItem(operand),)).plan.row.children[0]
-            if not isinstance(kind, RowType):
-                message = f"flatten is for rows; this is {kind.as_summary_string()}"
-                raise ProgramError(message)
-            holder = operand.last if isinstance(operand, nodes.Identifier) else "_c"
-            found += [
-                nodes.SelectItem(
-                    nodes.FieldAccess(operand, nodes.Name(name)), nodes.Name(f"{holder}${name}")
-                )
-                for name in kind.names
-            ]
-        return tuple(found)
+        return flattened(self._environment.session, self.plan, fields)
 
     def select(self, *fields: Expression | str) -> Table:
         """Other columns, computed row by row, or aggregates over all rows."""
@@ -171,7 +142,23 @@ class Table:
 
     def group_by(self, *fields: Expression | str) -> GroupedTable:
         """Rows by key; ``select`` of what comes back aggregates them."""
-        return GroupedTable(self, tuple(expression_of(each) for each in fields))
+        return GroupedTable(self, fields)
+
+    def aggregate(self, func: Any) -> AggregatedTable:
+        """All rows together by an aggregate function of the user.
+
+        Args:
+            func: a call on expressions, or a function that takes the whole row; by ``udaf``.
+        """
+        return GroupedTable(self, ()).aggregate(func)
+
+    def flat_aggregate(self, func: Any) -> FlatAggregateTable:
+        """The rows that a function of the user makes of all rows together.
+
+        Args:
+            func: a call on expressions, or a function that takes the whole row; by ``udtaf``.
+        """
+        return GroupedTable(self, ()).flat_aggregate(func)
 
     def window(self, window: GroupWindow | Any) -> GroupWindowedTable:
         """Rows by windows of time; ``group_by`` of what comes back takes the window's name.
@@ -179,10 +166,10 @@ class Table:
         Args:
             window: ``Tumble.over(lit(10).minutes).on(col("rowtime")).alias("w")`` and others.
         """
-        if not isinstance(window, GroupWindow):
-            message = "window() takes a window with a name: Tumble.over(...).on(...).alias('w')"
-            raise ProgramError(message)
-        return GroupWindowedTable(self, window)
+        if isinstance(window, GroupWindow):
+            return GroupWindowedTable(self, window)
+        message = "window() takes a window with a name: Tumble.over(...).on(...).alias('w')"
+        raise ProgramError(message)
 
     def over_window(self, *over_windows: OverWindow) -> OverWindowedTable:
         """Rows with windows around each; ``select`` of what comes back aggregates over them.
@@ -293,12 +280,10 @@ class Table:
         if both:
             message = f"join(): both tables have a column '{min(both)}'; rename one of them"
             raise ProgramError(message)
-        condition = None if predicate is None else predicate.node
+        on = None if predicate is None else predicate.node
         star = (nodes.SelectItem(nodes.Star()),)
         return self._made(
-            lambda left, other: nodes.Select(
-                items=star, source=nodes.Join(left, other, kind, condition)
-            ),
+            lambda left, other: nodes.Select(items=star, source=nodes.Join(left, other, kind, on)),
             right.plan,
         )
 
@@ -402,10 +387,7 @@ class Table:
 
     def target(self, to: str | TableDescriptor, *, overwrite: bool = False) -> Target:
         """This table as what is written into the table of a path, or of a descriptor."""
-        session = self._environment.session
-        if overwrite:
-            raise session.context(None).error(None, "overwrite is not in this release.")
-        return target_of(session, self.plan, to)
+        return target_of(self._environment.session, self.plan, to, overwrite=overwrite)
 
     def execute_insert(
         self,
@@ -421,8 +403,8 @@ class Table:
         overwrite: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
     ) -> TablePipeline:
         """This table on its way into the table of a path, or of a descriptor."""
-        target = self.target(table_path_or_descriptor, overwrite=overwrite)
-        return TablePipeline(self._environment, target)
+        to = table_path_or_descriptor
+        return TablePipeline(self._environment, self.target(to, overwrite=overwrite))
 
     def execute(self) -> TableResult:
         """Start a job that collects the rows."""
@@ -490,15 +472,63 @@ class OrderedTable(Table):
 class GroupedTable:
     """Rows by key."""
 
-    def __init__(self, table: Table, keys: tuple[Any, ...]) -> None:
+    def __init__(self, table: Table, fields: tuple[Any, ...]) -> None:
         """Made by ``Table.group_by``."""
         self._table = table
-        self._keys = keys
+        self._fields = fields
 
     def select(self, *fields: Expression | str) -> Table:
         """Keys and aggregates."""
+        keys = tuple(expression_of(each) for each in self._fields)
         items = items_of(fields, self._table.plan.row.names)
-        return self._table._from(items=items, group_by=self._keys)  # noqa: SLF001 - a friend
+        return self._table._from(items=items, group_by=keys)  # noqa: SLF001 - a friend
+
+    def aggregate(self, func: Any) -> AggregatedTable:
+        """The rows of each key by an aggregate function of the user.
+
+        Args:
+            func: a call on expressions, or a function that takes the whole row; by ``udaf``.
+        """
+        call = aggregate_of(func, self._table.plan.row)
+        return AggregatedTable(self.select(*self._fields, call.alias(RESULT)), call)
+
+    def flat_aggregate(self, func: Any) -> FlatAggregateTable:
+        """The rows that a function of the user makes of the rows of each key.
+
+        Args:
+            func: a call on expressions, or a function that takes the whole row; by ``udtaf``.
+        """
+        call = aggregate_of(func, self._table.plan.row, rows=True)
+        return FlatAggregateTable(self.select(*self._fields, call.alias(RESULT)), call)
+
+
+class AggregatedTable:
+    """Keys and what an aggregate function of the user gives."""
+
+    def __init__(self, table: Table, call: Expression) -> None:
+        """Made by ``aggregate``."""
+        self._table = table
+        self._call = call
+
+    def select(self, *fields: Expression | str) -> Table:
+        """Keys, columns of the function as ``alias`` names them, and properties of the window."""
+        table = self._table
+        items = result_items(table.plan.row, self._call)
+        return table._from(items=items).select(*map(shown_property, fields))  # noqa: SLF001
+
+
+class FlatAggregateTable:
+    """Keys and the rows that a function of the user gives."""
+
+    def __init__(self, table: Table, call: Expression) -> None:
+        """Made by ``flat_aggregate``."""
+        self._table = table
+        self._call = call
+
+    def select(self, *fields: Expression | str) -> Table:
+        """Keys, and the columns of the function, as ``alias`` names them."""
+        query = unnested(self._table.plan.row, self._call)
+        return self._table._made(query).select(*fields)  # noqa: SLF001 - a friend
 
 
 class GroupWindowedTable:
@@ -528,15 +558,27 @@ class WindowGroupedTable:
 
     def select(self, *fields: Expression | str) -> Table:
         """Keys, aggregates, and the start and end of the window: ``col("w").start``."""
+        return self._select(items_of(fields, self._table.plan.row.names))
+
+    def _select(self, given: tuple[nodes.SelectItem, ...]) -> Table:
         items = tuple(
-            replace(each, expression=self._groups.item(each.expression))
-            for each in items_of(fields, self._table.plan.row.names)
+            replace(each, expression=self._groups.item(each.expression)) for each in given
         )
         return self._table._made(  # noqa: SLF001 - a friend
             lambda source: nodes.Select(
                 items=items, source=self._groups.source(source), group_by=self._groups.group_by()
             )
         )
+
+    def aggregate(self, func: Any) -> AggregatedTable:
+        """The rows of each window and key by an aggregate function of the user.
+
+        Args:
+            func: a call on expressions, or a function that takes the whole row; by ``udaf``.
+        """
+        call = aggregate_of(func, self._table.plan.row)
+        result = nodes.SelectItem(call.node, nodes.Name(RESULT))
+        return AggregatedTable(self._select((*self._groups.shown(), result)), call)
 
 
 class OverWindowedTable:

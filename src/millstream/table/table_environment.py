@@ -24,10 +24,11 @@ from millstream.sql.parser.parser import parse_identifier, parse_statement
 from millstream.sql.statements.running import execute, run
 from millstream.sql.statements.session import Session
 from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.plan_view import PlanView
 from millstream.table.schema import Schema
 from millstream.table.statement_set import StatementSet
 from millstream.table.streams import read_stream, with_fields, write_stream
-from millstream.table.table import PlanView, Table
+from millstream.table.table import Table
 from millstream.table.table_config import TableConfig
 from millstream.table.table_result import TableResult
 from millstream.table.targets import scanned

@@ -43,18 +43,23 @@ def scanned(session: Session, descriptor: TableDescriptor) -> LogicalNode:
     return scan(query_binder(session.context(None)), described(session, descriptor), {})
 
 
-def target_of(session: Session, plan: LogicalNode, to: str | TableDescriptor) -> Target:
+def target_of(
+    session: Session, plan: LogicalNode, to: str | TableDescriptor, *, overwrite: bool = False
+) -> Target:
     """A plan on its way into a table.
 
     Args:
         session: of the plan.
         plan: what is written.
         to: the path of the table, or its descriptor.
+        overwrite: refused.
 
     Raises:
         ValidationError: there is no such table, or the columns do not fit.
     """
     context = session.context(None)
+    if overwrite:
+        raise context.error(None, "overwrite is not in this release.")
     if isinstance(to, str):
         name = parse_identifier(to)
         found = session.catalogs.find_table(name.names)

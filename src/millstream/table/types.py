@@ -52,8 +52,10 @@ __all__ = [
     "DoubleType",
     "FloatType",
     "IntType",
+    "ListViewType",
     "LocalZonedTimestampType",
     "MapType",
+    "MapViewType",
     "MultisetType",
     "NullType",
     "RawType",
@@ -93,6 +95,14 @@ class Resolution:
     def __str__(self) -> str:
         """Unit and digits."""
         return f"{self.unit}({self.precision})"
+
+
+class ListViewType(ArrayType):
+    """A ListView in an accumulator."""
+
+
+class MapViewType(MapType):
+    """A MapView in an accumulator."""
 
 
 class DataTypes:
@@ -230,6 +240,16 @@ class DataTypes:
     def ROW(row_fields: Sequence[lt.RowField] = (), nullable: bool = True) -> lt.RowType:  # noqa: FBT001, FBT002
         """A row."""
         return lt.RowType(tuple(row_fields), nullable=nullable)
+
+    @staticmethod
+    def LIST_VIEW(element_type: lt.LogicalType) -> ListViewType:
+        """A ListView in an accumulator."""
+        return ListViewType(element_type)
+
+    @staticmethod
+    def MAP_VIEW(key_type: lt.LogicalType, value_type: lt.LogicalType) -> MapViewType:
+        """A MapView in an accumulator."""
+        return MapViewType(key_type, value_type)
 
     @staticmethod
     def SECOND(precision: int = 6) -> Resolution:

@@ -4,7 +4,7 @@ What it is: ``udf`` for scalar functions, of rows, of pandas' Series, of Arrow's
 ones.  The result is registered by ``create_temporary_function``, by ``CREATE FUNCTION ... AS
 'module.name' LANGUAGE PYTHON``, or called as it is on expressions.
 
-What it is not: ``udaf`` and ``udtaf``; these are not there yet.
+What it is not: ``udaf`` and ``udtaf`` (``table/aggregate_functions.py``), which it passes on.
 
 Read next: ``expressions/user_functions.py``.
 """
@@ -27,8 +27,16 @@ from millstream.expressions.user_functions import (
     table_definition_of,
 )
 from millstream.sql.binder.inline_calls import InlineCall
-from millstream.sql.parser.parser import parse_type
+from millstream.table.aggregate_functions import (
+    AggregateFunction,
+    ImperativeAggregateFunction,
+    TableAggregateFunction,
+    UserDefinedAggregateFunctionWrapper,
+    udaf,
+    udtaf,
+)
 from millstream.table.expression import Expression, as_node
+from millstream.table.function_types import UserDefinedFunction, type_of, types_of
 from millstream.types.logical_types import (
     BigIntType,
     BooleanType,
@@ -49,42 +57,22 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
 
 __all__ = [
+    "AggregateFunction",
     "AsyncScalarFunction",
     "FunctionContext",
+    "ImperativeAggregateFunction",
     "ScalarFunction",
+    "TableAggregateFunction",
     "TableFunction",
+    "UserDefinedAggregateFunctionWrapper",
     "UserDefinedFunction",
     "UserDefinedScalarFunctionWrapper",
     "UserDefinedTableFunctionWrapper",
+    "udaf",
     "udf",
+    "udtaf",
     "udtf",
 ]
-
-_ANNOTATED: Final[dict[object, LogicalType]] = {
-    int: BigIntType(),
-    str: VarCharType(),
-    float: DoubleType(),
-    bool: BooleanType(),
-    bytes: VarBinaryType(),
-    Decimal: DecimalType(38, 18),
-    dt.date: DateType(),
-    dt.time: TimeType(6),
-    dt.datetime: TimestampType(6),
-}
-
-
-class UserDefinedFunction:
-    """A function of a user that keeps something, from ``open`` to ``close``."""
-
-    def open(self, function_context: FunctionContext) -> None:
-        """Get ready: called once wherever the function runs, before the first row."""
-
-    def close(self) -> None:
-        """Clean up: called when the operator is gone."""
-
-    def is_deterministic(self) -> bool:
-        """Whether equal arguments always give equal results."""
-        return True
 
 
 class ScalarFunction(UserDefinedFunction, ABC):
@@ -111,6 +99,18 @@ class TableFunction(UserDefinedFunction, ABC):
         """The rows for the arguments of one row: an iterable, or a generator; None is none."""
 
 
+_ANNOTATED: Final[dict[object, LogicalType]] = {
+    int: BigIntType(),
+    str: VarCharType(),
+    float: DoubleType(),
+    bool: BooleanType(),
+    bytes: VarBinaryType(),
+    Decimal: DecimalType(38, 18),
+    dt.date: DateType(),
+    dt.time: TimeType(6),
+    dt.datetime: TimestampType(6),
+}
+
 _Function: TypeAlias = "Callable[..., Any] | ScalarFunction | AsyncScalarFunction | type"
 
 
@@ -126,12 +126,6 @@ class UserDefinedScalarFunctionWrapper:
     def __call__(self, *args: Any) -> Expression:
         """A call on expressions and plain values."""
         return Expression(InlineCall(self.definition, tuple(map(as_node, args))))
-
-
-def _type_of(given: LogicalType | str) -> LogicalType:
-    if isinstance(given, LogicalType):
-        return given
-    return parse_type(given)
 
 
 def _annotated_result(function: Any, name: str) -> LogicalType:
@@ -220,8 +214,8 @@ def udf(
     definition = definition_of(
         shown,
         function,
-        _annotated_result(function, shown) if result_type is None else _type_of(result_type),
-        input_types=_types_of(input_types),
+        _annotated_result(function, shown) if result_type is None else type_of(result_type),
+        input_types=types_of(input_types),
         deterministic=deterministic,
         kind=func_type,
     )
@@ -299,7 +293,7 @@ def udtf(
         )
     function: Any = f() if inspect.isclass(f) and hasattr(f, "eval") else f
     shown = name or str(getattr(function, "__name__", type(function).__name__))
-    columns = _types_of(result_types)
+    columns = types_of(result_types)
     if not columns:
         message = f"udtf {shown}: say result_types"
         raise ProgramError(message)
@@ -314,17 +308,7 @@ def udtf(
         function,
         columns,
         names=names,
-        input_types=_types_of(input_types),
+        input_types=types_of(input_types),
         deterministic=deterministic,
     )
     return UserDefinedTableFunctionWrapper(function, definition)
-
-
-def _types_of(
-    given: Sequence[LogicalType | str] | LogicalType | str | None,
-) -> list[LogicalType] | None:
-    if given is None:
-        return None
-    if isinstance(given, LogicalType | str):
-        given = [given]
-    return [_type_of(each) for each in given]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.table.window import GroupWindow
     from millstream.types.logical_types import RowType
 
-__all__ = ["WindowGroups"]
+__all__ = ["WindowGroups", "shown_property"]
 
 
 class WindowGroups:
@@ -75,6 +75,20 @@ class WindowGroups:
 
         return rewritten(node, change)
 
+    def shown(self) -> tuple[nodes.SelectItem, ...]:
+        """The keys, and the properties of the window by names of their own."""
+        time = "proctime" if self._is_proctime else "rowtime"
+        properties = [
+            nodes.SelectItem(
+                WindowProperty(nodes.identifier(self._window.name), kind), nodes.Name(f"${kind}")
+            )
+            for kind in ("window_start", "window_end", time)
+        ]
+        if not all(isinstance(each, nodes.Identifier) for each in self.keys):
+            message = "aggregate() behind a window takes columns as keys; add_columns() makes some"
+            raise ProgramError(message)
+        return (*(nodes.SelectItem(each) for each in self.keys), *properties)
+
     def _property(self, kind: str) -> str:
         if kind in {"window_start", "window_end"}:
             return kind
@@ -105,3 +119,16 @@ class WindowGroups:
         """The keys; ask when the items have been made."""
         bounds = ["window_start", "window_end", *(["window_time"] if self._uses_time else [])]
         return (*self.keys, *(nodes.identifier(self._bounds[each]) for each in bounds))
+
+
+def shown_property(field: Any) -> Any:
+    """A field of ``select`` over ``WindowGroups.shown``."""
+    if isinstance(field, str):
+        return field
+
+    def change(each: Any) -> Any:
+        return nodes.identifier(f"${each.kind}") if isinstance(each, WindowProperty) else each
+
+    made = type(field)(rewritten(field.node, change), *field.names)
+    is_property = isinstance(field.node, WindowProperty) and not field.names
+    return made.alias(made.node.last[1:]) if is_property else made

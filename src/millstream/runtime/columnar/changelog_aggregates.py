@@ -74,7 +74,7 @@ class Kernel(ABC):
     """
 
     #: Whether partial aggregates can be made of the increments.
-    is_partial: ClassVar[bool] = False
+    is_partial: bool = False
     #: Whether there is a map per key that it keeps values in.
     keeps_values: ClassVar[bool] = False
 

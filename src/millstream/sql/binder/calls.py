@@ -19,6 +19,7 @@ from millstream.expressions.nodes import Literal
 from millstream.expressions.resolution import cast as implicit_cast
 from millstream.expressions.resolution import resolve_call, resolve_definition
 from millstream.sql.binder.aggregates import AGGREGATES
+from millstream.sql.binder.inline_calls import InlineCall
 from millstream.types.logical_types import IntType
 from millstream.types.type_casts import (
     needs_no_cast,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NILADIC",
+    "aggregate_of",
     "cast",
     "coerced",
     "field",
@@ -46,6 +48,7 @@ __all__ = [
     "names",
     "resolve",
     "user_call",
+    "user_definition",
 ]
 
 #: Functions that are called by their name alone.
@@ -159,6 +162,18 @@ def user_call(
     Raises:
         ValidationError: it is no scalar function, or the arguments do not fit.
     """
+    definition = user_definition(context, node, function)
+    return inline_call(context, node, definition, arguments, table=table)
+
+
+def user_definition(
+    context: BindingContext, node: Node, function: CatalogFunction
+) -> FunctionDefinition:
+    """What a function of a catalog is.
+
+    Raises:
+        ValidationError: it cannot be imported, or is no function for tables.
+    """
     definition = function.implementation
     if isinstance(definition, str):
         definition = _imported(context, node, definition)
@@ -166,7 +181,18 @@ def user_call(
     if not isinstance(definition, FunctionDefinition):
         message = f"{function.implementation!r} is no function made by udf()."
         raise context.error(node, message)
-    return inline_call(context, node, definition, arguments, table=table)
+    return definition
+
+
+def aggregate_of(context: BindingContext, node: Any) -> FunctionDefinition | None:
+    """The aggregate function of a user that a call calls; None: it calls something else."""
+    found: FunctionDefinition | None = None
+    if isinstance(node, InlineCall):
+        found = node.definition
+    elif len(node.name.parts) > 1 or not is_known(node.name.last.upper()):
+        function = context.catalogs.find_function(node.name.names)
+        found = None if function is None else user_definition(context, node, function)
+    return found if found is not None and found.kind is FunctionKind.AGGREGATE else None
 
 
 def inline_call(
@@ -182,6 +208,8 @@ def inline_call(
     Raises:
         ValidationError: it is of another kind, or the arguments do not fit.
     """
+    if definition.kind is FunctionKind.AGGREGATE:
+        raise context.error(node, f"Aggregate {definition.name} cannot stand here.")
     if (definition.kind is FunctionKind.TABLE) != table:
         what = "no table function" if table else "a table function: LATERAL TABLE(...) takes it"
         raise context.error(node, f"{definition.name} is {what}.")

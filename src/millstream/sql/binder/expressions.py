@@ -16,7 +16,7 @@ from millstream.errors import MillstreamError, ValidationError
 from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
 from millstream.sql.binder import calls, json
-from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.inline_calls import InlineCall, called
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
@@ -97,7 +97,7 @@ class ExpressionBinder:
 
     def aggregate(self, node: nodes.FunctionCall) -> Expression:
         """An aggregate call where none can stand."""
-        message = f"Aggregate {node.name.last.upper()} cannot stand here."
+        message = f"Aggregate {called(node)} cannot stand here."
         raise self.context.error(node, message)
 
     def special(self, node: nodes.FunctionCall) -> Expression | None:
@@ -269,7 +269,8 @@ class ExpressionBinder:
         user = None
         if not (len(node.name.parts) == 1 and calls.is_known(name)):
             user = self.context.catalogs.find_function(node.name.names)
-        if user is None and calls.is_aggregate(name):
+        is_built_in = user is None and calls.is_aggregate(name)
+        if is_built_in or (user is not None and calls.aggregate_of(self.context, node)):
             return self.aggregate(node)
         if node.distinct or node.filter is not None:
             word = "DISTINCT" if node.distinct else "FILTER"
@@ -306,6 +307,8 @@ class ExpressionBinder:
         return self.call(node, name, *bound)
 
     def _inline(self, node: Any) -> Expression:
+        if calls.aggregate_of(self.context, node) is not None:
+            return self.aggregate(node)
         arguments = self.bind_all(node.arguments)
         return calls.inline_call(self.context, node, node.definition, arguments)
 

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import Call, InputReference, transform, walk
+from millstream.expressions.resolution import resolve_definition
+from millstream.expressions.user_aggregates import user_aggregate
 from millstream.sql.binder import calls, subqueries
 from millstream.sql.binder.aggregates import Inputs, Placeholder, aggregate_type, plain_type
 from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.walking import walk_nodes
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import AggregateCall, AggregateNode, ProjectNode, row_of
@@ -26,6 +29,7 @@ from millstream.types.logical_types import BigIntType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.overs import OverCalls
@@ -48,13 +52,15 @@ def has_aggregate(context: BindingContext, node: Node) -> bool:
             built_in = len(each.name.parts) == 1 and calls.is_aggregate(name)
             if each.over is None and (built_in or name in _GROUPING):
                 return True
+        is_call = isinstance(each, nodes.FunctionCall | InlineCall)
+        if is_call and calls.aggregate_of(context, each) is not None:
+            return True
         if isinstance(each, nodes.JsonObject | nodes.JsonArray) and each.aggregate:
             return True
         if not isinstance(each, nodes.Query):
             from millstream.sql.binder.walking import children
 
             inner += children(each)
-    del context
     return False
 
 
@@ -217,12 +223,19 @@ class GroupBinder(ExpressionBinder):
         return Placeholder("grouping", index, BigIntType(nullable=False))  # type: ignore[return-value]
 
     def aggregate(self, node: nodes.FunctionCall) -> Expression:
+        definition = calls.aggregate_of(self.context, node)
+        if definition is not None:
+            call = user_aggregate_call(self._base, self._inputs, node, definition)
+            return self._placeholder(call)
         if node.order_by or node.within_group:
             message = f"ORDER BY in {node.name.last.upper()} is not in this release."
             raise self.context.error(node, message)
         call = aggregate_call(
             self._base, self._inputs, node, grouped=bool(self._keys) and self._sets is None
         )
+        return self._placeholder(call)
+
+    def _placeholder(self, call: AggregateCall) -> Expression:
         if call not in self._calls:
             self._calls.append(call)
         index = self._calls.index(call)
@@ -312,4 +325,38 @@ def aggregate_call(
         kind,
         None if condition is None else inputs.add(condition),
         distinct,
+    )
+
+
+def user_aggregate_call(
+    base: ExpressionBinder, inputs: Inputs, node: Any, definition: FunctionDefinition
+) -> AggregateCall:
+    """A call of a user's aggregate function.
+
+    Raises:
+        ValidationError: it does not take these arguments, or gives rows.
+    """
+    user = user_aggregate(definition)
+    if user.gives_rows and not isinstance(node, InlineCall):
+        message = f"{definition.name} gives rows: flat_aggregate() of the Table API takes it."
+        raise base.context.error(node, message)
+    if isinstance(node, nodes.FunctionCall) and (node.order_by or node.within_group):
+        raise base.context.error(node, f"ORDER BY in {definition.name} is not in this release.")
+    if any(isinstance(each, nodes.Star) for each in node.arguments):
+        raise base.context.error(node, f"Only COUNT takes *; {definition.name} does not.")
+    try:
+        call = resolve_definition(definition, base.bind_all(node.arguments), user=True)
+    except ProgramError as error:
+        raise base.context.error(node, str(error)) from error
+    given = getattr(node, "filter", None)
+    condition = None if given is None else base.condition(given)
+    # Nobody is to take it for a built-in one.
+    taken = calls.is_aggregate(definition.name.upper())
+    return AggregateCall(
+        f"{definition.name}$user" if taken else definition.name,
+        tuple(inputs.add(each) for each in call.arguments),
+        call.type,
+        None if condition is None else inputs.add(condition),
+        node.distinct,
+        user,
     )

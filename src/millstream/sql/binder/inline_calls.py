@@ -10,7 +10,7 @@ Read next: ``sql/binder/calls.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.sql.parser.syntax import Expression, Query
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["InlineCall", "InlinePlan"]
+__all__ = ["InlineCall", "InlinePlan", "called"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,13 @@ class InlineCall(Expression):
 
     definition: FunctionDefinition
     arguments: tuple[Expression, ...]
+    #: Of an aggregate: whether values that were there already count for nothing.
+    distinct: bool = False
+
+
+def called(node: Any) -> str:
+    """The name of the function that a call calls, for errors."""
+    return node.definition.name if isinstance(node, InlineCall) else node.name.last.upper()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from millstream.sql.binder.aggregates import Placeholder
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.grouping import GroupBinder, has_aggregate
 from millstream.sql.binder.hints import select_hints
+from millstream.sql.binder.inline_calls import called
 from millstream.sql.binder.names import item_name
 from millstream.sql.binder.overs import OverCalls
 from millstream.sql.binder.queries import one_row, sort_key
@@ -51,7 +52,7 @@ class _RowBinder(ExpressionBinder):
         return self._select.overs.add(self, node)
 
     def aggregate(self, node: nodes.FunctionCall) -> Expression:
-        message = f"Aggregate {node.name.last.upper()} cannot stand here; HAVING can have it."
+        message = f"Aggregate {called(node)} cannot stand here; HAVING can have it."
         raise self.context.error(node, message)
 
     def subquery(self, node: Node) -> Expression:

@@ -349,11 +349,14 @@ class Lowering:
         )
 
     def _group_aggregate(self, node: physical.GroupAggregate) -> Transformation:
+        retracts = not node.input.is_insert_only
+        parameters = self.evaluation.job_parameters
+        calls = aggregate_calls(node.calls, parameters, retracts=retracts)
         factory = factories.GroupAggregateFactory(
             input_type=node.input.row,
             keys=node.keys,
-            aggregates=aggregate_calls(node.calls),
-            retracts=not node.input.is_insert_only,
+            aggregates=calls,
+            retracts=retracts,
             update_before=node.update_before,
             mini_batch=self.options.mini_batch,
             state_ttl=self._ttl(node.state_ttl),
@@ -386,7 +389,11 @@ class Lowering:
             window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
             time=node.time,
             keys=node.keys,
-            aggregates=aggregate_calls(node.calls),
+            aggregates=aggregate_calls(
+                node.calls,
+                self.evaluation.job_parameters,
+                merges=node.window == "SESSION" and node.attached is None,
+            ),
             properties=node.properties,
             is_rowtime=in_event_time,
             attached=node.attached,

@@ -6,6 +6,7 @@ What it is not: the lowering (``sql/lowering/lowering.py``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.graph.transformation import (
@@ -13,10 +14,11 @@ from millstream.graph.transformation import (
     SideOutputTransformation,
     UnionTransformation,
 )
+from millstream.runtime.columnar.user_kernel import check_user_aggregate
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.graph.transformation import Transformation
 
@@ -41,12 +43,36 @@ def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
     return None, False
 
 
-def aggregate_calls(calls: Sequence[Any]) -> tuple[AggregateCall, ...]:
-    """Aggregates as the runtime takes them."""
-    return tuple(
-        AggregateCall(call.function, call.arguments, call.type, call.filter, call.distinct)
-        for call in calls
-    )
+def aggregate_calls(
+    calls: Sequence[Any],
+    parameters: Mapping[str, str] | None = None,
+    *,
+    retracts: bool = False,
+    merges: bool = False,
+) -> tuple[AggregateCall, ...]:
+    """Aggregates as the runtime takes them.
+
+    Args:
+        calls: of the plan.
+        parameters: of the job, for functions of users.
+        retracts: whether rows may be taken back.
+        merges: whether accumulators are put together.
+
+    Raises:
+        ProgramError: a function of a user lacks what that needs.
+    """
+    found = []
+    for call in calls:
+        user = call.user
+        if user is not None:
+            check_user_aggregate(user, retracts=retracts, merges=merges)
+            user = replace(user, job_parameters=dict(parameters or {}))
+        found.append(
+            AggregateCall(
+                call.function, call.arguments, call.type, call.filter, call.distinct, user=user
+            )
+        )
+    return tuple(found)
 
 
 def sort_columns(order: Sequence[Any]) -> tuple[SortColumn, ...]:

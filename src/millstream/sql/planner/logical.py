@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millstream.expressions.nodes import Expression
+    from millstream.expressions.user_aggregates import UserAggregate
     from millstream.graph.transformation import Transformation
     from millstream.runtime.operators.table.match_slots import Slot
     from millstream.runtime.operators.table.row_patterns import RowPattern
@@ -127,6 +128,8 @@ class AggregateCall:
     #: A BOOLEAN column: only rows where it is true count.
     filter: int | None = None
     distinct: bool = False
+    #: The function, if it is a user's; ``function`` is its name then.
+    user: UserAggregate | None = None
 
 
 @dataclass(frozen=True, slots=True)

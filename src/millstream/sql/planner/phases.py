@@ -44,4 +44,6 @@ def _can_be_split(node: physical.GroupAggregate) -> bool:
     if not node.calls or not isinstance(exchange, physical.Exchange):
         return False
     retracts = not exchange.is_insert_only
+    if any(call.user is not None for call in node.calls):  # one phase, as in Flink
+        return False
     return can_be_partial(aggregate_calls(node.calls), exchange.row, retracts=retracts)

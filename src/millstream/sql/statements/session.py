@@ -220,5 +220,6 @@ class Session:
             mini_batch=get(options.MINI_BATCH),
             idle_timeout=get(options.SOURCE_IDLE_TIMEOUT) or None,
             drop_nulls=get(options.NOT_NULL_ENFORCER) == "DROP",
+            job_parameters=get(options.GLOBAL_JOB_PARAMETERS),
         )
         return Lowering(self.program.next_id, caller_location(), chosen)

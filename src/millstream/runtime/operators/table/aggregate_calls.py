@@ -19,6 +19,7 @@ import pyarrow as pa
 from millstream.runtime.columnar.aggregate_kernels import make_kernel
 from millstream.runtime.columnar.changelog_aggregates import Rows, is_true
 from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
+from millstream.runtime.columnar.user_kernel import user_kernel
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
@@ -59,12 +60,27 @@ class SortedRows:
 
 def is_distinct(call: AggregateCall) -> bool:
     """Whether values that were there already change nothing."""
-    return call.distinct and call.function not in _ALWAYS_DISTINCT
+    always = call.user is None and call.function in _ALWAYS_DISTINCT
+    return call.distinct and not always
 
 
 def is_partial_call(call: AggregateCall) -> bool:
     """Whether its rows may be aggregated apart from others, if its kernel can."""
     return not is_distinct(call)
+
+
+def _kernel(
+    call: AggregateCall, row: RowType, types: list[pa.DataType], *, retracts: bool
+) -> Kernel:
+    if call.user is not None:
+        return user_kernel(call.user, [row.children[i] for i in call.arguments], call.type)
+    return make_kernel(
+        call.function,
+        types,
+        call.type.to_arrow(),
+        retracts=retracts,
+        ignore_nulls=call.ignore_nulls,
+    )
 
 
 class Aggregates:
@@ -82,13 +98,7 @@ class Aggregates:
         self._retracts = retracts
         types = [field.type for field in input_type.to_arrow_schema()]
         self.kernels: list[Kernel] = [
-            make_kernel(
-                call.function,
-                [types[index] for index in call.arguments],
-                call.type.to_arrow(),
-                retracts=retracts,
-                ignore_nulls=call.ignore_nulls,
-            )
+            _kernel(call, input_type, [types[index] for index in call.arguments], retracts=retracts)
             for call in calls
         ]
         self.fields = [

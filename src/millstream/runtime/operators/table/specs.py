@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from millstream.expressions.user_aggregates import UserAggregate
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["AggregateCall", "JoinKind", "JoinSide", "RankStrategy", "SortColumn"]
@@ -37,6 +38,8 @@ class AggregateCall:
     distinct: bool = False
     #: ARRAY_AGG: whether nulls are left out.  (Others have the rule of their function.)
     ignore_nulls: bool = False
+    #: The function, if it is a user's; ``function`` is its name then.
+    user: UserAggregate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+"""What all functions of users have: the base class, and types as programs give them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.sql.parser.parser import parse_type
+from millstream.types.logical_types import LogicalType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.expressions.user_functions import FunctionContext
+
+__all__ = ["UserDefinedFunction", "type_of", "types_of"]
+
+
+class UserDefinedFunction:
+    """A function of a user that keeps something, from ``open`` to ``close``."""
+
+    def open(self, function_context: FunctionContext) -> None:
+        """Get ready: called once wherever the function runs, before the first row."""
+
+    def close(self) -> None:
+        """Clean up: called when the operator is gone."""
+
+    def is_deterministic(self) -> bool:
+        """Whether equal arguments always give equal results."""
+        return True
+
+
+def type_of(given: LogicalType | str) -> LogicalType:
+    """A type, or its text as in SQL."""
+    if isinstance(given, LogicalType):
+        return given
+    return parse_type(given)
+
+
+def types_of(
+    given: Sequence[LogicalType | str] | LogicalType | str | None,
+) -> list[LogicalType] | None:
+    """Several types, or one; None: nothing is said."""
+    if given is None:
+        return None
+    if isinstance(given, LogicalType | str):
+        given = [given]
+    return [type_of(each) for each in given]
