@@ -358,3 +358,21 @@ def test_a_job_ends_though_the_program_has_forked(make: Make) -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_workers_need_not_import_what_arrow_does_at_its_first_conversion(tmp_path: Path) -> None:
+    """Else each slot of each run would import pandas while its first records wait."""
+    program = tmp_path / "forks.py"
+    program.write_text(
+        "import sys\n"
+        "from millstream.engines.local.nursery import Nursery\n"
+        "def serve(connection):\n"
+        "    connection.send('pandas' in sys.modules)\n"
+        "nursery = Nursery(serve)\n"
+        "pid, connection = nursery.fork()\n"
+        "print('pandas' in sys.modules, connection.recv())\n"
+        "nursery.wait(pid)\n"
+        "nursery.close()\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]

@@ -171,6 +171,9 @@ def _prepare() -> None:
         os.dup2(nothing.fileno(), 0)
     for name in _IMPORTED_BEFORE:
         importlib.import_module(name)
+    # At its first conversion Arrow imports pandas, if that is there: each worker of each run would
+    # do so at its first records, for half a second.
+    importlib.import_module("pyarrow").array([0])
     gc.freeze()  # shared with the workers
 
 
