@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millstream.connectors.postgres.table import PostgresTable, Session
     from millstream.contracts.sink import Committable, Committer, SinkWriter, WriterContext
 
-__all__ = ["PostgresCommitTableSink"]
+__all__ = ["PostgresCommitTableSink", "StagingWriter"]
 
 
 class PostgresCommitTableSink(TableSink):
@@ -89,7 +89,7 @@ class PostgresCommitTableSink(TableSink):
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer to the staging table."""
-        return _StagingWriter(self, context)
+        return StagingWriter(self, context)
 
     def create_committer(self) -> Committer:
         return _StagingCommitter(self)
@@ -139,7 +139,9 @@ class PostgresCommitTableSink(TableSink):
         )
 
 
-class _StagingWriter(TableWriter):
+class StagingWriter(TableWriter):
+    """Copies rows into the staging table, and tries them."""
+
     def __init__(self, sink: PostgresCommitTableSink, context: WriterContext) -> None:
         super().__init__(sink, context, sink.staging)
         self._staging = sink

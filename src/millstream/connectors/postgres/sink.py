@@ -1,6 +1,6 @@
 """PostgreSQL sinks: which one, in one place.
 
-What it is: ``PostgresSink``, whose three methods make the three kinds.
+What it is: ``PostgresSink``, whose methods make the kinds.
 
 What it is not: a sink by itself.
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.connectors.postgres.changes import PostgresChangesSink
 from millstream.connectors.postgres.commit_table import PostgresCommitTableSink
 from millstream.connectors.postgres.table import PostgresTable, server_of
 from millstream.connectors.postgres.two_phase import PostgresTwoPhaseSink
@@ -90,6 +91,36 @@ class PostgresSink:
         """
         where = _table(conninfo, table, columns, type_info, lock_timeout, timeout)
         return PostgresCommitTableSink(where, key, check_rows=check_rows)
+
+    @staticmethod
+    def changes(
+        conninfo: str,
+        table: str,
+        *,
+        key: Sequence[str],
+        check_rows: bool = True,
+        columns: Sequence[str] | None = None,
+        type_info: TypeInformation | None = None,
+        lock_timeout: float = 30.0,
+        timeout: float = 300.0,
+    ) -> PostgresChangesSink:
+        """A changelog, exactly-once by a commit table: rows are merged and deleted by key.
+
+        Args:
+            conninfo: see the class, as the other arguments.
+            table: the table.
+            key: columns with a unique constraint.
+            check_rows: as of ``commit_table``.
+            columns: the table's columns.
+            type_info: the type of the records.
+            lock_timeout: seconds.
+            timeout: seconds.
+
+        Raises:
+            SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
+        """
+        where = _table(conninfo, table, columns, type_info, lock_timeout, timeout)
+        return PostgresChangesSink(where, key, check_rows=check_rows)
 
     @staticmethod
     def upsert(

@@ -34,6 +34,8 @@ from millstream.errors import MillstreamError, SinkError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from millstream.connectors.postgres.table import PostgresTable, Session
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, CommitterContext, WriterContext
@@ -167,9 +169,18 @@ class TableWriter(SinkWriter):
     def prepare(self, session: Session) -> None:
         """Prepare a new session, before the table is looked at."""
 
+    def rows_of(self, batch: Batch) -> pa.Table:
+        """The rows to write; raises SinkError for those that cannot be."""
+        return columns_of_batch(batch)
+
+    def beside(self, batch: Batch) -> Mapping[str, tuple[str, pa.Array]]:
+        """Columns of the table copied to that the target does not have: name -> type, values."""
+        del batch
+        return {}
+
     def write(self, batch: Batch) -> None:
         """Copy rows; the first ones connect, if there is no session of an epoch before."""
-        rows, table, location = columns_of_batch(batch), self._sink.table, self.context.location
+        rows, table, location = self.rows_of(batch), self._sink.table, self.context.location
         if self._session is None:
             self._name = RunSessions.of(self.context).name(f"s{self.context.subtask}")
             self._session = self._sink.take_session(location, self._name)
@@ -181,8 +192,11 @@ class TableWriter(SinkWriter):
             with table.errors(location):
                 self.begin(self._session)
             self._begun = True
+        copied, types = rows, dict(self.columns)
+        for name, (kind, column) in self.beside(batch).items():
+            copied, types[name] = copied.append_column(name, column), kind
         with table.errors(location, rows):
-            copy_rows(self._session, self._into, self.columns, rows)
+            copy_rows(self._session, self._into, types, copied)
 
     def prepare_commit(self) -> Sequence[Committable]:
         """End the transaction, if there were rows since the last one."""

@@ -156,6 +156,7 @@ FACTORIES: Final[dict[str, str]] = {
     "datagen": _HERE + "datagen",
     "kafka": _HERE + "kafka",
     "upsert-kafka": _HERE + "kafka",
+    "jdbc": _HERE + "jdbc",
     "sqlite": _HERE + "embedded",
     "duckdb": _HERE + "embedded",
     "print": _HERE + "print_table",

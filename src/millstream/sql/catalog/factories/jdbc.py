@@ -1,0 +1,195 @@
+"""Tables of a PostgreSQL server: ``'connector' = 'jdbc'``.
+
+What it is: PostgresSource and the exactly-once PostgreSQL sinks behind a table.  With a PRIMARY KEY
+changes are merged and deleted by it; without, rows are only added.
+What it is not: JDBC; the URL is as JDBC's so that tables of Flink's need no change.
+
+Read next: ``connectors/postgres/changes.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
+from millstream.errors import ValidationError
+from millstream.sql.catalog.connectors import (
+    INSERT_ONLY,
+    UPSERTS,
+    FactoryContext,
+    TableSink,
+    TableSource,
+)
+from millstream.sql.catalog.options import Options, choice, integer, text
+from millstream.sql.lowering.stream_types import stream_type
+from millstream.types.logical_types import (
+    ArrayType,
+    DecimalType,
+    MapType,
+    MultisetType,
+    RowField,
+    RowType,
+    TimeType,
+)
+
+if TYPE_CHECKING:
+    from millstream.contracts.sink import Sink
+    from millstream.contracts.source import Source
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = ["connection_string", "sink", "source"]
+
+_OPTIONS: Final = (
+    text("url", required=True),
+    text("table-name", required=True),
+    text("driver"),
+    text("username"),
+    text("password"),
+    text("scan.partition.column"),
+    integer("scan.partition.num", 4),
+    choice("sink.delivery-guarantee", ("exactly-once",), "exactly-once"),
+    integer("sink.parallelism"),
+)
+_URL: Final = re.compile(r"jdbc:postgresql:(?://([^/?]*)/)?([^/?]*)(?:\?(.*))?")
+#: Names of the driver of Java's -> of libpq.
+_PARAMETERS: Final = {"user": "user", "password": "password", "sslmode": "sslmode"}
+_UNREADABLE: Final = (ArrayType, MapType, MultisetType, RowType, TimeType)
+
+
+def connection_string(options: Options) -> str:
+    """What libpq takes, of a URL of JDBC's or PostgreSQL's own.
+
+    Raises:
+        ValidationError: the URL is of another database, or says what libpq does not know.
+    """
+    url = options["url"]
+    user, password = options["username"], options["password"]
+    if (user is None) != (password is None):
+        message = f"{options.owner}: 'username' and 'password' go together."
+        raise ValidationError(message)
+    if options["driver"] not in {None, "org.postgresql.Driver"}:
+        message = f"{options.owner}: 'driver' is 'org.postgresql.Driver' or not said."
+        raise ValidationError(message)
+    parts: dict[str, str] = {}
+    if url.startswith(("postgresql://", "postgres://")):
+        from psycopg.conninfo import conninfo_to_dict
+
+        parts = {key: str(each) for key, each in conninfo_to_dict(url).items()}
+    else:
+        found = _URL.fullmatch(url)
+        if found is None:
+            kind = "jdbc:postgresql://host:port/database"
+            message = (
+                f"{options.owner}: 'url' is as '{kind}': other databases are not in this release."
+            )
+            raise ValidationError(message)
+        parts |= _place(found[1] or "localhost")
+        parts["dbname"] = found[2]
+        for key, each in parse_qsl(found[3] or ""):
+            if key not in _PARAMETERS:
+                message = f"{options.owner}: 'url' has the parameter '{key}', which is not known."
+                raise ValidationError(message)
+            parts[_PARAMETERS[key]] = each
+    if user is not None:
+        parts |= {"user": user, "password": password}
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo(**parts)
+
+
+def _place(hosts: str) -> dict[str, str]:
+    pairs = [
+        each.rpartition(":") if ":" in each else (each, "", "5432") for each in hosts.split(",")
+    ]
+    return {
+        "host": ",".join(host for host, _, _ in pairs),
+        "port": ",".join(port for _, _, port in pairs),
+    }
+
+
+class _JdbcTable(TableSource):
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        self._context = context
+        self._options = options
+        self._conninfo = connection_string(options)
+        self._key = options["scan.partition.column"]
+        names = [each.name for each in context.physical]
+        if self._key is not None and self._key not in names:
+            message = f"{context.owner}: 'scan.partition.column' is no column: '{self._key}'."
+            raise ValidationError(message)
+        if self._key is None:
+            keys = context.table.schema.key_columns
+            self._key = keys[0] if keys else None
+
+    def create(self) -> Source:
+        from millstream.connectors.postgres.source import PostgresSource
+
+        context = self._context
+        if self._key is None:
+            message = (
+                f"{context.owner}: to read '{context.identifier.as_summary_string()}' it needs a "
+                "PRIMARY KEY or 'scan.partition.column', by which rows are read in an order."
+            )
+            raise ValidationError(message)
+        table = quoted_parts(table_parts(self._options["table-name"]))
+        columns = []
+        for each in context.physical:
+            name = identifier(each.name)
+            if isinstance(each.type, _UNREADABLE):
+                message = (
+                    f"{context.owner}: column '{each.name}' is {each.type.as_summary_string()}, "
+                    "which cannot be read in this release."
+                )
+                raise ValidationError(message)
+            if isinstance(each.type, DecimalType):
+                kind = f"numeric({each.type.precision}, {each.type.scale})"
+                name = f"CAST({name} AS {kind}) AS {name}"
+            columns.append(name)
+        query = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - quoted names
+        number = self._options["scan.partition.num"]
+        return PostgresSource(self._conninfo, query, key=self._key, splits=number)
+
+
+class _JdbcTableSink(TableSink):
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        self._context = context
+        self._options = options
+        self._conninfo = connection_string(options)
+        self._key = context.table.schema.key_columns
+        self.parallelism = options["sink.parallelism"]
+
+    def accepts(self, given: frozenset[str]) -> frozenset[str]:
+        if given != INSERT_ONLY and not self._key:
+            message = (
+                f"{self._context.owner}: please declare a PRIMARY KEY for table "
+                f"'{self._context.identifier.as_summary_string()}': the query updates or deletes "
+                "rows."
+            )
+            raise ValidationError(message)
+        return INSERT_ONLY if given == INSERT_ONLY else UPSERTS
+
+    def stream_type(self, declared: TypeInformation) -> TypeInformation:
+        del declared
+        fields = (RowField(each.name, each.type) for each in self._context.physical)
+        return stream_type(RowType(tuple(fields), nullable=False))
+
+    def create(self) -> Sink:
+        from millstream.connectors.postgres.sink import PostgresSink
+
+        table = self._options["table-name"]
+        names = [each.name for each in self._context.physical]
+        if self._key:
+            return PostgresSink.changes(self._conninfo, table, key=self._key, columns=names)
+        return PostgresSink.commit_table(self._conninfo, table, columns=names)
+
+
+def source(context: FactoryContext) -> TableSource:
+    """The rows of a table as they are when the job starts."""
+    return _JdbcTable(context, Options(context.owner, context.options, _OPTIONS))
+
+
+def sink(context: FactoryContext) -> TableSink:
+    """Changes that go into an existing table, exactly once."""
+    return _JdbcTableSink(context, Options(context.owner, context.options, _OPTIONS))

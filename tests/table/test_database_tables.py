@@ -1,0 +1,116 @@
+"""Tables of a PostgreSQL server, on a real one: changes by key, rows that are added, scans."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+from tests.databases.server import execute
+from tests.table.query_running import changelog, environment, insert, materialised
+
+from millstream.errors import ValidationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.table import TableEnvironment
+
+
+def url_of(conninfo: str) -> str:
+    from psycopg.conninfo import conninfo_to_dict
+
+    pairs = (f"{key}={quote(str(each))}" for key, each in conninfo_to_dict(conninfo).items())
+    return f"postgresql://?{'&'.join(pairs)}"
+
+
+def table(env: TableEnvironment, database: str, name: str, columns: str, more: str = "") -> None:
+    env.execute_sql(
+        f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'jdbc', "
+        f"'url' = '{url_of(database)}', 'table-name' = '{name}'{more})"
+    )
+
+
+@pytest.mark.both_engines
+def test_changes_are_merged_and_deleted_by_key(database: str, tmp_path: Path) -> None:
+    execute(database, "CREATE TABLE counts (name TEXT PRIMARY KEY, n BIGINT, other INT DEFAULT 7)")
+    execute(database, "INSERT INTO counts VALUES ('z', 1, 3), ('a', 5, 4)")
+    env = environment(2)
+    table(env, database, "counts", "name STRING, n BIGINT, PRIMARY KEY (name) NOT ENFORCED")
+    rows = [f"('{name}')" for n in range(12) for name in "abc"[: 1 + n % 3]]
+    env.execute_sql(f"CREATE TEMPORARY VIEW clicks (name) AS VALUES {', '.join(rows)}")
+    insert(
+        env,
+        "INSERT INTO counts SELECT name, COUNT(*) FROM clicks GROUP BY name HAVING COUNT(*) < 12",
+        limits=[5] * 1000,
+    )
+    # What the query deletes goes, what it does not have stays, columns that it lacks are kept.
+    found = execute(database, "SELECT name, n, other FROM counts ORDER BY name")
+    assert found == [("b", 8, 7), ("c", 4, 7), ("z", 1, 3)]
+    # Positions are hashes of texts: all at once.
+    query = "SELECT SUM(n) AS n FROM counts"
+    assert materialised(changelog(env, query, tmp_path, limit=1 << 62)) == {(13,): 1}
+
+
+def test_values_go_in_and_come_back(database: str, tmp_path: Path) -> None:
+    execute(
+        database,
+        "CREATE TABLE facts (id INT, a BOOLEAN, b DOUBLE PRECISION, c NUMERIC, d TEXT, e BYTEA,"
+        " f DATE, g TIMESTAMP, h TIMESTAMPTZ)",
+    )
+    env = environment(1)
+    columns = (
+        "id INT, a BOOLEAN, b DOUBLE, c DECIMAL(10, 2), d STRING, e BYTES, f DATE, g TIMESTAMP(6), "
+        "h TIMESTAMP_LTZ(3)"
+    )
+    table(env, database, "facts", columns, ", 'scan.partition.column' = 'id'")
+    text = (
+        "INSERT INTO facts VALUES (1, TRUE, 1.5, 2.25, 'x', x'00ff', DATE '2024-01-02', "
+        "TIMESTAMP '2024-01-02 03:04:05.123456', TO_TIMESTAMP_LTZ(250, 3))"
+    )
+    insert(env, text)
+    insert(env, "INSERT INTO facts (id) VALUES (2)")
+    assert execute(database, "SELECT c, e, g FROM facts WHERE id = 1") == [
+        (Decimal("2.25"), b"\x00\xff", dt.datetime(2024, 1, 2, 3, 4, 5, 123456))  # noqa: DTZ001
+    ]
+    query = (
+        "SELECT id, a, b, c, d, e, CAST(f AS STRING), CAST(g AS STRING), CAST(h AS STRING) "
+        "FROM facts"
+    )
+    shown = ("2024-01-02", "2024-01-02 03:04:05.123456", "1970-01-01 00:00:00.250")
+    assert materialised(changelog(env, query, tmp_path)) == {
+        (1, True, 1.5, Decimal("2.25"), "x", b"\x00\xff", *shown): 1,
+        (2, *[None] * 8): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("url", "more", "message"),
+    [
+        ("jdbc:mysql://h/d", "", "other databases are not in this release"),
+        ("jdbc:postgresql://h:1/d?x=1", "", "has the parameter 'x'"),
+        ("jdbc:postgresql://h:1/d", ", 'username' = 'u'", "go together"),
+        ("jdbc:postgresql://h:1/d", ", 'tablename' = 'u'", "Did you mean 'table-name'?"),
+        ("jdbc:postgresql://h:1/d", ", 'scan.partition.column' = 'z'", "is no column: 'z'"),
+    ],
+)
+def test_options_that_make_no_sense(url: str, more: str, message: str) -> None:
+    env = environment(1)
+    env.execute_sql(
+        f"CREATE TABLE t (a INT) WITH ('connector' = 'jdbc', 'url' = '{url}', "
+        f"'table-name' = 't'{more})"
+    )
+    with pytest.raises(ValidationError) as raised:
+        env.sql_query("SELECT * FROM t")
+    assert message in str(raised.value)
+
+
+def test_what_needs_a_key(database: str) -> None:
+    env = environment(1)
+    table(env, database, "t", "a BIGINT")
+    with pytest.raises(ValidationError, match="please declare a PRIMARY KEY"):
+        env.explain_sql("INSERT INTO t SELECT COUNT(*) FROM (VALUES (1)) AS v(x)")
+    with pytest.raises(ValidationError, match=r"PRIMARY KEY or 'scan\.partition\.column'"):
+        env.execute_sql("SELECT * FROM t")
