@@ -323,3 +323,57 @@ def test_kinds_of_rows_are_not_lost_on_the_way_into_a_changelog(
     counts = table.group_by(col("name")).select(col("name"), col("id").sum.alias("s"))
     kinds = [row.get_row_kind() for row in collected(env.to_changelog_stream(counts), tmp_path)]
     assert kinds == [RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER]
+
+
+@pytest.mark.both_engines
+def test_columns_are_attributes_and_tables_have_names_in_statements(
+    env: TableEnvironment, tmp_path: Path
+) -> None:
+    table = env.from_elements([(1, "mill"), (2, "stream"), (3, "mill")], ["id", "word"])
+    with pytest.raises(AttributeError, match="has no column named 'words', it has: id, word"):
+        table.words  # noqa: B018 - it is asked for
+    mills = env.sql_query(f"SELECT id FROM {table} WHERE word = 'mill'")
+    assert str(table) != str(mills)
+    assert result(mills, tmp_path / "1") == Counter([(1,), (3,)])
+    counts = table.group_by(table.word).select(table.word, table.id.count.alias("n"))
+    assert result(counts, tmp_path / "2") == Counter([("mill", 2), ("stream", 1)])
+
+    @udtf(result_types=[DataTypes.STRING()])
+    def halves(row: Row) -> Any:
+        yield row.word[:2]
+        yield row[1][2:]
+
+    joined = table.join_lateral(halves.alias("half")).select(col("half"))
+    twice = Counter([("mi",), ("ll",)] * 2 + [("st",), ("ream",)])
+    assert result(joined, tmp_path / "3") == twice
+    named = table.flat_map(halves.alias("part"))
+    assert named.plan.row.names == ("part",)
+    assert halves.names == ()
+    assert table.map(louder_row.alias("p", "q")).plan.row.names == ("p", "q")
+
+
+@pytest.mark.both_engines
+def test_columns_are_computed_of_what_the_table_has_not(
+    stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    rows = [(1000, "ann", 1.5), (4000, "bob", 2.0), (3000, "ann", 4.0), (9000, "ann", 8.0)]
+    stream = stream_env.from_collection(
+        rows, Types.ROW([Types.LONG(), Types.STRING(), Types.DOUBLE()])
+    )
+    schema = (
+        Schema.new_builder()
+        .column_by_expression("ts", "TO_TIMESTAMP_LTZ(f0, 3)")
+        .column("f1", DataTypes.STRING())
+        .column("f2", DataTypes.DOUBLE())
+        .watermark("ts", "ts - INTERVAL '3' SECOND")
+        .build()
+    )
+    table = StreamTableEnvironment.create(stream_env).from_data_stream(stream, schema)
+    named = table.alias("ts", "name", "price")
+    assert named.get_schema().get_column_names() == ["ts", "name", "price"]
+    sums = (
+        named.window(Tumble.over(lit(5).seconds).on(named.ts).alias("w"))
+        .group_by(named.name, col("w"))
+        .select(named.name, named.price.sum.alias("s"))
+    )
+    assert result(sums, tmp_path) == Counter([("ann", 5.5), ("bob", 2.0), ("ann", 8.0)])

@@ -17,7 +17,7 @@ from millstream.errors import ProgramError
 from millstream.expressions.user_aggregates import UserAggregate, aggregate_definition_of
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.table.expression import Expression, as_node
-from millstream.table.function_types import UserDefinedFunction, type_of, types_of
+from millstream.table.function_types import AliasedFunction, UserDefinedFunction, type_of, types_of
 from millstream.types.logical_types import ArrayType, RowField, RowType
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class TableAggregateFunction(ImperativeAggregateFunction):
         """The rows of an accumulator: an iterable, or a generator."""
 
 
-class UserDefinedAggregateFunctionWrapper:
+class UserDefinedAggregateFunctionWrapper(AliasedFunction):
     """What ``udaf`` and ``udtaf`` make: an aggregate function with its types."""
 
     def __init__(self, function: Any, definition: FunctionDefinition) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, Self
 
 from millstream.sql.parser.parser import parse_type
 from millstream.types.logical_types import LogicalType
@@ -12,7 +13,24 @@ if TYPE_CHECKING:
 
     from millstream.expressions.user_functions import FunctionContext
 
-__all__ = ["UserDefinedFunction", "type_of", "types_of"]
+__all__ = ["AliasedFunction", "UserDefinedFunction", "type_of", "types_of"]
+
+
+class AliasedFunction:
+    """What ``udf`` and its sisters make: it may have names for its columns."""
+
+    #: Of its columns, where it is called on whole rows.
+    names: tuple[str, ...] = ()
+
+    def alias(self, *alias_names: str) -> Self:
+        """The same with names of its columns, for whole rows: ``flat_map(f.alias("a"))``.
+
+        Args:
+            alias_names: the names.
+        """
+        made = copy(self)
+        made.names = alias_names
+        return made
 
 
 class UserDefinedFunction:

@@ -19,11 +19,14 @@ from millstream.table.expression import Expression
 from millstream.types.logical_types import ArrayType, RowType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.types.logical_types import LogicalType
 
 __all__ = [
     "RESULT",
     "aggregate_of",
+    "column_named",
     "lateral",
     "one_row_of",
     "result_items",
@@ -34,6 +37,18 @@ __all__ = [
 
 #: The column of what an aggregate function gives, before it has names.
 RESULT: Final = "$result"
+
+
+def column_named(name: str, columns: Sequence[str]) -> Expression:
+    """A column of a table that is asked for as an attribute.
+
+    Raises:
+        AttributeError: there is none of that name.
+    """
+    if name not in columns:
+        message = f"The current table has no column named '{name}', it has: {', '.join(columns)}"
+        raise AttributeError(message)
+    return Expression(nodes.identifier(name))
 
 
 def lateral(call: Any) -> Any:
@@ -57,8 +72,8 @@ def rows_of(function: Any, row: RowType) -> Expression:
     """A call of a table function; of a function alone, on the whole row."""
     if isinstance(function, Expression):
         return function
-    definition = _definition(function, FunctionKind.TABLE, "flat_map() takes what udtf() makes")
-    return Expression(InlineCall(definition, (_whole(row),)))
+    definition = _definition(function, FunctionKind.TABLE, "this takes what udtf() makes")
+    return Expression(InlineCall(definition, (_whole(row),)), *function.names)
 
 
 def one_row_of(function: Any, row: RowType) -> Expression:
@@ -71,7 +86,7 @@ def one_row_of(function: Any, row: RowType) -> Expression:
         made = InlineCall(one_row_definition(node.definition), node.arguments)
         return Expression(made, *function.names)
     definition = _definition(function, FunctionKind.SCALAR, "map() takes what udf() makes")
-    return Expression(InlineCall(one_row_definition(definition), (_whole(row),)))
+    return Expression(InlineCall(one_row_definition(definition), (_whole(row),)), *function.names)
 
 
 def _definition(function: Any, kind: FunctionKind, what: str) -> FunctionDefinition:
@@ -130,7 +145,7 @@ def aggregate_of(function: Any, row: RowType, *, rows: bool = False) -> Expressi
         raise ProgramError(word)
     if isinstance(function, Expression):
         return function
-    return Expression(InlineCall(definition, (_whole(row),)))
+    return Expression(InlineCall(definition, (_whole(row),)), *function.names)
 
 
 def result_items(row: RowType, call: Expression) -> tuple[nodes.SelectItem, ...]:

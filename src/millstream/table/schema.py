@@ -166,8 +166,12 @@ class Schema:
         columns = list(self.columns)
         if given is not None and not any(isinstance(each, Column) for each in columns):
             columns = [Column(each.name, each.type) for each in given.fields] + columns
-        real = [each for each in columns if isinstance(each, Column)]
-        row = row_of([each.name for each in real], [each.type for each in real])
+        real = [(each.name, each.type) for each in columns if isinstance(each, Column)]
+        declared = {name for name, _ in real}
+        # Expressions see the columns of a stream that the table has not, too.
+        others = [] if given is None else given.fields
+        real += [(each.name, each.type) for each in others if each.name not in declared]
+        row = row_of([name for name, _ in real], [kind for _, kind in real])
         binder = ExpressionBinder(context, Scope.of(row))
         made = []
         for each in columns:

@@ -68,7 +68,13 @@ def read_stream(
     declared = None if schema is None else schema.resolve(session.context(None), row)
     if declared is not None:
         read = [each for each in declared.columns if each.is_physical]
-        row = row_of([each.name for each in read], [each.type for each in read])
+        names_ = {each.name for each in read}
+        computed = any(each.is_computed for each in declared.columns)
+        by_name_alone = names_ <= set(kind.arrow_schema.names)
+        pairs = [(each.name, each.type) for each in read]
+        if computed and by_name_alone:
+            pairs += [(each.name, each.type) for each in row.fields if each.name not in names_]
+        row = row_of([name for name, _ in pairs], [type_ for _, type_ in pairs])
     given = stream._transformation  # noqa: SLF001 - the facade beside it
     known = kind.arrow_schema.names
     by_name = set(row.names) <= set(known)

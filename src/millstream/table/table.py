@@ -10,7 +10,7 @@ Read next: ``table/expression.py``, ``sql/binder/queries.py``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.sql.parser import nodes
@@ -29,6 +29,7 @@ from millstream.table.expression_nodes import as_node
 from millstream.table.lateral import (
     RESULT,
     aggregate_of,
+    column_named,
     lateral,
     one_row_of,
     result_items,
@@ -67,6 +68,8 @@ __all__ = [
     "WindowGroupedTable",
 ]
 
+_ALL: Final = (nodes.SelectItem(nodes.Star()),)
+
 
 class Table:
     """A query that is not run yet."""
@@ -82,8 +85,12 @@ class Table:
         return self._plan
 
     def __str__(self) -> str:
-        """The columns."""
-        return f"Table[{', '.join(self.plan.row.names)}]"
+        """A name by which statements know it: ``f"SELECT * FROM {table}"``."""
+        return self._environment.session.named(self.plan)
+
+    def __getattr__(self, name: str) -> Expression:
+        """A column: ``table.a`` is ``col("a")``, unless the table has a method of that name."""
+        return column_named(name, () if name.startswith("_") else self.plan.row.names)
 
     def get_schema(self) -> ResolvedSchema:
         """The older name of ``get_resolved_schema``."""
@@ -129,8 +136,7 @@ class Table:
 
     def filter(self, predicate: Expression) -> Table:
         """The rows for which a condition is true."""
-        star = (nodes.SelectItem(nodes.Star()),)
-        return self._from(items=star, where=predicate.node)
+        return self._from(items=_ALL, where=predicate.node)
 
     def where(self, predicate: Expression) -> Table:
         """The same as ``filter``."""
@@ -138,7 +144,7 @@ class Table:
 
     def distinct(self) -> Table:
         """Each row once."""
-        return self._from(items=(nodes.SelectItem(nodes.Star()),), distinct=True)
+        return self._from(items=_ALL, distinct=True)
 
     def group_by(self, *fields: Expression | str) -> GroupedTable:
         """Rows by key; ``select`` of what comes back aggregates them."""
@@ -186,10 +192,9 @@ class Table:
 
     def add_columns(self, *fields: Expression) -> Table:
         """Further columns behind those that there are."""
-        star = nodes.SelectItem(nodes.Star())
         items = self._items(fields)
         refuse_ambiguous([*self.plan.row.names, *(shown_name(each) for each in items)])
-        return self._from(items=(star, *items))
+        return self._from(items=(*_ALL, *items))
 
     def add_or_replace_columns(self, *fields: Expression) -> Table:
         """Further columns; one with the name of a column takes its place."""
@@ -281,9 +286,8 @@ class Table:
             message = f"join(): both tables have a column '{min(both)}'; rename one of them"
             raise ProgramError(message)
         on = None if predicate is None else predicate.node
-        star = (nodes.SelectItem(nodes.Star()),)
         return self._made(
-            lambda left, other: nodes.Select(items=star, source=nodes.Join(left, other, kind, on)),
+            lambda left, other: nodes.Select(items=_ALL, source=nodes.Join(left, other, kind, on)),
             right.plan,
         )
 
@@ -311,11 +315,10 @@ class Table:
 
     def _lateral(self, call: Any, kind: Any, predicate: Expression | None) -> Table:
         condition = None if predicate is None else predicate.node
-        star = (nodes.SelectItem(nodes.Star()),)
-        function = lateral(call)
+        function = lateral(rows_of(call, self.plan.row))
         made = self._made(
             lambda left: nodes.Select(
-                items=star, source=nodes.Join(left, function, kind, condition)
+                items=_ALL, source=nodes.Join(left, function, kind, condition)
             )
         )
         shown = function.columns if isinstance(function, nodes.AliasedRelation) else ()
@@ -342,10 +345,9 @@ class Table:
         return self._functions(rows_of(func, self.plan.row))
 
     def _functions(self, call: Any) -> Table:
-        star = (nodes.SelectItem(nodes.Star()),)
         joined = self._made(
             lambda left: nodes.Select(
-                items=star, source=nodes.Join(left, lateral(call), nodes.JoinKind.CROSS)
+                items=_ALL, source=nodes.Join(left, lateral(call), nodes.JoinKind.CROSS)
             )
         )
         width = len(self.plan.row)
@@ -444,12 +446,11 @@ class OrderedTable(Table):
         return self._rows(None)
 
     def _rows(self, count: int | None) -> LogicalNode:
-        star = (nodes.SelectItem(nodes.Star()),)
         return bound(
             self._environment.session,
             self._plan,
             lambda source: nodes.OrderedQuery(
-                nodes.Select(items=star, source=source),
+                nodes.Select(items=_ALL, source=source),
                 order_by=self._keys,
                 offset=as_node(self._offset) if self._offset else None,
                 limit=None if count is None else as_node(count),

@@ -36,7 +36,7 @@ from millstream.table.aggregate_functions import (
     udtaf,
 )
 from millstream.table.expression import Expression, as_node
-from millstream.table.function_types import UserDefinedFunction, type_of, types_of
+from millstream.table.function_types import AliasedFunction, UserDefinedFunction, type_of, types_of
 from millstream.types.logical_types import (
     BigIntType,
     BooleanType,
@@ -114,7 +114,7 @@ _ANNOTATED: Final[dict[object, LogicalType]] = {
 _Function: TypeAlias = "Callable[..., Any] | ScalarFunction | AsyncScalarFunction | type"
 
 
-class UserDefinedScalarFunctionWrapper:
+class UserDefinedScalarFunctionWrapper(AliasedFunction):
     """What ``udf`` makes: a function with its types."""
 
     def __init__(self, function: Any, definition: FunctionDefinition) -> None:
@@ -222,7 +222,7 @@ def udf(
     return UserDefinedScalarFunctionWrapper(function, definition)
 
 
-class UserDefinedTableFunctionWrapper:
+class UserDefinedTableFunctionWrapper(AliasedFunction):
     """What ``udtf`` makes: a table function with its types."""
 
     def __init__(self, function: Any, definition: FunctionDefinition) -> None:

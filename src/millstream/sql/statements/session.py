@@ -94,6 +94,15 @@ class Session:
         #: How many tables there are that only a descriptor describes.
         self.anonymous = 0
 
+    def named(self, plan: LogicalNode) -> str:
+        """A name by which statements of this session know a plan; each plan has one."""
+        for name, known in self.inline.items():
+            if known is plan:
+                return name
+        name = f"UnnamedTable${len(self.inline)}"
+        self.inline[name] = plan
+        return name
+
     def context(self, text: str | None) -> BindingContext:
         """What the binder knows."""
         return BindingContext(self.catalogs, self.configuration, text, self.inline)
