@@ -49,7 +49,7 @@ WITH_ORPHANS_UNDERWAY = "sink.prepare.before:7"
 #: Seconds after which the first goes on anyway: it may hold a lock that the second waits for.
 HELD_UP = 3.0
 #: Seconds after which rows count as lost where a protection is missing, so that some will be.
-LOST = 5.0
+LOST = 2.0
 #: No local copy is there yet, or one that no checkpoint has.
 NOTHING_TO_DAMAGE = (
     "splits.log.before",

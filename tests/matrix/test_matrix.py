@@ -29,6 +29,14 @@ SAMPLE: Final = (1, 1)
 STOPPED_SAMPLE: Final = (0, 1)
 #: Of those in which the disk is full: they differ little from sink to sink.
 FULL_SAMPLE: Final = (0, 1)
+#: Of those a sink has one case, by turns at a point of its own and at another.
+BY_TURNS: Final = (
+    Fault.KILL_DRIVER_ALONE,
+    Fault.KILL_WORKER,
+    Fault.CONNECTION_CUT,
+    Fault.APPLIED_BUT_FAILED,
+    Fault.SECOND_DRIVER,
+)
 
 
 def sample() -> list[Case]:
@@ -39,12 +47,20 @@ def sample() -> list[Case]:
     for case in all_cases(SEED):
         own = case.point in points_of(*KINDS[case.kind].parts)
         groups.setdefault((case.kind, case.fault.name, own), []).append(case)
-    for (_, fault, own), cases in groups.items():
+    for (kind, fault, own), cases in groups.items():
+        if (kind, fault, not own) in groups and own is not _turn(kind, fault, own):
+            continue
         fewer = {Fault.STOPPED_DRIVER.name: STOPPED_SAMPLE, Fault.DISK_FULL.name: FULL_SAMPLE}
         numbers = fewer.get(fault, SAMPLE)
         chosen += chance.sample(cases, min(numbers[0 if own else 1], len(cases)))
     assert len(chosen) >= LEAST
     return chosen
+
+
+def _turn(kind: str, fault: str, own: bool) -> bool:
+    """Whether it is the turn of points of the sink's own."""
+    turns = [each.name for each in BY_TURNS]
+    return own if fault not in turns else (list(KINDS).index(kind) + turns.index(fault)) % 2 == 0
 
 
 def wanted() -> list[Case]:
