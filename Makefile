@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOAK_SECONDS ?= 600
-# Processes that share the tests; 0 for one in which a debugger works.
-TEST_PROCESSES ?= 2
+# Processes that share the tests, one more than it has cores on a small machine: tests often wait for
+# processes of theirs.  0 for one in which a debugger works.
+TEST_PROCESSES ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format soak bench docs clean attack
@@ -33,7 +34,7 @@ install: $(VENV)/ready ## make the virtual environment
 demo: $(VENV)/ready ## 336,776 flights, a kill -9 half way, and every result compared
 	$(BIN)/python -m demo
 
-test: $(VENV)/ready ## all tests, in two processes (TEST_PROCESSES)
+test: $(VENV)/ready ## all tests, in three processes (TEST_PROCESSES)
 	$(BIN)/python -m pytest -m 'not soak' -n $(TEST_PROCESSES) --dist worksteal
 
 lint: $(VENV)/ready ## ruff, formatting, mypy --strict

@@ -1,9 +1,9 @@
 """The order of the tests, where their files are, and what all of them share.
 
 What it is, first: tests on Spark go first, then those that take minutes, then the rest.
-``make test`` gives the first half of the tests to one process and the second to another; whoever
-is ready takes over tests from the end of what the other has left.  So one process runs the tests on
-Spark, with one session, while the other runs those without, and what is left at the end is short.
+``make test`` gives the first third of the tests to one process and the others to two more; whoever
+is ready takes over tests from the end of what another has left.  So one process runs the tests on
+Spark, with one session, while the others run those without, and what is left at the end is short.
 
 Second: temporary files are kept in memory where there is room for them.  Checkpoints are many small
 files, flushed one by one: on a disk that others use as well, tests wait for it most of the time.

@@ -24,6 +24,7 @@ ELSEWHERE: Final = {
     "kafka/test_docs.py": "the text of a page",
     "kafka/test_security.py": "connections to the broker",
     "kafka/test_transactions_command.py": "a command",
+    "pipelined/test_abandoned.py": "tasks that live on, of which checkpoints are given up",
     "pipelined/test_changed_records.py": "says itself which engine takes and which restores",
     "pipelined/test_ends_in_flight.py": "says itself which engine takes and which restores",
     "pipelined/test_restored_frames.py": "says itself which engine takes and which restores",
