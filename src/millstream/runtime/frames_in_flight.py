@@ -33,10 +33,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from millstream.errors import IncompatibleProgramError
 from millstream.graph.model import Partitioning
 from millstream.graph.unaligned import edge_names
+from millstream.runtime.columnar.partial_aggregates import is_partial
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
-from millstream.runtime.record_cuts import UNKNOWN, cut_of
+from millstream.runtime.record_cuts import UNKNOWN, cut_of, is_other_aggregation
 from millstream.runtime.restored_time import refresh_time
 from millstream.state.in_flight_files import read_frames
 from millstream.state.key_groups import key_group_range
@@ -161,6 +163,7 @@ class RestoredFrames:
             if channel.edge not in mine:
                 continue
             edge_id = self._edges[channel.edge].id
+            self._require_mergeable(handle, channel.edge, frame)
             payload = self._payload(edge_id, frame, is_all=mine[channel.edge])
             if payload is None:
                 continue
@@ -171,6 +174,24 @@ class RestoredFrames:
                 numbers[frame.channel] = key
             found.append(RestoredFrame(*numbers[frame.channel], frame.kind, payload))
         return found
+
+    def _require_mergeable(
+        self, handle: FramesInFlight, name: EdgeName, frame: FrameInFlight
+    ) -> None:
+        """Raise IncompatibleProgramError if partial aggregates are of another aggregation."""
+        edge, graph = self._edges[name], self._instance.graph
+        if frame.kind != DATA_ARROW or not is_other_aggregation(handle.cut(name), graph, edge):
+            return
+        if not is_partial(decode_batch(frame.kind, pa.py_buffer(frame.payload), edge.type_info)):
+            return
+        node = graph.nodes[edge.target]
+        message = (
+            f"the program does not fit the checkpoint: partial aggregates are in flight in it to"
+            f" operator '{node.name}' ({node.location}), by another key, of other windows or of"
+            " other aggregates than it has now. Run the job with the program that it had, and stop"
+            " it: nothing is in flight in the checkpoint that stop() makes"
+        )
+        raise IncompatibleProgramError(message)
 
     def _without_early_ends(
         self, channels: list[ChannelInFlight], frames: list[FrameInFlight]

@@ -4,6 +4,10 @@ What it is: a short text per edge that a checkpoint keeps beside the records in 
 it is the same, and the parallelism too, each subtask's records are still its own; else today's
 partitioner is asked (``runtime/frames_in_flight.py``).
 
+An edge on which records are partly aggregated ahead of the exchange has a third word: of what they
+are aggregates.  Those in flight have keys, windows and columns of the program that made them, and
+can be merged by no other (``is_other_aggregation``).
+
 What can never happen: two cuts are taken for the same that are not.  Of functions all that they do
 is compared: bytecode, constants, what they enclose, and the functions that they call.  If some of
 it cannot be compared (objects, modules that are not Python's own), the cut is unknown, and the same
@@ -28,11 +32,15 @@ if TYPE_CHECKING:
 
     from millstream.graph.model import JobGraph, StreamEdge
 
-__all__ = ["UNKNOWN", "cut_of"]
+__all__ = ["UNKNOWN", "cut_of", "is_other_aggregation"]
 
 #: The cut of which nothing is known.
 UNKNOWN: Final = ""
+#: In the place of a word that is not known.
+_NO_WORD: Final = "?"
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+#: The package whose objects are compared by what they have.
+_OWN: Final = __name__.partition(".")[0]
 #: How deep functions are followed.
 _DEEPEST: Final = 8
 
@@ -54,12 +62,38 @@ def cut_of(graph: JobGraph, edge: StreamEdge) -> str:
     kind = edge.partitioning.name
     if edge.partitioning not in (Partitioning.HASH, Partitioning.CUSTOM):
         return kind
-    try:
-        how = "\n".join(_described((edge.key_selector, edge.partitioner), _DEEPEST))
-    except (_UnknownError, ValueError):  # or it encloses what is not there yet
+    digest = _digest((edge.key_selector, edge.partitioner))
+    if digest == _NO_WORD:
         return UNKNOWN
-    digest = hashlib.sha256(how.encode()).hexdigest()[:16]
-    return f"{kind} {graph.nodes[edge.target].max_parallelism} {digest}"
+    cut = f"{kind} {graph.nodes[edge.target].max_parallelism} {digest}"
+    return cut if edge.combiner is None else f"{cut} {_digest(edge.combiner)}"
+
+
+def is_other_aggregation(cut: str, graph: JobGraph, edge: StreamEdge) -> bool:
+    """Whether partial aggregates cannot be merged by the reader of an edge.
+
+    Args:
+        cut: of the edge in the program that has made them.
+        graph: the job.
+        edge: as it is now.
+
+    Returns:
+        True if it is known that they cannot: nothing is said of what cannot be compared.
+    """
+    if edge.combiner is None:
+        return True
+    before, now = cut.split(" ")[2:], cut_of(graph, edge).split(" ")[2:]
+    pairs = zip(before, now, strict=False)
+    return any(old != new and _NO_WORD not in (old, new) for old, new in pairs)
+
+
+def _digest(value: object) -> str:
+    """A word for what it is; ``_NO_WORD`` if it cannot be compared."""
+    try:
+        how = "\n".join(_described(value, _DEEPEST))
+    except (_UnknownError, ValueError):  # or it encloses what is not there yet
+        return _NO_WORD
+    return hashlib.sha256(how.encode()).hexdigest()[:16]
 
 
 def _described(value: object, depth: int) -> Iterator[str]:
@@ -75,8 +109,20 @@ def _described(value: object, depth: int) -> Iterator[str]:
         yield from _described_function(value, depth)
     elif isinstance(value, types.ModuleType) and value.__name__ in sys.stdlib_module_names:
         yield value.__name__
+    elif isinstance(value, dict):
+        yield from _described(tuple(value.items()), depth)
+    elif type(value).__module__.partition(".")[0] == _OWN:
+        yield type(value).__qualname__
+        yield from _described(tuple(_attributes(value)), depth - 1)
     else:
         raise _UnknownError
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    """What an object of Millstream's own has: windows and aggregates are told apart by it."""
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    yield from ((name, getattr(value, name)) for name in names if hasattr(value, name))
+    yield from getattr(value, "__dict__", {}).items()
 
 
 def _described_function(function: object, depth: int) -> Iterator[str]:
