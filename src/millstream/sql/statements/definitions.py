@@ -13,6 +13,7 @@ from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.time_zones import zone_of
 from millstream.sql.catalog.catalog import GenericInMemoryCatalog
+from millstream.sql.catalog.file_catalog import FileCatalog
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
     CatalogFunction,
@@ -25,10 +26,12 @@ from millstream.sql.statements.altering import altered
 from millstream.sql.statements.results import OK, JobResult, RowsResult, texts
 from millstream.sql.statements.schemas import schema_of, source_text
 from millstream.sql.statements.views import expanded_view
+from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.parser.syntax import Query
     from millstream.sql.planner.logical import LogicalNode
@@ -264,21 +267,39 @@ def _drop_function(session: Session, node: Any, text: str | None) -> RowsResult:
 # -- catalogs and databases ----------------------------------------------------------------------
 
 
+#: Type of a catalog -> its options.
+_CATALOGS: Final = {
+    "generic_in_memory": ("default-database",),
+    "filesystem": ("path", "default-database"),
+}
+
+
 def _create_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
     options = {each.key: each.value for each in node.options}
     kind = options.pop("type", None)
     name = node.name.value
     if session.catalogs.has_catalog(name) and node.if_not_exists:
         return OK
-    if kind != "generic_in_memory":
+    context = session.context(text)
+    if kind not in _CATALOGS:
         given = f"'{kind}'" if kind else "missing"
-        message = f"The option 'type' of a catalog is 'generic_in_memory'; it is {given}."
-        raise session.context(text).error(node, message)
-    database = options.pop("default-database", "default")
-    if options:
-        message = f"Catalog '{name}' has no option '{next(iter(options))}'."
-        raise session.context(text).error(node, message)
-    session.catalogs.register(name, GenericInMemoryCatalog(name, database))
+        known = ", ".join(f"'{each}'" for each in _CATALOGS)
+        message = f"The option 'type' of a catalog is one of {known}; it is {given}."
+        raise context.error(node, message)
+    known_options = _CATALOGS[kind]
+    for key in options:
+        if key not in known_options:
+            hint = did_you_mean(key, known_options)
+            message = f"Catalog '{name}' has no option '{key}'.{hint}"
+            raise context.error(node, message)
+    if kind == "filesystem" and "path" not in options:
+        message = f"Catalog '{name}' needs the option 'path'."
+        raise context.error(node, message)
+    database = options.get("default-database", "default")
+    made: Catalog = GenericInMemoryCatalog(name, database)
+    if kind == "filesystem":
+        made = FileCatalog(name, options["path"], database)
+    session.catalogs.register(name, made)
     return OK
 
 
@@ -312,7 +333,7 @@ def _create_database(session: Session, node: Any, text: str | None) -> RowsResul
 def _alter_database(session: Session, node: Any, text: str | None) -> RowsResult:
     catalog, database = _place(session, node.name.names)
     found = session.catalogs.catalog(catalog)
-    if not isinstance(found, GenericInMemoryCatalog):
+    if not isinstance(found, GenericInMemoryCatalog | FileCatalog):
         raise session.context(text).error(node, f"Catalog '{catalog}' cannot alter databases.")
     before = found.get_database(database)
     properties = {**before.properties, **{each.key: each.value for each in node.options}}

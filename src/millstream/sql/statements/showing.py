@@ -158,7 +158,8 @@ def _describe(session: Session, node: Any, text: str | None) -> RowsResult:
     if node.kind == "CATALOG":
         name = node.name.last
         found = session.catalogs.catalog(name)
-        kind = "generic_in_memory" if type(found).__name__ == "GenericInMemoryCatalog" else "custom"
+        kinds = {"GenericInMemoryCatalog": "generic_in_memory", "FileCatalog": "filesystem"}
+        kind = kinds.get(type(found).__name__, "custom")
         rows = [["name", name], ["type", kind], ["comment", ""]]
         return texts(["info name", "info value"], rows)
     if node.kind == "DATABASE":
