@@ -16,7 +16,7 @@ from millstream.connectors.basic.collect import read_collected
 from millstream.errors import ProgramError, UserFunctionError, ValidationError
 from millstream.table import DataTypes, Row
 from millstream.table.data_view import ListView, MapView
-from millstream.table.expressions import col, lit
+from millstream.table.expressions import col, lit, row_interval
 from millstream.table.udf import (
     AggregateFunction,
     FunctionContext,
@@ -24,7 +24,7 @@ from millstream.table.udf import (
     udaf,
     udtaf,
 )
-from millstream.table.window import Session, Slide, Tumble
+from millstream.table.window import Over, Session, Slide, Tumble
 from millstream.testing import MiniCluster
 
 if TYPE_CHECKING:
@@ -276,6 +276,36 @@ def test_oracle_rows_of_aggregates(tmp_path: Path) -> None:
 
 
 @pytest.mark.both_engines
+def test_oracle_rows_around_each_row(tmp_path: Path) -> None:
+    rows = [(*row[:2], number, 1) for number, row in enumerate(events(10, 40))]
+    env = env_of(rows, tmp_path)
+    window = Over.partition_by(col("k")).order_by(col("ts"))
+    means = env.from_path("e").over_window(window.preceding(row_interval(2)).alias("o"))
+    shown = means.select(col("v"), mean(col("v"), col("w")).over(col("o")).alias("m"))
+    wanted: Counter[tuple[Any, ...]] = Counter()
+    spreads: Counter[tuple[Any, ...]] = Counter()
+    for mine in by_key(rows, lambda row: [row[1]]).values():
+        values = [row[2] for row in mine]
+        for at, value in enumerate(values):
+            around = values[max(at - 2, 0) : at + 1]
+            wanted[value, sum(around) / len(around)] += 1
+            near = [row[2] for row in mine if 0 <= seconds(mine[at]) - seconds(row) <= 60]
+            spreads[value, max(near) - min(near)] += 1
+    assert result(shown, tmp_path / "1") == wanted
+    env.create_temporary_function("spread", spread)
+    query = (
+        "SELECT v, spread(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '60' SECOND "
+        "PRECEDING AND CURRENT ROW) FROM e"
+    )
+    assert materialised(changelog(env, query, tmp_path)) == spreads
+    first = "SELECT plain_mean(v, w) OVER (ORDER BY ts) FROM e"
+    assert sum(materialised(changelog(env, first, tmp_path)).values()) == len(rows)
+    bounded = "SELECT plain_mean(v, w) OVER (ORDER BY ts ROWS 2 PRECEDING) FROM e"
+    with pytest.raises(ProgramError, match="it needs retract"):
+        changelog(env, bounded, tmp_path)
+
+
+@pytest.mark.both_engines
 def test_views_results_of_rows_and_pandas(tmp_path: Path) -> None:
     env = environment(2)
     env.get_config().set("pipeline.global-job-parameters", "separator:-")
@@ -353,7 +383,8 @@ def test_a_function_of_a_module_by_name(tmp_path: Path, monkeypatch: pytest.Monk
         ("SELECT top2(v) FROM e", "flat_aggregate"),
         ("SELECT plain_mean(v) FROM e", "plain_mean|WeightedMean"),
         ("SELECT plain_mean(k, w) FROM e", "WeightedMean"),
-        ("SELECT mean(v, w) OVER (ORDER BY ts) FROM e", "MEAN cannot be used with OVER"),
+        ("SELECT top2(v) OVER (ORDER BY ts) FROM e", "flat_aggregate"),
+        ("SELECT mean(v, w) OVER (PARTITION BY k) FROM e", "needs ORDER BY"),
         ("SELECT mean(*) FROM e", "Only COUNT takes"),
     ],
 )

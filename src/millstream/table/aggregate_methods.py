@@ -131,7 +131,8 @@ class AggregateMethods(BaseExpression):
         name = as_node(alias)
         if isinstance(alias, str):
             name = nodes.identifier(alias)
-        if not isinstance(self.node, nodes.FunctionCall) or not isinstance(name, nodes.Identifier):
+        is_call = isinstance(self.node, nodes.FunctionCall | InlineCall)
+        if not is_call or not isinstance(name, nodes.Identifier):
             message = "over() is for aggregates, and takes the name of a window: over(col('w'))"
             raise ProgramError(message)
         return self._of(replace(self.node, over=nodes.Name(name.last)))

@@ -308,7 +308,7 @@ class ExpressionBinder:
 
     def _inline(self, node: Any) -> Expression:
         if calls.aggregate_of(self.context, node) is not None:
-            return self.aggregate(node)
+            return self.aggregate(node) if node.over is None else self.over(node)
         arguments = self.bind_all(node.arguments)
         return calls.inline_call(self.context, node, node.definition, arguments)
 

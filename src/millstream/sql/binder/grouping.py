@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import Call, InputReference, transform, walk
-from millstream.expressions.resolution import resolve_definition
 from millstream.expressions.user_aggregates import user_aggregate
 from millstream.sql.binder import calls, subqueries
 from millstream.sql.binder.aggregates import Inputs, Placeholder, aggregate_type, plain_type
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.binder.walking import walk_nodes
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import AggregateCall, AggregateNode, ProjectNode, row_of
@@ -52,8 +52,11 @@ def has_aggregate(context: BindingContext, node: Node) -> bool:
             built_in = len(each.name.parts) == 1 and calls.is_aggregate(name)
             if each.over is None and (built_in or name in _GROUPING):
                 return True
-        is_call = isinstance(each, nodes.FunctionCall | InlineCall)
-        if is_call and calls.aggregate_of(context, each) is not None:
+        if (
+            isinstance(each, nodes.FunctionCall | InlineCall)
+            and each.over is None
+            and calls.aggregate_of(context, each) is not None
+        ):
             return True
         if isinstance(each, nodes.JsonObject | nodes.JsonArray) and each.aggregate:
             return True
@@ -147,7 +150,7 @@ class GroupBinder(ExpressionBinder):
         if isinstance(node, nodes.Literal) or self._is_over(node) or self._has_aggregate(node):
             return super().bind(node)
         for each in walk_nodes(node):
-            is_over = isinstance(each, nodes.FunctionCall) and each.over is not None
+            is_over = isinstance(each, nodes.FunctionCall | InlineCall) and each.over is not None
             if is_over or isinstance(each, nodes.ScalarQuery):
                 return super().bind(node)
         bound = self._over_keys(self._base.bind(node))
@@ -173,7 +176,7 @@ class GroupBinder(ExpressionBinder):
         return self.context.error(node, message)
 
     def _is_over(self, node: Node) -> bool:
-        return isinstance(node, nodes.FunctionCall) and node.over is not None
+        return isinstance(node, nodes.FunctionCall | InlineCall) and node.over is not None
 
     def _has_aggregate(self, node: Node) -> bool:
         return has_aggregate(self.context, node)
@@ -336,27 +339,14 @@ def user_aggregate_call(
     Raises:
         ValidationError: it does not take these arguments, or gives rows.
     """
-    user = user_aggregate(definition)
-    if user.gives_rows and not isinstance(node, InlineCall):
-        message = f"{definition.name} gives rows: flat_aggregate() of the Table API takes it."
-        raise base.context.error(node, message)
-    if isinstance(node, nodes.FunctionCall) and (node.order_by or node.within_group):
-        raise base.context.error(node, f"ORDER BY in {definition.name} is not in this release.")
-    if any(isinstance(each, nodes.Star) for each in node.arguments):
-        raise base.context.error(node, f"Only COUNT takes *; {definition.name} does not.")
-    try:
-        call = resolve_definition(definition, base.bind_all(node.arguments), user=True)
-    except ProgramError as error:
-        raise base.context.error(node, str(error)) from error
+    call = user_aggregate_arguments(base, node, definition)
     given = getattr(node, "filter", None)
     condition = None if given is None else base.condition(given)
-    # Nobody is to take it for a built-in one.
-    taken = calls.is_aggregate(definition.name.upper())
     return AggregateCall(
-        f"{definition.name}$user" if taken else definition.name,
+        user_name(definition),
         tuple(inputs.add(each) for each in call.arguments),
         call.type,
         None if condition is None else inputs.add(condition),
         node.distinct,
-        user,
+        user_aggregate(definition),
     )

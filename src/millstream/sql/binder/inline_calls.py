@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.sql.parser.syntax import Expression, Query
+from millstream.sql.parser.syntax import Expression, Name, Query
 
 if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
@@ -29,6 +29,8 @@ class InlineCall(Expression):
     arguments: tuple[Expression, ...]
     #: Of an aggregate: whether values that were there already count for nothing.
     distinct: bool = False
+    #: Of an aggregate: the name of its window.
+    over: Name | None = None
 
 
 def called(node: Any) -> str:

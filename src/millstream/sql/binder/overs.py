@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import InputReference, Literal
+from millstream.expressions.user_aggregates import user_aggregate
+from millstream.sql.binder import calls
 from millstream.sql.binder.aggregates import AGGREGATES, RANKS, Placeholder, aggregate_type
+from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     AggregateCall,
@@ -30,7 +33,9 @@ from millstream.types.type_roots import TypeFamily
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.expressions.nodes import Expression
+    from millstream.expressions.user_aggregates import UserAggregate
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.expressions import ExpressionBinder
     from millstream.sql.planner.logical import LogicalNode
@@ -55,6 +60,7 @@ class _Call:
     distinct: bool
     type: LogicalType
     window: _Window
+    user: UserAggregate | None = None
 
 
 class OverCalls:
@@ -68,6 +74,9 @@ class OverCalls:
 
     def add(self, binder: ExpressionBinder, node: nodes.FunctionCall) -> Expression:
         """A placeholder for the column of a call."""
+        definition = calls.aggregate_of(self._context, node)
+        if definition is not None:
+            return self._placeholder(self._user_call(binder, node, definition))
         name = node.name.last.upper()
         if name not in AGGREGATES and name not in RANKS:
             message = f"{name} cannot be used with OVER; aggregates, ROW_NUMBER, RANK can."
@@ -96,9 +105,23 @@ class OverCalls:
             except ProgramError as error:
                 raise self._context.error(node, str(error)) from error
         call = _Call(function, arguments, condition, node.distinct, kind, window)
+        return self._placeholder(call)
+
+    def _placeholder(self, call: _Call) -> Expression:
         if call not in self._calls:
             self._calls.append(call)
-        return Placeholder("over", self._calls.index(call), kind)  # type: ignore[return-value]
+        return Placeholder("over", self._calls.index(call), call.type)  # type: ignore[return-value]
+
+    def _user_call(
+        self, binder: ExpressionBinder, node: Any, definition: FunctionDefinition
+    ) -> _Call:
+        window = self._window(binder, node, definition.name)
+        made = user_aggregate_arguments(binder, node, definition)
+        given = getattr(node, "filter", None)
+        condition = None if given is None else binder.condition(given)
+        user = user_aggregate(definition)
+        name = user_name(definition)
+        return _Call(name, made.arguments, condition, node.distinct, made.type, window, user)
 
     def _window(self, binder: ExpressionBinder, node: Any, name: str) -> _Window:
         specification = self._specification(node, node.over)
@@ -209,7 +232,9 @@ class OverCalls:
         for _, call in chosen:
             condition = None if call.filter is None else column(call.filter)
             arguments = tuple(column(each) for each in call.arguments)
-            made = AggregateCall(call.function, arguments, call.type, condition, call.distinct)
+            made = AggregateCall(
+                call.function, arguments, call.type, condition, call.distinct, call.user
+            )
             calls.append(OverCall(made, window.is_rows, window.preceding))
         if len(columns) > len(below.row):
             row = row_of(names, [each.type for each in columns])

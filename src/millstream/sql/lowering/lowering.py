@@ -444,7 +444,11 @@ class Lowering:
         factory = factories.OverFactory(
             input_type=below,
             keys=node.partition,
-            aggregates=aggregate_calls([each.call for each in node.calls]),
+            aggregates=aggregate_calls(
+                [each.call for each in node.calls],
+                self.evaluation.job_parameters,
+                retracts=first.preceding is not None,
+            ),
             rowtime=time if attribute is TimestampKind.ROWTIME else None,
             is_rows=first.is_rows,
             preceding=first.preceding,
