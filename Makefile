@@ -10,7 +10,7 @@ SOAK_SECONDS ?= 600
 TEST_PROCESSES ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench docs clean attack
+.PHONY: help install demo test lint format soak bench nexmark docs clean attack
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -55,6 +55,9 @@ attack: $(VENV)/ready ## fifty faults at random on a job with three sinks, on Sp
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 	$(BIN)/python -m bench
+
+nexmark: $(VENV)/ready ## events a second of each query of Nexmark, on this machine
+	$(BIN)/python -m bench.nexmark
 
 docs: $(VENV)/ready-docs ## the pages of docs/ and the reference as a site in build/docs
 	rm -rf build/docs

@@ -154,6 +154,7 @@ _HERE: Final = "millstream.sql.catalog.factories."
 FACTORIES: Final[dict[str, str]] = {
     "filesystem": _HERE + "filesystem",
     "datagen": _HERE + "datagen",
+    "nexmark": _HERE + "nexmark",
     "kafka": _HERE + "kafka",
     "upsert-kafka": _HERE + "kafka",
     "jdbc": _HERE + "jdbc",

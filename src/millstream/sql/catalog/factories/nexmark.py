@@ -1,0 +1,83 @@
+"""The tables of the Nexmark benchmark: ``'connector' = 'nexmark'``.
+
+What it is: ``'table'`` says which of the three a table is: person, auction or bid.
+What it is not: the queries; ``bench/nexmark/`` has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.connectors.basic.data_generator import DataGeneratorSource
+from millstream.connectors.basic.nexmark import NEXMARK_COLUMNS, NexmarkEvents, events_of
+from millstream.errors import ValidationError
+from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
+from millstream.sql.catalog.options import Options, choice, integer
+from millstream.sql.suggestions import did_you_mean, listed
+from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+
+if TYPE_CHECKING:
+    from millstream.contracts.source import Source
+
+__all__ = ["sink", "source"]
+
+_RATE = 100_000
+#: 2020-01-01, milliseconds since 1970.
+_BASE_TIME = 1_577_836_800_000
+
+
+class _Events(TableSource):
+    def __init__(self, options: Options, table: str, columns: list[str]) -> None:
+        self._options = options
+        self._table = table
+        self._columns = columns
+
+    def create(self) -> Source:
+        options, table = self._options, self._table
+        events = options["events.num"]
+        count = None if events is None else events_of(table, events)
+        function = NexmarkEvents(
+            table, self._columns, options["seed"], options["next-event.rate"], options["base-time"]
+        )
+        kinds = [ArrowTypeInfo(NEXMARK_COLUMNS[table][name]) for name in self._columns]
+        kind = RowTypeInfo(kinds, self._columns)
+        return DataGeneratorSource(function, count, None, kind, splits=options["splits"])
+
+
+def source(context: FactoryContext) -> TableSource:
+    """Events of one kind."""
+    known = [
+        choice("table", tuple(NEXMARK_COLUMNS), None),
+        integer("events.num"),
+        integer("next-event.rate", _RATE),
+        integer("base-time", _BASE_TIME),
+        integer("seed", 0),
+        integer("splits", 4),
+    ]
+    options = Options(context.owner, context.options, known)
+    table = options["table"]
+    if table is None:
+        message = f"{context.owner} needs 'table'; it is one of {listed(NEXMARK_COLUMNS)}."
+        raise ValidationError(message)
+    columns = [each.name for each in context.physical]
+    for name in columns:
+        if name not in NEXMARK_COLUMNS[table]:
+            there = NEXMARK_COLUMNS[table]
+            message = (
+                f"{context.owner} has no column '{name}' of {table}.{did_you_mean(name, there)} "
+                f"There are: {listed(there)}."
+            )
+            raise ValidationError(message)
+    if options["events.num"] is not None and options["events.num"] < 0:
+        message = f"{context.owner} needs 'events.num' of at least 0."
+        raise ValidationError(message)
+    if options["next-event.rate"] < 1 or options["splits"] < 1:
+        message = f"{context.owner} needs 'next-event.rate' and 'splits' of at least 1."
+        raise ValidationError(message)
+    return _Events(options, table, columns)
+
+
+def sink(context: FactoryContext) -> TableSink:
+    """Refused."""
+    message = f"{context.owner} cannot be written; it is a source."
+    raise ValidationError(message)
