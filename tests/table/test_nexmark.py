@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _RATE = 40
 _BASE = 1_577_836_800_000
 #: Of these a few examples run with ``make test``.
-_SAMPLE = {"q3", "q4", "q16", "q18", "q19", "q21"}
+_SAMPLE = {"q3", "q4", "q16", "q19"}
 
 
 def events(table: str, count: int, seed: int, rate: float = _RATE) -> pa.RecordBatch:
@@ -35,7 +35,7 @@ def _plain(row: Any) -> tuple[Any, ...]:
     return tuple(float(each) if isinstance(each, Decimal) else each for each in row)
 
 
-@pytest.mark.both_engines(every=3)
+@pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize(
     "name",
     [name if name in _SAMPLE else pytest.param(name, marks=pytest.mark.soak) for name in QUERIES],

@@ -53,7 +53,7 @@ def _rows(seed: int) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.both_engines(every=2)
+@pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("strategy", ["AUTO", "ONE_PHASE"])
 @pytest.mark.parametrize("query", _QUERIES)
 def test_oracle_query(query: str, strategy: str, tmp_path: Path) -> None:
