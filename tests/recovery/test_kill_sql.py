@@ -50,7 +50,7 @@ STARTS: Final = [("mini", 2), ("pipelined", 1), ("mini", 3), ("pipelined", 2)]
 #: Passed once by a run.
 ONCE: Final = ("recover.", "log.", "epoch.start.")
 #: In `make test`, beside the first run's.
-KILLS: Final = 4
+KILLS: Final = 2
 _START: Final = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
 
 
