@@ -68,6 +68,8 @@ class _Queries:
             (2, self.semi_joined),
             (1, self.with_scalar),
             (2, self.timed),
+            (3, self.joined_by_keys),
+            (2, self.with_itself),
         ]
         return self.drawn.choices([each for _, each in kinds], [each for each, _ in kinds])[0](
             depth - 1
@@ -215,6 +217,86 @@ class _Queries:
             text.put(listed(made), left.text, right.text, condition, where), columns
         )
 
+    def grouped(self) -> Relation:
+        """Aggregates by one column, which comes first, or the table that has a key."""
+        if self.drawn.random() < 0.3:
+            columns = tuple(Column(self.name(), kind) for kind in BASES["p"])
+            names = ", ".join(each.name for each in columns)
+            return Relation(Text.same(f"p AS {self.name('r')} ({names})"), columns, base=True)
+        below = self.relation(self.drawn.choice((0, 0, 1)))
+        numbers = [each for each in below.columns if each.type == "I"] or below.columns
+        key = self.drawn.choice(numbers)
+        calls = [self.expressions.aggregate(below.columns) for _ in range(self.drawn.randint(1, 2))]
+        columns = tuple(Column(self.name(), kind) for kind in (key.type, *(k for _, k in calls)))
+        values = [Text.same(key.name), *(each for each, _ in calls)]
+        shown = [
+            Text.same(f"{{0}} AS {column.name}").put(value)
+            for value, column in zip(values, columns, strict=True)
+        ]
+        text = Text.same(f"SELECT {{0}} FROM {{1}}{{2}} GROUP BY {key.name}")
+        where = self.where(below.columns, 0.3)
+        return self.sub_query(text.put(listed(shown), below.text, where), columns)
+
+    def joined_by_keys(self, depth: int) -> Relation:
+        """Two relations with keys, joined by them; another condition may end a pair."""
+        del depth
+        left, right = self.grouped(), self.grouped()
+        one, other = left.columns[0], right.columns[0]
+        if one.type != other.type:
+            return self.joined(0)
+        kind = self.drawn.choice(_JOINS)
+        both = (*left.columns, *right.columns)
+        more = Text.same("")
+        if self.drawn.random() < 0.4:
+            more = Text.same(" AND {0}").put(self.expressions.condition(both))
+        # The keys stay: so the rows have one.
+        made, columns = self.projected(both, self.drawn.randint(1, 3))
+        names = [self.name(), self.name()]
+        made += [
+            Text.same(f"{each.name} AS {name}")
+            for each, name in zip((one, other), names, strict=True)
+        ]
+        columns += [Column(name, one.type) for name in names]
+        text = Text.same(
+            f"SELECT {{0}} FROM {{1}} {kind} {{2}} ON {one.name} = {other.name}{{3}}{{4}}"
+        )
+        where = self.where(both, 0.2)
+        put = text.put(listed(made), left.text, right.text, more, where)
+        return self.sub_query(put, columns)
+
+    def with_itself(self, depth: int) -> Relation:
+        """A relation that is read twice."""
+        below = self.relation(depth) if self.drawn.random() < 0.5 else self.grouped()
+        name = self.name("w")
+        sides = [
+            (self.name("r"), [Column(self.name(), e.type) for e in below.columns]) for _ in "ab"
+        ]
+        reads = [
+            f"{name} AS {alias} ({', '.join(each.name for each in columns)})"
+            for alias, columns in sides
+        ]
+        (_, left), (_, right) = sides
+        head = f"WITH {name} ({', '.join(each.name for each in below.columns)}) AS "
+        names = ", ".join(each.name for each in below.columns)
+        body = Text.same(f"{head}(SELECT {names} FROM {{0}}) ").put(below.text)
+        if self.drawn.random() < 0.3:
+            shown = ", ".join(each.name for each in left)
+            again = ", ".join(each.name for each in right)
+            text = Text.same(
+                f"{{0}}SELECT {shown} FROM {reads[0]}{{1}} {self.drawn.choice(_SETS)} "
+                f"SELECT {again} FROM {reads[1]}{{2}}"
+            )
+            wheres = self.where(left), self.where(right)
+            return self.sub_query(text.put(body, *wheres), left)
+        at = self.drawn.randrange(len(left))
+        made, columns = self.projected((*left, *right), self.drawn.randint(2, 4))
+        text = Text.same(
+            f"{{0}}SELECT {{1}} FROM {reads[0]} {self.drawn.choice(_JOINS)} {reads[1]} "
+            f"ON {left[at].name} = {right[at].name}{{2}}"
+        )
+        where = self.where((*left, *right), 0.3)
+        return self.sub_query(text.put(body, listed(made), where), columns)
+
     def combined(self, depth: int) -> Relation:
         left, right = self.relation(depth), self.relation(self.drawn.randint(0, depth))
         kinds = self.drawn.choices([each.type for each in left.columns], k=self.drawn.randint(1, 3))
@@ -316,7 +398,9 @@ class _Queries:
     # -- time ------------------------------------------------------------------------------------
 
     def timed(self, _: int) -> Relation:
-        return self.drawn.choice((self.windowed, self.windowed, self.over, self.near))()
+        kinds = (self.windowed, self.windowed, self.first_of_windows, self.sessions)
+        more = (self.over, self.near, self.newest, self.unnested)
+        return self.drawn.choice((*kinds, *more))()
 
     def windowed(self) -> Relation:
         """Aggregates per window over the table with event time."""
@@ -340,6 +424,64 @@ class _Queries:
         )
         return self.sub_query(text.put(listed(shown), self.where(given, 0.3)), columns)
 
+    def first_of_windows(self) -> Relation:
+        kind, start, _ = self.drawn.choice(_WINDOWS)
+        keyed = self.drawn.choice(("", ", k"))
+        columns = [Column(self.name(), kind) for kind in "ISI"]
+        one, two, three = (each.name for each in columns)
+        order = self.order((Column("v", "I"), Column("id", "I"), Column("ts", "T")))
+        most = self.drawn.choice((1, 2))
+        text = Text(
+            f"SELECT id AS {one}, k AS {two}, v AS {three} FROM (SELECT *, ROW_NUMBER() OVER "
+            f"(PARTITION BY window_start, window_end{keyed} ORDER BY {{0}}) AS n FROM {kind}) "
+            f"WHERE n <= {most}",
+            f"SELECT id AS {one}, k AS {two}, v AS {three} FROM (SELECT *, ROW_NUMBER() OVER "
+            f"(PARTITION BY w{keyed} ORDER BY {{0}}) AS n FROM (SELECT *, {start} AS w FROM e)) "
+            f"WHERE n <= {most}",
+        )
+        return self.sub_query(text.put(order), columns)
+
+    def sessions(self) -> Relation:
+        given = (Column("id", "I"), Column("v", "I"))
+        call, kind = self.expressions.aggregate(given)
+        columns = [Column(self.name(), each) for each in ("S", "I", kind)]
+        one, two, three = (each.name for each in columns)
+        text = Text(
+            f"SELECT k AS {one}, EXTRACT(SECOND FROM window_start) AS {two}, {{0}} AS {three} FROM "
+            "SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '20' SECOND) "
+            "GROUP BY k, window_start, window_end",
+            f"SELECT k AS {one}, CAST(EXTRACT(SECOND FROM MIN(ts)) AS INT) AS {two}, {{0}} AS "
+            f"{three} FROM (SELECT *, SUM(CAST(b AS INT)) OVER (PARTITION BY k ORDER BY ts) AS s "
+            "FROM (SELECT *, COALESCE(ts - LAG(ts) OVER (PARTITION BY k ORDER BY ts) > "
+            "INTERVAL 20 SECOND, TRUE) AS b FROM e)) GROUP BY k, s",
+        )
+        return self.sub_query(text.put(call), columns)
+
+    def newest(self) -> Relation:
+        """The first or last row of each key by event time."""
+        columns = [Column(self.name(), kind) for kind in "ISI"]
+        one, two, three = (each.name for each in columns)
+        key, way = self.drawn.choice(("k", "v")), self.drawn.choice(("ASC", "DESC"))
+        where = self.where((Column("id", "I"), Column("k", "S"), Column("v", "I")), 0.3)
+        text = Text.same(
+            f"SELECT id AS {one}, k AS {two}, v AS {three} FROM (SELECT *, ROW_NUMBER() OVER "
+            f"(PARTITION BY {key} ORDER BY ts {way}) AS n FROM e{{0}}) WHERE n = 1"
+        )
+        return self.sub_query(text.put(where), columns)
+
+    def unnested(self) -> Relation:
+        below = self.relation(self.drawn.choice((0, 1)))
+        values = [self.expressions.value(below.columns, "I", 1) for _ in "ab"]
+        made, columns = self.projected(below.columns, self.drawn.randint(1, 2))
+        name, alias = self.name(), self.name("u")
+        text = Text(
+            f"SELECT {{0}}, {name} FROM {{1}} CROSS JOIN UNNEST(ARRAY[{{2}}, {{3}}]) "
+            f"AS {alias} ({name})",
+            f"SELECT {{0}}, UNNEST([{{2}}, {{3}}]) AS {name} FROM {{1}}",
+        )
+        put = text.put(listed(made), below.text, *values)
+        return self.sub_query(put, [*columns, Column(name, "I")])
+
     def over(self) -> Relation:
         frame = self.drawn.choice(_FRAMES)
         call = self.drawn.choice(("COUNT(v)", "SUM(v)", "MIN(id)", "MAX(k)", "COUNT(*)"))
@@ -355,9 +497,9 @@ class _Queries:
     def near(self) -> Relation:
         columns = [Column(self.name(), kind) for kind in "ISI"]
         one, two, three = (each.name for each in columns)
-        key = self.drawn.choice(("a.k = b.k", "a.v = b.v"))
+        key, kind = self.drawn.choice(("a.k = b.k", "a.v = b.v")), self.drawn.choice(_JOINS)
         text = (
-            f"SELECT a.id AS {one}, b.k AS {two}, b.v AS {three} FROM e a JOIN e b ON {key} AND "
+            f"SELECT a.id AS {one}, b.k AS {two}, b.v AS {three} FROM e a {kind} e b ON {key} AND "
             "b.ts BETWEEN a.ts - INTERVAL '40' SECOND AND a.ts + INTERVAL '10' SECOND"
         )
         return self.sub_query(Text.same(text), columns)

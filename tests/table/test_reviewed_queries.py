@@ -165,6 +165,25 @@ def test_rows_behind_an_offset_have_no_key(streams: StreamTableEnvironment, tmp_
     assert rows == {(3, 0, None): 1, (4, 6, None): 1}
 
 
+@pytest.mark.parametrize(("keys", "has_key"), [("1, 2", True), ("1, CAST(NULL AS INT)", False)])
+def test_the_keys_of_both_sides_tell_rows_of_a_full_join_apart_unless_they_are_null(
+    streams: StreamTableEnvironment, keys: str, has_key: bool, tmp_path: Path
+) -> None:
+    """NULL beside nothing, and nothing beside NULL, have the same keys."""
+    rows = ", ".join(f"({each}, 5)" for each in keys.split(", "))
+    streams.execute_sql(f"CREATE TEMPORARY VIEW g AS SELECT * FROM (VALUES {rows}) t(k, v)")
+    counts = "(SELECT k, COUNT(*) AS n FROM g GROUP BY k)"
+    query = (
+        f"SELECT x.k, x.n, y.k AS z FROM {counts} x FULL JOIN {counts} y ON x.k = y.k AND y.n > 5"
+    )
+    if has_key:
+        there = {(row[0], row[2]): row for row in _upserts(streams, query, tmp_path)}
+        assert set(there) == {(1, None), (2, None), (None, 1), (None, 2)}
+        return
+    with pytest.raises(ValidationError, match="no key to tell its rows apart by: Join"):
+        _upserts(streams, query, tmp_path)
+
+
 def test_an_upsert_stream_needs_a_key(streams: StreamTableEnvironment) -> None:
     rows = [Row.of_kind(RowKind.INSERT, 1, "a"), Row.of_kind(RowKind.INSERT, 2, "b")]
     kind = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])

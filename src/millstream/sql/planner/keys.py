@@ -16,6 +16,7 @@ from millstream.sql.planner.physical_joins import LookupJoin
 
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
+    from millstream.types.logical_types import RowField
 
 __all__ = ["Keys", "smallest", "upsert_keys"]
 
@@ -93,6 +94,11 @@ def _ranked(node: physical.Rank) -> Keys:
     return _NONE if node.start > 1 else upsert_keys(node.input)
 
 
+def _columns(node: physical.Join | physical.IntervalJoin) -> list[RowField]:
+    """The columns of both sides, as they are there."""
+    return [field for each in node.inputs for field in each.row.fields]
+
+
 def _joined(node: physical.Join | physical.IntervalJoin) -> Keys:
     left, right = (upsert_keys(each) for each in node.inputs)
     if node.join.left_only:
@@ -100,6 +106,11 @@ def _joined(node: physical.Join | physical.IntervalJoin) -> Keys:
     shift = len(node.inputs[0].row)
     moved = frozenset(frozenset(column + shift for column in key) for key in right)
     found: Keys = frozenset(one | other for one in left for other in moved)
+    if node.join is JoinType.FULL:
+        # A row whose key is NULL, beside nothing, is told from nothing beside such a row by a
+        # column that is never NULL in a row.
+        real = {at for at, each in enumerate(_columns(node)) if not each.type.nullable}
+        found = frozenset(key for key in found if key & real)
     left_is_unique = any(key <= set(node.left_keys) for key in left)
     right_is_unique = any(key <= set(node.right_keys) for key in right)
     if right_is_unique and node.join in {JoinType.INNER, JoinType.LEFT}:
