@@ -120,6 +120,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     from millstream.datastream.running_jobs import note_use
 
     note_use()
+    gc.unfreeze()  # or libraries tell of what they take for leaks
     directory = config.stash.get(_DIRECTORY, None)
     if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)

@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import ProgramError
 from millstream.expressions.user_aggregates import UserAggregate, aggregate_definition_of
-from millstream.sql.binder.inline_calls import InlineCall
-from millstream.table.expression import Expression, as_node
-from millstream.table.function_types import AliasedFunction, UserDefinedFunction, type_of, types_of
+from millstream.table.function_types import FunctionWrapper, UserDefinedFunction, type_of, types_of
 from millstream.types.logical_types import ArrayType, RowField, RowType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.table.types import DataType
     from millstream.types.logical_types import LogicalType
 
@@ -111,17 +108,8 @@ class TableAggregateFunction(ImperativeAggregateFunction):
         """The rows of an accumulator: an iterable, or a generator."""
 
 
-class UserDefinedAggregateFunctionWrapper(AliasedFunction):
+class UserDefinedAggregateFunctionWrapper(FunctionWrapper):
     """What ``udaf`` and ``udtaf`` make: an aggregate function with its types."""
-
-    def __init__(self, function: Any, definition: FunctionDefinition) -> None:
-        """Made by ``udaf`` and ``udtaf``."""
-        self._function = function
-        self.definition = definition
-
-    def __call__(self, *args: Any) -> Expression:
-        """A call on expressions and plain values."""
-        return Expression(InlineCall(self.definition, tuple(map(as_node, args))))
 
 
 def udaf(

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 from copy import copy
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.parser.parser import parse_type
+from millstream.table.expression import Expression, as_node
 from millstream.types.logical_types import LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.expressions.user_functions import FunctionContext
 
-__all__ = ["AliasedFunction", "UserDefinedFunction", "type_of", "types_of"]
+__all__ = ["FunctionWrapper", "UserDefinedFunction", "type_of", "types_of"]
 
 
-class AliasedFunction:
-    """What ``udf`` and its sisters make: it may have names for its columns."""
+class FunctionWrapper:
+    """What ``udf`` and its sisters make: a function with its types.
+
+    Args:
+        function: the user's.
+        definition: what is bound for it.
+    """
 
     #: Of its columns, where it is called on whole rows.
     names: tuple[str, ...] = ()
+
+    def __init__(self, function: Any, definition: FunctionDefinition) -> None:
+        self._function = function
+        self.definition = definition
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any) -> Expression:
+        """A call on expressions and plain values."""
+        return Expression(InlineCall(self.definition, tuple(map(as_node, args))))
 
     def alias(self, *alias_names: str) -> Self:
         """The same with names of its columns, for whole rows: ``flat_map(f.alias("a"))``.

@@ -26,7 +26,6 @@ from millstream.expressions.user_functions import (
     definition_of,
     table_definition_of,
 )
-from millstream.sql.binder.inline_calls import InlineCall
 from millstream.table.aggregate_functions import (
     AggregateFunction,
     ImperativeAggregateFunction,
@@ -35,8 +34,7 @@ from millstream.table.aggregate_functions import (
     udaf,
     udtaf,
 )
-from millstream.table.expression import Expression, as_node
-from millstream.table.function_types import AliasedFunction, UserDefinedFunction, type_of, types_of
+from millstream.table.function_types import FunctionWrapper, UserDefinedFunction, type_of, types_of
 from millstream.types.logical_types import (
     BigIntType,
     BooleanType,
@@ -54,7 +52,6 @@ from millstream.types.logical_types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.expressions.functions.definition import FunctionDefinition
 
 __all__ = [
     "AggregateFunction",
@@ -114,18 +111,8 @@ _ANNOTATED: Final[dict[object, LogicalType]] = {
 _Function: TypeAlias = "Callable[..., Any] | ScalarFunction | AsyncScalarFunction | type"
 
 
-class UserDefinedScalarFunctionWrapper(AliasedFunction):
+class UserDefinedScalarFunctionWrapper(FunctionWrapper):
     """What ``udf`` makes: a function with its types."""
-
-    def __init__(self, function: Any, definition: FunctionDefinition) -> None:
-        """Made by ``udf``."""
-        self._function = function
-        self.definition = definition
-        functools.update_wrapper(self, function, updated=())
-
-    def __call__(self, *args: Any) -> Expression:
-        """A call on expressions and plain values."""
-        return Expression(InlineCall(self.definition, tuple(map(as_node, args))))
 
 
 def _annotated_result(function: Any, name: str) -> LogicalType:
@@ -222,18 +209,8 @@ def udf(
     return UserDefinedScalarFunctionWrapper(function, definition)
 
 
-class UserDefinedTableFunctionWrapper(AliasedFunction):
-    """What ``udtf`` makes: a table function with its types."""
-
-    def __init__(self, function: Any, definition: FunctionDefinition) -> None:
-        """Made by ``udtf``."""
-        self._function = function
-        self.definition = definition
-        functools.update_wrapper(self, function, updated=())
-
-    def __call__(self, *args: Any) -> Expression:
-        """A call on expressions and plain values: for ``join_lateral`` and ``flat_map``."""
-        return Expression(InlineCall(self.definition, tuple(map(as_node, args))))
+class UserDefinedTableFunctionWrapper(FunctionWrapper):
+    """What ``udtf`` makes: a table function, for ``join_lateral`` and ``flat_map``."""
 
 
 _TableFunction: TypeAlias = "Callable[..., Any] | TableFunction | type"

@@ -18,8 +18,9 @@ from millstream.errors import TypeMismatchError
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import Checkpoint
+    from millstream.errors import MillstreamError
 
-__all__ = ["ConformFactory", "converted"]
+__all__ = ["ConformFactory", "conformed"]
 
 
 @dataclass(frozen=True)
@@ -76,18 +77,10 @@ class ConformOperator(Operator):
     def _cast(self, arrow: pa.RecordBatch, position: int, field: pa.Field) -> pa.Array:
         names = self._plan.columns
         column = arrow.column(position if names is None else names[position])
-        if column.type == field.type:
-            return column
-        if pa.types.is_dictionary(column.type):
+        if pa.types.is_dictionary(column.type) and column.type != field.type:
             column = column.dictionary_decode()
-        try:
-            return converted(column, field.type)
-        except pa.ArrowException as error:
-            message = (
-                f"column '{field.name}' of {self._plan.table or self.context.name} is "
-                f"{column.type} and does not fit {field.type}: {error}"
-            )
-            raise TypeMismatchError(message) from error
+        owner = self._plan.table or self.context.name
+        return conformed(column, field, owner, TypeMismatchError)
 
     def _checked(self, batch: Batch) -> Batch:
         arrow = batch.arrow
@@ -115,7 +108,27 @@ class ConformOperator(Operator):
         return OperatorSnapshot(metrics={"numRecordsIn": records, "numRecordsOut": records})
 
 
-def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def conformed(
+    column: pa.Array, wanted: pa.Field, owner: str, refuse: type[MillstreamError]
+) -> pa.Array:
+    """A column in the type of a field.
+
+    Raises:
+        MillstreamError: it does not fit: a ``refuse``, which says whose it is.
+    """
+    if column.type == wanted.type:
+        return column
+    try:
+        return _converted(column, wanted.type)
+    except pa.ArrowException as error:
+        message = (
+            f"column '{wanted.name}' of {owner} is {column.type} and does not fit {wanted.type}: "
+            f"{error}"
+        )
+        raise refuse(message) from error
+
+
+def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """A cast that cuts digits of seconds, as a reader of TIMESTAMP(3) does, and nothing else."""
     is_time = pa.types.is_temporal(column.type) and pa.types.is_temporal(wanted)
     stamps = pa.types.is_timestamp(column.type) and pa.types.is_timestamp(wanted)

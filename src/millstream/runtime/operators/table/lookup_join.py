@@ -24,7 +24,7 @@ from millstream.expressions.evaluator import compile_expression, compile_filter
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import TableOperator
-from millstream.runtime.operators.table.conform import converted
+from millstream.runtime.operators.table.conform import conformed
 from millstream.runtime.operators.table.join_pairs import JoinPairs
 from millstream.runtime.operators.table.lookup_cache import LookupCache
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
@@ -224,16 +224,7 @@ class LookupJoinOperator(TableOperator):
 
     def _column(self, table: pa.Table, wanted: pa.Field) -> pa.Array:
         column = table.column(wanted.name).combine_chunks()
-        if column.type == wanted.type:
-            return column
-        try:
-            return converted(column, wanted.type)
-        except pa.ArrowException as error:
-            message = (
-                f"column '{wanted.name}' of {self._plan.table} is {column.type} and does not fit "
-                f"{wanted.type}: {error}"
-            )
-            raise SourceError(message) from error
+        return conformed(column, wanted, self._plan.table, SourceError)
 
     def _answer(self, keys: pa.RecordBatch) -> FoundRows:
         """Ask, and ask again if that fails.
