@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from tests.table.model import UA, UB, D, I
 from tests.table.running import TableHarness, type_info
 
 from millstream.contracts.batch import Batch
+from millstream.errors import ProgramError
 from millstream.expressions.nodes import InputReference, Literal
-from millstream.expressions.resolution import resolve_call
+from millstream.expressions.resolution import resolve_call, resolve_definition
+from millstream.expressions.user_functions import FunctionContext, definition_of
 from millstream.runtime.operators.table.factories import CalcFactory
 from millstream.types.logical_types import BigIntType, RowType
 
@@ -54,3 +57,33 @@ def test_records_keep_their_timestamps() -> None:
         harness.process_batch(Batch(info, arrow=arrow, timestamps=np.array([7, 8, 9])))
         assert [batch.timestamp_list for batch in harness.batches] == [[8, 9]]
         assert harness.batches[0].row_kinds is None
+
+
+class Counted:
+    """A function with a counter, which says which subtask it is in."""
+
+    def open(self, context: FunctionContext) -> None:
+        self.calls = context.get_metric_group().counter("calls")
+        self.subtask = context.get_index_of_this_subtask()
+
+    def eval(self, value: int) -> int:
+        self.calls.inc()
+        return self.subtask
+
+
+def test_functions_of_users_have_metrics_of_their_own() -> None:
+    definition = definition_of("counted", Counted(), BigIntType())
+    call = resolve_definition(definition, [A], user=True)
+    with TableHarness(CalcFactory(ROWS, (call,)), ROWS, [BigIntType()]) as harness:
+        assert harness.feed([(I, (1, 1)), (I, (2, 1))]) == [(I, (0,)), (I, (0,))]
+        harness.end_epoch()
+        metrics = dict(harness.metrics)
+    assert metrics.pop("numRecordsIn") == 2
+    assert [value for name, value in metrics.items() if "calls" in str(name)] == [2]
+
+
+def test_an_expression_without_a_task_says_so() -> None:
+    context = FunctionContext({"a": "b"})
+    assert context.get_job_parameter("a", "") == "b"
+    with pytest.raises(ProgramError, match="do not tell functions of their task"):
+        context.get_metric_group()

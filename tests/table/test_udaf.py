@@ -20,8 +20,10 @@ from millstream.table.expressions import col, lit, row_interval
 from millstream.table.udf import (
     AggregateFunction,
     FunctionContext,
+    ScalarFunction,
     TableAggregateFunction,
     udaf,
+    udf,
     udtaf,
 )
 from millstream.table.window import Over, Session, Slide, Tumble
@@ -333,6 +335,51 @@ class RowWords(AggregateFunction):
 
     def get_value(self, accumulator: Any) -> Any:
         return " ".join(accumulator)
+
+
+class Told(AggregateFunction):
+    """A function that says what it was told of its task, and counts."""
+
+    def open(self, function_context: FunctionContext) -> None:
+        self.shown = (
+            function_context.get_number_of_parallel_subtasks(),
+            function_context.get_task_name().partition("(")[0],
+            function_context.get_task_name_with_subtasks().rpartition(" ")[2],
+        )
+        self.counter = function_context.get_metric_group().counter("rows")
+
+    def create_accumulator(self) -> Any:
+        return []
+
+    def accumulate(self, accumulator: Any, value: int) -> None:
+        self.counter.inc()
+
+    def get_value(self, accumulator: Any) -> Any:
+        return str(self.shown)
+
+
+class ToldScalar(ScalarFunction):
+    """The same, row by row."""
+
+    def open(self, function_context: FunctionContext) -> None:
+        self.index = function_context.get_index_of_this_subtask()
+        self.counter = function_context.get_metric_group().counter("calls")
+
+    def eval(self, value: int) -> int:
+        self.counter.inc()
+        return self.index
+
+
+def test_functions_are_told_of_their_task_and_count(tmp_path: Path) -> None:
+    env = environment(1)
+    env.create_temporary_function("told", udaf(Told(), result_type="STRING"))
+    env.create_temporary_function("index", udf(ToldScalar(), result_type="INT"))
+    env.create_temporary_view("t", env.from_elements([(1,), (2,), (3,)], ["a"]))
+    table = env.sql_query("SELECT told(index(a)) AS s FROM t")
+    end = env.session.collected(table.plan, str(tmp_path))
+    cluster = MiniCluster(env.session.program.graph_of([end], "test"))
+    cluster.run()
+    assert materialised(read_collected(tmp_path)) == Counter([("(1, 'GroupAggregate', '(1/1)')",)])
 
 
 def test_an_accumulator_is_restored_at_another_parallelism(tmp_path: Path) -> None:

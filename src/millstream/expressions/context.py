@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from millstream.functions.functions import RuntimeContext
+
 __all__ = ["EvaluationContext"]
 
 
@@ -31,6 +33,7 @@ class EvaluationContext:
             batch mode; None: as ``processing_time``.
         current_watermark: milliseconds since 1970, None as long as there is none.
         job_parameters: ``pipeline.global-job-parameters``.
+        runtime: of the task, for functions of users; None where expressions do not know it.
     """
 
     time_zone: str = "UTC"
@@ -38,6 +41,7 @@ class EvaluationContext:
     query_start_time: int | None = None
     current_watermark: int | None = None
     job_parameters: Mapping[str, str] = field(default_factory=dict)
+    runtime: RuntimeContext | None = None
 
     def at(self, processing_time: int, current_watermark: int | None = None) -> EvaluationContext:
         """The same for a batch that is processed at that time, milliseconds since 1970."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.errors import TypeMismatchError
+from millstream.errors import ProgramError, TypeMismatchError
 from millstream.expressions.functions.definition import (
     FunctionDefinition,
     FunctionKind,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.expressions.functions.definition import CallInfo
+    from millstream.functions.functions import RuntimeContext
+    from millstream.functions.metric_group import MetricGroup
     from millstream.types.logical_types import LogicalType
 
 __all__ = [
@@ -63,9 +65,50 @@ _CONCURRENT: Final = 10
 class FunctionContext:
     """What a function may ask when it is opened."""
 
-    def __init__(self, job_parameters: Mapping[str, str]) -> None:
-        """Take the parameters of the job."""
+    def __init__(
+        self, job_parameters: Mapping[str, str], runtime: RuntimeContext | None = None
+    ) -> None:
+        """Take the parameters of the job, and the task."""
         self._job_parameters = job_parameters
+        self._runtime = runtime
+
+    @property
+    def _task(self) -> RuntimeContext:
+        if self._runtime is None:
+            message = (
+                "conditions of joins and patterns do not tell functions of their task; compute the "
+                "function in SELECT before"
+            )
+            raise ProgramError(message)
+        return self._runtime
+
+    def get_metric_group(self) -> MetricGroup:
+        """Where the function's own metrics go."""
+        return self._task.get_metrics_group()
+
+    def get_task_name(self) -> str:
+        """The name of the operator."""
+        return self._task.get_task_name()
+
+    def get_task_name_with_subtasks(self) -> str:
+        """The name of the operator with the number of this subtask, from 1, and how many."""
+        return self._task.get_task_name_with_subtasks()
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """How many subtasks there are."""
+        return self._task.get_number_of_parallel_subtasks()
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """How many subtasks there can be: the number of key groups."""
+        return self._task.get_max_number_of_parallel_subtasks()
+
+    def get_index_of_this_subtask(self) -> int:
+        """Which subtask this is, from 0."""
+        return self._task.get_index_of_this_subtask()
+
+    def get_attempt_number(self) -> int:
+        """The number of this attempt, from 0."""
+        return self._task.get_attempt_number()
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """A global parameter of the job.
@@ -87,7 +130,7 @@ class _Opened:
         self.call = getattr(function, "eval", function)
         open_ = getattr(function, "open", None)
         if open_ is not None:
-            open_(FunctionContext(info.context.job_parameters))
+            open_(FunctionContext(info.context.job_parameters, info.context.runtime))
         close = getattr(function, "close", None)
         if close is not None:
             # An evaluator has no end of its own: it is there as long as its operator.

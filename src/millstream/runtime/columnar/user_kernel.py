@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.expressions.user_aggregates import UserAggregate
+    from millstream.functions.functions import RuntimeContext
     from millstream.runtime.columnar.changelog_aggregates import Rows
     from millstream.runtime.columnar.segments import Segments
     from millstream.state.packed_state import PackedMaps
@@ -84,6 +85,8 @@ class UserKernel(Kernel):
         self._external = [to_external(each) for each in arguments]
         self._internal = from_external(result)
         self._opened: Any = None
+        #: Of the task; set before the function is opened.
+        self.runtime: RuntimeContext | None = None
 
     @property
     def fresh(self) -> list[Any]:
@@ -98,7 +101,7 @@ class UserKernel(Kernel):
             self._opened = self._aggregate.function
             open_ = getattr(self._opened, "open", None)
             if open_ is not None:
-                open_(FunctionContext(self._aggregate.job_parameters))
+                open_(FunctionContext(self._aggregate.job_parameters, self.runtime))
             close = getattr(self._opened, "close", None)
             if close is not None:
                 # A kernel has no end of its own: it is there as long as its operator.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from millstream.runtime.columnar.aggregate_kernels import make_kernel
 from millstream.runtime.columnar.changelog_aggregates import Rows, is_true
 from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
-from millstream.runtime.columnar.user_kernel import user_kernel
+from millstream.runtime.columnar.user_kernel import UserKernel, user_kernel
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.functions.functions import RuntimeContext
     from millstream.runtime.columnar.changelog_aggregates import Kernel
     from millstream.runtime.columnar.segments import Segments
     from millstream.runtime.operators.table.specs import AggregateCall
@@ -110,8 +111,16 @@ class Aggregates:
         self._seen: dict[tuple[tuple[int, ...], int | None], PackedMaps] = {}
         self._values: dict[int, PackedMaps] = {}
 
-    def open(self, keyed: KeyedState) -> None:
-        """Register the maps that DISTINCT, MIN and MAX need beside the packed row."""
+    def open(self, keyed: KeyedState, runtime: RuntimeContext | None = None) -> None:
+        """Register the maps that DISTINCT, MIN and MAX need beside the packed row.
+
+        Args:
+            keyed: where they are registered.
+            runtime: of the task, for functions of users.
+        """
+        for kernel in self.kernels:
+            if isinstance(kernel, UserKernel):
+                kernel.runtime = runtime
         for number, (call, kernel) in enumerate(zip(self.calls, self.kernels, strict=True)):
             if kernel.keeps_values:
                 name = f"\0values {number} {call.function} {call.arguments} {call.filter}"

@@ -21,6 +21,7 @@ from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.errors import ExpressionError, StateError, TypeMismatchError
 from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.operators.keyed import store_of
 from millstream.state.key_groups import key_group_range
 from millstream.state.key_types import KeyTypes
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorContext, Output, RestoreContext
     from millstream.contracts.state_sections import StateSection
     from millstream.runtime.columnar.row_groups import RowGroups
@@ -76,6 +78,8 @@ class TableOperator(Operator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._schema = context.output_type.arrow_schema
+        #: For functions of users.
+        self.runtime_context = FunctionContext(context)
 
     def restore(self, restored: RestoreContext) -> None:
         self.processing_time = restored.processing_time
@@ -124,9 +128,17 @@ class TableOperator(Operator):
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         del checkpoint
-        metrics = {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out}
+        return OperatorSnapshot(metrics=self.take_metrics())
+
+    def take_metrics(self) -> dict[str, MetricValue]:
+        """Return what there is to report since the last time."""
+        metrics: dict[str, MetricValue] = {
+            "numRecordsIn": self.records_in,
+            "numRecordsOut": self.records_out,
+        }
         self.records_in = self.records_out = 0
-        return OperatorSnapshot(metrics=metrics)
+        metrics.update(self.runtime_context.metrics.take_all())
+        return metrics
 
 
 class KeyedTableOperator(TableOperator):

@@ -10,6 +10,7 @@ Read next: ``expressions/evaluator.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
@@ -17,7 +18,7 @@ from millstream.expressions.evaluator import compile_expression, compile_filter
 from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:
-    from millstream.contracts.operator import RestoreContext
+    from millstream.contracts.operator import OperatorContext, Output, RestoreContext
     from millstream.runtime.operators.table.plans import CalcPlan
 
 __all__ = ["CalcOperator"]
@@ -33,6 +34,10 @@ class CalcOperator(TableOperator):
         self._condition = None if plan.condition is None else compile_filter(plan.condition)
         self._projections = [compile_expression(each) for each in plan.projections]
         self._watermark: int | None = None
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._evaluation = replace(self._evaluation, runtime=self.runtime_context)
 
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)

@@ -70,7 +70,7 @@ class GroupAggregateOperator(KeyedTableOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._rows = PackedValues(self.keyed_state, "\0groups")
-        self.aggregates.open(self.keyed_state)
+        self.aggregates.open(self.keyed_state, self.runtime_context)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index

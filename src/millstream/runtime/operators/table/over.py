@@ -78,7 +78,7 @@ class OverOperator(KeyedTableOperator):
         self._accumulators = PackedValues(self.keyed_state, "\0accumulators")
         self._frames = PackedValues(self.keyed_state, "\0frames")
         self._waiting = WaitingRows(self.keyed_state, self._codec, self._plan.keys)
-        self._aggregates.open(self.keyed_state)
+        self._aggregates.open(self.keyed_state, self.runtime_context)
 
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)

@@ -66,7 +66,7 @@ class WindowedAggregateOperator(KeyedTableOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._accumulators = PackedValues(self.keyed_state, "\0windows")
-        self.aggregates.open(self.keyed_state)
+        self.aggregates.open(self.keyed_state, self.runtime_context)
 
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
