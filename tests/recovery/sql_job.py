@@ -2,9 +2,9 @@
 
 Run as ``python sql_job.py INPUT OUTPUT CHECKPOINTS BYTES_PER_EPOCH ENGINE PARALLELISM``, where the
 engine is ``local``, ``pipelined`` (slots that are processes of this machine), or ``mini``: then the
-job runs in this process.  With ``DATABASE BROKERS ORDERS PAIRS`` behind it orders come from Kafka
-(the topic ``ORDERS``), pairs go to Kafka (``PAIRS``), and the changes of sums to PostgreSQL (table
-``sums``, two-phase).
+job runs in this process.  With ``URL BROKERS ORDERS PAIRS TOTALS`` behind it orders come from Kafka
+(the topic ``ORDERS``), pairs go to Kafka (``PAIRS``), and totals by name, merged by their key, to
+PostgreSQL (table ``totals``) and to Kafka (``TOTALS``).
 
 What is updated goes out as a changelog: each change with its kind in the column ``op``.  Some
 starts have a filter that lets all rows pass, slowly: queries may change so.
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from millstream.common import Configuration, Row, Types
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.file_system import FileSink
-from millstream.datastream.connectors.postgres import PostgresSink
 from millstream.table import StreamTableEnvironment
 from millstream.table.udf import udf
 from millstream.testing.mini_cluster import MiniCluster
@@ -48,6 +47,13 @@ ORDERS = """
 PEOPLE = "CREATE TABLE people (k STRING, name STRING) WITH ({})"
 WINDOWS = "CREATE TABLE windows (w TIMESTAMP(3), k STRING, n BIGINT, s INT) WITH ({})"
 PAIRS = "CREATE TABLE pairs (id BIGINT, name STRING, v INT) WITH ({})"
+TOTALS = (
+    "CREATE TABLE {} (name STRING, n BIGINT, total INT, PRIMARY KEY (name) NOT ENFORCED) WITH ({})"
+)
+SUM_BY_NAME = (
+    "SELECT p.name, COUNT(*) AS n, SUM(o.v) AS total FROM given o JOIN people p ON o.k = p.k "
+    "GROUP BY p.name"
+)
 #: The same for DuckDB, but for the window.
 INSERTS = (
     (
@@ -97,15 +103,10 @@ def _files(path: Path) -> str:
     return f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'json'"
 
 
-def _topic(brokers: str, topic: str, *, out: bool) -> str:
-    more = (
-        f"'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{topic}'"
-        if out
-        else "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'"
-    )
+def _written(brokers: str, topic: str) -> str:
     return (
-        f"'connector' = 'kafka', 'topic' = '{topic}', 'format' = 'json', "
-        f"'properties.bootstrap.servers' = '{brokers}', {more}"
+        f"'topic' = '{topic}', 'properties.bootstrap.servers' = '{brokers}', "
+        f"'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{topic}'"
     )
 
 
@@ -115,8 +116,12 @@ def _add_job(env: StreamExecutionEnvironment, arguments: Sequence[str]) -> None:
     tables = StreamTableEnvironment.create(env)
     orders, pairs = _files(given / "orders"), _files(out / "pairs")
     if servers:
-        orders = _topic(servers[1], servers[2], out=False)
-        pairs = _topic(servers[1], servers[3], out=True)
+        orders = (
+            f"'connector' = 'kafka', 'format' = 'json', 'topic' = '{servers[2]}', "
+            f"'properties.bootstrap.servers' = '{servers[1]}', "
+            "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'"
+        )
+        pairs = f"'connector' = 'kafka', 'format' = 'json', {_written(servers[1], servers[3])}"
     tables.execute_sql(ORDERS.format(orders))
     tables.execute_sql(PEOPLE.format(_files(given / "people")))
     tables.execute_sql(WINDOWS.format(_files(out / "windows")))
@@ -129,11 +134,16 @@ def _add_job(env: StreamExecutionEnvironment, arguments: Sequence[str]) -> None:
     statements = tables.create_statement_set()
     for each in INSERTS:
         statements.add_insert_sql(each)
+    if servers:
+        upsert = "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json', "
+        database = f"'connector' = 'jdbc', 'url' = '{servers[0]}', 'table-name' = 'totals'"
+        tables.execute_sql(TOTALS.format("totals", database))
+        tables.execute_sql(TOTALS.format("topic", upsert + _written(servers[1], servers[4])))
+        for name in ("totals", "topic"):
+            statements.add_insert_sql(f"INSERT INTO {name} {SUM_BY_NAME}")
     statements.attach_as_datastream()
     sums = _changes(tables, SUMS, SUM, "sums")
     sums.sink_to(FileSink.json_lines(str(out / "sums"))).uid("sums-sink")
-    if servers:
-        sums.sink_to(PostgresSink.two_phase(servers[0], "sums")).uid("sums-database")
     top = _changes(tables, TOP, PLACE, "top")
     top.sink_to(FileSink.json_lines(str(out / "top"))).uid("top-sink")
 
