@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.sql.binder.overs import OverCalls
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
+    from millstream.sql.planner.window_columns import WindowColumns
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["GroupBinder", "has_aggregate"]
@@ -76,6 +77,7 @@ class GroupBinder(ExpressionBinder):
         group_by: Sequence[Any],
         overs: OverCalls,
         scalar: Callable[[Node], LogicalNode],
+        windows: WindowColumns | None = None,
     ) -> None:
         """Bind the keys.
 
@@ -84,6 +86,7 @@ class GroupBinder(ExpressionBinder):
             group_by: the elements of the clause.
             overs: takes OVER calls, which are computed on the groups.
             scalar: binds sub-queries as values, which are joined to the groups.
+            windows: the columns below that say in which window a row is; None: in none.
         """
         super().__init__(base.context, base.scope)
         self._base = base
@@ -96,6 +99,7 @@ class GroupBinder(ExpressionBinder):
         self._groupings: list[tuple[int, ...]] = []
         sets = [self._sets_of(element) for element in group_by]
         self._sets = self._combined(sets) if self._has_sets(group_by) else None
+        self._window_times = self._kept_times(windows)
         self._positions = [
             self._inputs.add(key, _key_name(key, number)) for number, key in enumerate(self._keys)
         ]
@@ -138,8 +142,22 @@ class GroupBinder(ExpressionBinder):
             self._keys.append(key)
         return self._keys.index(key)
 
+    def _kept_times(self, windows: WindowColumns | None) -> frozenset[int]:
+        """The keys that are times of windows, if groups are windows: they go on as times."""
+        columns = {
+            each.index: number
+            for number, each in enumerate(self._keys)
+            if isinstance(each, InputReference)
+        }
+        there = set(columns)
+        if windows is None or not windows.starts & there or not windows.ends & there:
+            return frozenset()
+        return frozenset(columns[each] for each in windows.times & there)
+
     def _key_type(self, index: int) -> LogicalType:
-        kind = plain_type(self._keys[index].type)
+        kind = self._keys[index].type
+        if index not in self._window_times:
+            kind = plain_type(kind)
         if self._sets is not None and any(index not in each for each in self._sets):
             return kind.with_nullability(True)  # noqa: FBT003
         return kind

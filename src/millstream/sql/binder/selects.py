@@ -26,6 +26,7 @@ from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.binder.walking import conjuncts
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import DistinctNode, FilterNode, ProjectNode, row_of
+from millstream.sql.planner.window_columns import logical_windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,7 +166,9 @@ class SelectBinder:
         if not grouped:
             return _RowBinder(self, self.scope, overs=True), None
         base = _RowBinder(self, self.scope, overs=False)
-        groups = GroupBinder(base, self.node.group_by or (), self.overs, self._scalar_plan)
+        windows = logical_windows(self.plan)
+        keys = self.node.group_by or ()
+        groups = GroupBinder(base, keys, self.overs, self._scalar_plan, windows)
         return groups, groups
 
     def _items(self, binder: ExpressionBinder) -> list[tuple[str, Expression]]:

@@ -46,12 +46,14 @@ from millstream.sql.lowering.stream_types import partial_type, stream_type
 from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
+from millstream.sql.lowering.windowed_rows import window_join, window_rank
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
@@ -382,10 +384,8 @@ class Lowering:
         return self._keyed(exchange, local)
 
     def _window_aggregate(self, node: physical.WindowAggregate) -> Transformation:
-        below = node.input.row
-        in_event_time = is_rowtime(below.fields[node.time].type)
         factory = factories.WindowAggregateFactory(
-            input_type=below,
+            input_type=node.input.row,
             window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
             time=node.time,
             keys=node.keys,
@@ -395,11 +395,11 @@ class Lowering:
                 merges=node.window == "SESSION" and node.attached is None,
             ),
             properties=node.properties,
-            is_rowtime=in_event_time,
+            is_rowtime=node.is_rowtime,
             attached=node.attached,
             time_zone=self.options.time_zone,
         )
-        return self._stateful(node, factory, single=not node.keys, ticks=not in_event_time)
+        return self._stateful(node, factory, single=not node.keys, ticks=not node.is_rowtime)
 
     def _limit(self, node: physical.Limit) -> Transformation:
         """The first rows as they come: a Top-N by a constant."""
@@ -532,6 +532,15 @@ class Lowering:
         below = self.stream(node.input)
         return self._one("LookupJoin", factory, below, stream_type(node.row), ticks=True)
 
+    def _window_join(self, node: WindowJoin) -> Transformation:
+        factory = window_join(node, self.evaluation)
+        return self._two(node, factory, single=not node.left_keys)
+
+    def _window_rank(self, node: WindowRank) -> Transformation:
+        factory = window_rank(node, self.evaluation)
+        ticks = not node.spec.is_rowtime
+        return self._stateful(node, factory, single=not node.partition, ticks=ticks)
+
     def _two(
         self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
     ) -> Transformation:
@@ -574,5 +583,7 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.IntervalJoin: Lowering._interval_join,  # noqa: SLF001
     physical.TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
     LookupJoin: Lowering._lookup_join,  # noqa: SLF001
+    WindowJoin: Lowering._window_join,  # noqa: SLF001
+    WindowRank: Lowering._window_rank,  # noqa: SLF001
     physical.Join: Lowering._join,  # noqa: SLF001
 }

@@ -26,6 +26,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -279,6 +280,19 @@ class Places:
             f"[{condition}] [{self._inputs(node)}]"
         )
 
+    def _window_join(self, node: Any) -> str:
+        sides = zip(node.inputs, (node.left_window, node.right_window), strict=True)
+        windows = "; ".join(self.columns(below, window) for below, window in sides)
+        return f"{node.spec} [{windows}] {self._join(node)}"
+
+    def _window_rank(self, node: Any) -> str:
+        window = self.columns(node.input, node.window)
+        return (
+            f"{node.spec} [{window}] {node.function} {node.start} {node.end} "
+            f"[{self.columns(node.input, node.partition)}] [{self._order(node)}] "
+            f"[{self._inputs(node)}]"
+        )
+
     def _lookup_join(self, node: Any) -> str:
         below, table = self._columns(node.input), self._table_columns(node)
         names = [field.name for field in node.table_row.fields]
@@ -344,7 +358,7 @@ class Places:
             slots = slot_texts(node, below, self._text)
             made = [below[key] for key in node.partition]
             made += [self._text(each, slots) for each in node.measures]
-        elif isinstance(node, physical.Join | physical.IntervalJoin | physical.TemporalJoin):
+        elif isinstance(node, physical.TwoInputs):
             made = self._sides(node)
             if node.join in {JoinType.SEMI, JoinType.ANTI}:
                 made = made[: len(node.row)]
@@ -411,6 +425,8 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.Join: Places._join,  # noqa: SLF001
     physical.IntervalJoin: Places._join_by_time,  # noqa: SLF001
     physical.TemporalJoin: Places._join_by_time,  # noqa: SLF001
+    WindowJoin: Places._window_join,  # noqa: SLF001
+    WindowRank: Places._window_rank,  # noqa: SLF001
     LookupJoin: Places._lookup_join,  # noqa: SLF001
     physical.Correlate: Places._correlate,  # noqa: SLF001
     physical.Expand: Places._expand,  # noqa: SLF001

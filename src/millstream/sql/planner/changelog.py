@@ -21,6 +21,7 @@ from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +44,8 @@ _INSERT_ONLY_INPUT: Final = (
     physical.IntervalJoin,
     physical.OverAggregate,
     Match,
+    WindowJoin,
+    WindowRank,
 )
 
 
@@ -87,7 +90,7 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
         if node.join in {JoinType.INNER, JoinType.SEMI}:
             return frozenset().union(*below)
         return _ALL
-    if isinstance(node, physical.WindowAggregate | physical.IntervalJoin | physical.OverAggregate):
+    if isinstance(node, _INSERT_ONLY_INPUT):
         return _INSERTS
     if isinstance(node, physical.TemporalJoin):
         return below[0]

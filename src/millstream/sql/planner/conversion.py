@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import Call, InputReference, Literal
-from millstream.sql.planner import joins, matches, physical, ranks, temporal_joins, windows
+from millstream.sql.planner import (
+    joins,
+    matches,
+    physical,
+    ranks,
+    temporal_joins,
+    windowed_rows,
+    windows,
+)
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import calc, exchange
+from millstream.sql.planner.joins import plain
 from millstream.sql.planner.logical import references, row_of
 from millstream.types.logical_types import BigIntType, BooleanType
 
@@ -119,8 +128,11 @@ class Converter:
         below = self.convert(node.input)
         if node.sets is not None or node.groupings:
             return self._grouping_sets(node, below)
+        attached = windowed_rows.attached_aggregate(node, below)
+        if attached is not None:
+            return attached
         return physical.GroupAggregate(
-            row=node.row,
+            row=row_of(node.row.names, [plain(each) for each in node.row.children]),
             inputs=(exchange(below, node.keys),),
             keys=node.keys,
             calls=node.calls,

@@ -32,6 +32,7 @@ from millstream.sql.planner.logical import (
     row_of,
 )
 from millstream.sql.planner.times import keeps_time_attribute
+from millstream.sql.planner.windowed_rows import window_join
 from millstream.types.logical_types import (
     DayTimeIntervalType,
     LocalZonedTimestampType,
@@ -177,7 +178,7 @@ class Sides:
 
 
 def join(converter: Converts, node: Any) -> PhysicalNode:
-    """A regular or an interval join."""
+    """A regular join, or one of windows or intervals."""
     width = len(node.left.row)
     left_only, right_only, both = sorted_parts(conjuncts(node.condition), width)
     left, right = node.left, node.right
@@ -191,6 +192,9 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
     inputs = converter.convert(left), converter.convert(right)
     sides = Sides(*inputs)
     rest = [each for each in parts if not sides.take(each)]
+    windowed = _window_join(node, sides, conjunction(rest))
+    if windowed is not None:
+        return windowed
     if not kind.left_only:
         found = _interval_join(node, sides, rest)
         if found is not None:
@@ -198,11 +202,23 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
     return _regular_join(node, sides, conjunction(rest))
 
 
+def _window_join(node: Any, sides: Sides, condition: Expression | None) -> PhysicalNode | None:
+    inputs = sides.inputs()
+    row = _regular_row(node, inputs)
+    moved_ = sides.moved(condition)
+    made = window_join(node, inputs, row, sides.keys, sides.filter_nulls, moved_)
+    return None if made is None else without_extra(node, made, sides, len(inputs[0].row))
+
+
+def _regular_row(node: Any, inputs: list[PhysicalNode]) -> RowType:
+    row = inputs[0].row if node.kind.left_only else _row(inputs, node.kind)
+    return row_of(row.names, [plain(each) for each in row.children])
+
+
 def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> PhysicalNode:
     inputs = sides.inputs()
     keys = tuple(sides.keys[0]), tuple(sides.keys[1])
-    row = inputs[0].row if node.kind.left_only else _row(inputs, node.kind)
-    row = row_of(row.names, [plain(each) for each in row.children])
+    row = _regular_row(node, inputs)
     made: PhysicalNode = physical.Join(
         row=row,
         inputs=(exchange(inputs[0], keys[0]), exchange(inputs[1], keys[1])),

@@ -13,6 +13,7 @@ from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_windows import WindowJoin
 
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
@@ -51,7 +52,7 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
         return _one(node.keys)
     if isinstance(node, physical.Rank):
         return _ranked(node)
-    if isinstance(node, physical.Join | physical.IntervalJoin):
+    if isinstance(node, physical.Join | physical.IntervalJoin | WindowJoin):
         return _joined(node)
     if isinstance(node, physical.TemporalJoin):
         return upsert_keys(node.inputs[0])
@@ -94,12 +95,12 @@ def _ranked(node: physical.Rank) -> Keys:
     return _NONE if node.start > 1 else upsert_keys(node.input)
 
 
-def _columns(node: physical.Join | physical.IntervalJoin) -> list[RowField]:
+def _columns(node: physical.Join | physical.IntervalJoin | WindowJoin) -> list[RowField]:
     """The columns of both sides, as they are there."""
     return [field for each in node.inputs for field in each.row.fields]
 
 
-def _joined(node: physical.Join | physical.IntervalJoin) -> Keys:
+def _joined(node: physical.Join | physical.IntervalJoin | WindowJoin) -> Keys:
     left, right = (upsert_keys(each) for each in node.inputs)
     if node.join.left_only:
         return left
@@ -111,8 +112,11 @@ def _joined(node: physical.Join | physical.IntervalJoin) -> Keys:
         # column that is never NULL in a row.
         real = {at for at, each in enumerate(_columns(node)) if not each.type.nullable}
         found = frozenset(key for key in found if key & real)
-    left_is_unique = any(key <= set(node.left_keys) for key in left)
-    right_is_unique = any(key <= set(node.right_keys) for key in right)
+    own, other = set(node.left_keys), set(node.right_keys)
+    if isinstance(node, WindowJoin):
+        own, other = own | set(node.left_window), other | set(node.right_window)
+    left_is_unique = any(key <= own for key in left)
+    right_is_unique = any(key <= other for key in right)
     if right_is_unique and node.join in {JoinType.INNER, JoinType.LEFT}:
         found |= left
     if left_is_unique and node.join in {JoinType.INNER, JoinType.RIGHT}:

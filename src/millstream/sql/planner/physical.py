@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.sql.planner.logical import JoinType
-from millstream.sql.planner.texts import aggregate_text, columns_text, expression_text, order_text
+from millstream.sql.planner.texts import (
+    aggregate_text,
+    columns_text,
+    expression_text,
+    length_text,
+    order_text,
+    right_name,
+    window_text,
+)
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
@@ -50,7 +58,6 @@ __all__ = [
     "WatermarkAssigner",
     "WindowAggregate",
     "WindowTableFunction",
-    "right_name",
 ]
 
 
@@ -257,7 +264,7 @@ class GroupAggregate(PhysicalNode):
                 for number, call in enumerate(self.calls)
             ]
         shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=True)]
-        ttl = "" if self.state_ttl is None else f", stateTtlHints=[{_length(self.state_ttl)}]"
+        ttl = "" if self.state_ttl is None else f", stateTtlHints=[{length_text(self.state_ttl)}]"
         return f"{group}select=[{', '.join(shown)}]{ttl}"
 
 
@@ -328,34 +335,6 @@ class WindowTableFunction(PhysicalNode):
         return f"window=[{self.window_text()}]"
 
 
-def window_text(
-    kind: str, row: RowType, time: int, size: int, step: int | None, offset: int
-) -> str:
-    """``TUMBLE(time_col=[ts], size=[5 min])``."""
-    parts = [f"time_col=[{row.names[time]}]"]
-    if kind == "SESSION":
-        parts.append(f"gap=[{_length(size)}]")
-    elif kind == "HOP":
-        parts += [f"size=[{_length(size)}]", f"slide=[{_length(step or 0)}]"]
-    elif kind == "CUMULATE":
-        parts += [f"max_size=[{_length(size)}]", f"step=[{_length(step or 0)}]"]
-    else:
-        parts.append(f"size=[{_length(size)}]")
-    if offset:
-        parts.append(f"offset=[{_length(offset)}]")
-    return f"{kind}({', '.join(parts)})"
-
-
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
-
-
-def _length(millis: int) -> str:
-    for size, unit in _UNITS:
-        if millis % size == 0 and millis:
-            return f"{millis // size} {unit}"
-    return f"{millis} ms"
-
-
 @dataclass(eq=False, kw_only=True)
 class WindowAggregate(PhysicalNode):
     """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
@@ -371,6 +350,7 @@ class WindowAggregate(PhysicalNode):
     properties: tuple[str, ...]
     #: Whether the input has the windows' columns already: (start, end).
     attached: tuple[int, int] | None = None
+    is_rowtime: bool = True
     kind: ClassVar[str] = "WindowAggregate"
 
     def details(self) -> str:
@@ -512,13 +492,6 @@ class TwoInputs(PhysicalNode):
         return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
 
 
-def right_name(left: RowType, right: RowType, column: int) -> str:
-    """The name of a column of the right behind those of the left."""
-    from millstream.sql.planner.logical import unique_names
-
-    return unique_names([*left.names, *right.names])[len(left) + column]
-
-
 @dataclass(eq=False, kw_only=True)
 class Join(TwoInputs):
     """A regular join."""
@@ -539,7 +512,7 @@ class Join(TwoInputs):
 
     def _ttl_text(self) -> str:
         given = zip(("LEFT", "RIGHT"), self.state_ttls, strict=True)
-        shown = [f"{side}={_length(ttl)}" for side, ttl in given if ttl is not None]
+        shown = [f"{side}={length_text(ttl)}" for side, ttl in given if ttl is not None]
         return f", stateTtlHints=[{', '.join(shown)}]" if shown else ""
 
 

@@ -23,6 +23,7 @@ from millstream.sql.planner.calcs import (
 )
 from millstream.sql.planner.logical import OverNode, ProjectNode, references, row_of
 from millstream.sql.planner.times import keeps_time_attribute
+from millstream.sql.planner.windowed_rows import window_rank
 from millstream.types.logical_types import BigIntType, TimestampKind
 
 if TYPE_CHECKING:
@@ -119,8 +120,13 @@ def _rank(
         message = f"{call.function}() on streaming table is not supported currently."
         raise ValidationError(message)
     below = converter.convert(node.input)
+    windowed = window_rank(node, below, first, last, outputs=outputs)
+    if windowed is not None:
+        return windowed
     moved = exchange(below, node.partition)
     time = _time_order(node)
+    if time is not None and not keeps_time_attribute(below, node.order[0].column):
+        time = None
     if first == last == 1 and time is not None and not outputs:
         attribute, descending = time
         rowtime = node.order[0].column if attribute is TimestampKind.ROWTIME else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import AggregateCall, SortKey
     from millstream.types.logical_types import RowType
 
-__all__ = ["aggregate_text", "columns_text", "expression_text", "order_text"]
+__all__ = [
+    "aggregate_text",
+    "columns_text",
+    "expression_text",
+    "length_text",
+    "order_text",
+    "right_name",
+    "window_text",
+]
+
+_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def columns_text(row: RowType, columns: Iterable[int]) -> str:
@@ -37,3 +47,36 @@ def order_text(row: RowType, order: Iterable[SortKey]) -> str:
     return ", ".join(
         f"{row.names[each.column]} {'DESC' if each.descending else 'ASC'}" for each in order
     )
+
+
+def right_name(left: RowType, right: RowType, column: int) -> str:
+    """The name of a column of the right behind those of the left."""
+    from millstream.sql.planner.logical import unique_names
+
+    return unique_names([*left.names, *right.names])[len(left) + column]
+
+
+def window_text(
+    kind: str, row: RowType, time: int, size: int, step: int | None, offset: int
+) -> str:
+    """``TUMBLE(time_col=[ts], size=[5 min])``."""
+    parts = [f"time_col=[{row.names[time]}]"]
+    if kind == "SESSION":
+        parts.append(f"gap=[{length_text(size)}]")
+    elif kind == "HOP":
+        parts += [f"size=[{length_text(size)}]", f"slide=[{length_text(step or 0)}]"]
+    elif kind == "CUMULATE":
+        parts += [f"max_size=[{length_text(size)}]", f"step=[{length_text(step or 0)}]"]
+    else:
+        parts.append(f"size=[{length_text(size)}]")
+    if offset:
+        parts.append(f"offset=[{length_text(offset)}]")
+    return f"{kind}({', '.join(parts)})"
+
+
+def length_text(millis: int) -> str:
+    """Milliseconds in the largest unit that fits."""
+    for size, unit in _UNITS:
+        if millis % size == 0 and millis:
+            return f"{millis // size} {unit}"
+    return f"{millis} ms"

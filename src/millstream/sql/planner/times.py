@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
+from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
@@ -36,6 +38,8 @@ def keeps_time_attribute(node: PhysicalNode, column: int) -> bool:
             node = node.inputs[0]
         elif isinstance(node, physical.Union):
             return all(keeps_time_attribute(each, column) for each in node.inputs)
+        elif isinstance(node, WindowJoin | WindowRank):
+            return is_rowtime(node.row.fields[column].type)
         else:
             return not isinstance(node, physical.Join | physical.GroupAggregate)
 

@@ -19,6 +19,7 @@ from millstream.sql.planner.calcs import (
     columns_of,
     conjunction,
     exchange,
+    is_rowtime,
     substituted,
 )
 from millstream.sql.planner.logical import (
@@ -29,6 +30,7 @@ from millstream.sql.planner.logical import (
     row_of,
 )
 from millstream.sql.planner.times import check_window_time
+from millstream.sql.planner.windowed_rows import in_order
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
@@ -125,16 +127,9 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
         keys=group,
         calls=calls,
         properties=properties,
+        is_rowtime=is_rowtime(time.type),
     )
-    out = references(made.row)
-    order: list[Expression] = [out[0]] * len(node.keys)
-    for position, number in enumerate(plain):
-        order[number] = out[position]
-    behind = len(plain) + len(calls)
-    for position, number in enumerate(used):
-        order[number] = out[behind + position]
-    shown = [*order, *out[len(plain) : behind]]
-    return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
+    return in_order(node, made, plain, used)
 
 
 def _check_reads(
