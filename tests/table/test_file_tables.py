@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.table.query_running import changelog, environment, insert, materialised
 
-from millstream.errors import MalformedRecordError, ValidationError
+from millstream.errors import MalformedRecordError, SourceError, ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +117,79 @@ def test_formats_and_options_that_there_are_not(tmp_path: Path) -> None:
     table(env, "s", "a INT", tmp_path, "canal-json", ", 'canal-json.table.includes' = 'x'")
     with pytest.raises(ValidationError, match=r"Did you mean 'canal-json\.table\.include'"):
         env.sql_query("SELECT * FROM s")
+
+
+def _written(path: Path) -> dict[str, list[str]]:
+    """Directory -> lines."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and not file.name.startswith("."):
+            place = str(file.parent.relative_to(path))
+            found.setdefault(place, []).extend(file.read_text().splitlines())
+    return found
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_partitions_are_directories(tmp_path: Path, kind: str) -> None:
+    env = environment(2)
+    out = tmp_path / "k=9" / "out"  # what is above the table is no partition of it
+    out.parent.mkdir()
+    env.execute_sql(
+        f"""CREATE TABLE t (dt DATE, n INT, k STRING, v STRING) PARTITIONED BY (k, dt)
+        WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = '{kind}')"""
+    )
+    rows = [
+        ("DATE '2024-01-02'", "1", "'a/b=c'", "'x'"),
+        ("DATE '2024-01-02'", "2", "'a/b=c'", "'y'"),
+        ("CAST(NULL AS DATE)", "3", "''", "'z'"),
+        ("DATE '2024-01-03'", "4", "'ü%'", "'w'"),
+    ]
+    values = ", ".join(f"({', '.join(row)})" for row in rows)
+    insert(env, f"INSERT INTO t VALUES {values}")
+    written = _written(out)
+    assert set(written) == {
+        "k=a%2Fb%3Dc/dt=2024-01-02",
+        "k=__DEFAULT_PARTITION__/dt=__DEFAULT_PARTITION__",
+        "k=ü%25/dt=2024-01-03",
+    }
+    line = {"csv": '1,"x"', "json": '{"n":1,"v":"x"}'}[kind]
+    assert line in written["k=a%2Fb%3Dc/dt=2024-01-02"]
+    query = "SELECT CAST(dt AS STRING), n, k, v FROM t"
+    # As in Flink, the empty text is NULL when it comes back.
+    assert materialised(changelog(env, query, tmp_path)) == {
+        ("2024-01-02", 1, "a/b=c", "x"): 1,
+        ("2024-01-02", 2, "a/b=c", "y"): 1,
+        (None, 3, None, "z"): 1,
+        ("2024-01-03", 4, "ü%", "w"): 1,
+    }
+    assert materialised(changelog(env, f"{query} WHERE k = 'ü%'", tmp_path)) == {
+        ("2024-01-03", 4, "ü%", "w"): 1
+    }
+
+
+def test_partitions_that_are_refused(tmp_path: Path) -> None:
+    env = environment(1)
+    for columns, keys, message in (
+        ("a INT, b DOUBLE", "b", "PARTITIONED BY 'b' of type DOUBLE is not in this release"),
+        ("a INT", "a", "needs a column that is not among those of PARTITIONED BY"),
+        ("a INT, _b INT", "_b", "directories of '_b' would be hidden"),
+        ("a INT, b AS a + 1", "b", "is no physical column"),
+    ):
+        env.execute_sql(
+            f"CREATE TEMPORARY TABLE t ({columns}) PARTITIONED BY ({keys}) WITH "
+            f"('connector' = 'filesystem', 'path' = '{tmp_path}', 'format' = 'json')"
+        )
+        with pytest.raises(ValidationError) as raised:
+            env.sql_query("SELECT * FROM t")
+        assert message in str(raised.value)
+        env.execute_sql("DROP TEMPORARY TABLE t")
+    (tmp_path / "b=x").mkdir()
+    (tmp_path / "b=x" / "0.json").write_text('{"a": 1}\n')
+    table(env, "s", "a INT", tmp_path, "json")
+    env.execute_sql(
+        "CREATE TABLE u (a INT, b INT) PARTITIONED BY (b) WITH "
+        f"('connector' = 'filesystem', 'path' = '{tmp_path}', 'format' = 'json')"
+    )
+    with pytest.raises(SourceError, match="the partition's 'b' cannot be read"):
+        changelog(env, "SELECT * FROM u", tmp_path)

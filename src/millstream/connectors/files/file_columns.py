@@ -63,6 +63,7 @@ class FileColumns(FileFormat):
         partition: name of a column -> what makes its value of the text in the path.
         types: of the columns of the partition.
         default_name: the text that stands for NULL in paths.
+        base: the path below which directories are partitions.
     """
 
     def __init__(
@@ -72,12 +73,14 @@ class FileColumns(FileFormat):
         partition: Mapping[str, Callable[[str], Any]] | None = None,
         types: Sequence[pa.DataType] = (),
         default_name: str = "",
+        base: str = "",
     ) -> None:
         self._inner = inner
         self._said = dict(said)
         self._partition = dict(partition or {})
         self._types = list(types)
         self._default_name = default_name
+        self._base = base
         self.initial_limit = inner.initial_limit
         self.tells_positions = inner.tells_positions
 
@@ -132,7 +135,7 @@ class FileColumns(FileFormat):
         if not self._partition:
             return []
         path = split_path(split)
-        found = partition_of(path)
+        found = partition_of(path.removeprefix(self._base))
         made = []
         for name, parse in self._partition.items():
             if name not in found:

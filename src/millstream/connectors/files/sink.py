@@ -40,7 +40,7 @@ from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from millstream.connectors.files.file_writers import BulkWriter
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BasePathBucketAssigner",
+    "BatchSplitter",
     "BucketAssigner",
     "BulkFormatBuilder",
     "DateTimeBucketAssigner",
@@ -142,6 +143,14 @@ class BucketAssigner(ABC):
         return DateTimeBucketAssigner(format_str, timezone_id)
 
 
+class BatchSplitter(ABC):
+    """Which directories the records of a batch go to, decided by columns."""
+
+    @abstractmethod
+    def split(self, batch: Batch) -> Iterable[tuple[str, Batch]]:
+        """The directories, each with its records, which may be of another type."""
+
+
 class BasePathBucketAssigner(BucketAssigner):
     """No buckets: records are not looked at."""
 
@@ -211,7 +220,7 @@ class OnCheckpointRollingPolicy(RollingPolicy):
 
 
 #: What may be given for a bucket assigner.
-BucketLike: TypeAlias = "BucketAssigner | Callable[[object], str]"
+BucketLike: TypeAlias = "BucketAssigner | BatchSplitter | Callable[[object], str]"
 
 
 class FileSink(Sink):
@@ -354,6 +363,10 @@ class _FileSinkWriter(SinkWriter):
         if assigner is None or isinstance(assigner, BasePathBucketAssigner):
             self._write_bucket("", batch)
             return
+        if isinstance(assigner, BatchSplitter):
+            for bucket, part in assigner.split(batch):
+                self._write_bucket(_checked_bucket(bucket), part)
+            return
         buckets: dict[str, list[int]] = {}
         for index, (value, timestamp) in enumerate(
             zip(batch.values, batch.timestamp_list, strict=True)
@@ -363,7 +376,9 @@ class _FileSinkWriter(SinkWriter):
             part = batch if len(buckets) == 1 else batch.take(indices)
             self._write_bucket(bucket, part)
 
-    def _bucket(self, assigner: BucketLike, value: object, timestamp: int) -> str:
+    def _bucket(
+        self, assigner: BucketAssigner | Callable[[object], str], value: object, timestamp: int
+    ) -> str:
         """The directory of a record; SinkError if there is none."""
         try:
             if isinstance(assigner, BucketAssigner):

@@ -164,6 +164,9 @@ FACTORIES: Final[dict[str, str]] = {
     "blackhole": _HERE + "blackhole",
 }
 
+#: Those whose tables may be PARTITIONED BY columns.
+_PARTITIONED: Final = frozenset({"filesystem"})
+
 
 def _factory(context: FactoryContext) -> TableFactory:
     name = context.table.options.get("connector")
@@ -180,7 +183,7 @@ def _factory(context: FactoryContext) -> TableFactory:
             f"There are: {listed(sorted(FACTORIES))}."
         )
         raise ValidationError(message)
-    if context.table.partition_keys:
+    if context.table.partition_keys and name not in _PARTITIONED:
         message = f"{context.owner}: PARTITIONED BY is not in this release."
         raise ValidationError(message)
     module: TableFactory = importlib.import_module(FACTORIES[name])

@@ -7,12 +7,14 @@ What it is not: the formats (``sql/catalog/formats.py``, ``connectors/formats/``
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from millstream.connectors.files.file_columns import FileColumns
 from millstream.connectors.files.file_writers import ParquetWriterFactory
+from millstream.connectors.files.partitions import PartitionSplitter
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
@@ -20,6 +22,7 @@ from millstream.connectors.formats.csv_writer import CsvWriterFactory
 from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
+from millstream.connectors.formats.tables.texts import text_parser
 from millstream.connectors.lookups.whole_source import WholeSourceLookup
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
@@ -36,9 +39,15 @@ from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.suggestions import did_you_mean
 from millstream.types.logical_types import (
     BigIntType,
+    BooleanType,
+    CharType,
+    DateType,
+    IntType,
     LocalZonedTimestampType,
     RowField,
     RowType,
+    SmallIntType,
+    TinyIntType,
     VarCharType,
 )
 from millstream.types.time import Duration
@@ -61,6 +70,7 @@ _OWN: Final = (
     text("format", required=True),
     duration("source.monitor-interval"),
     integer("sink.parallelism"),
+    text("partition.default-name", "__DEFAULT_PARTITION__"),
     choice("lookup.cache", ("full",), "full"),
     choice("lookup.full-cache.reload-strategy", ("periodic",), "periodic"),
     duration("lookup.full-cache.periodic-reload.interval"),
@@ -82,6 +92,17 @@ _FORMATS: Final[dict[str, tuple[Option, ...]]] = {
 }
 
 
+#: Types of columns of partitions.
+_IN_NAMES: Final = (
+    CharType,
+    VarCharType,
+    TinyIntType,
+    SmallIntType,
+    IntType,
+    BigIntType,
+    BooleanType,
+    DateType,
+)
 #: Formats of messages: a line is one.
 _MESSAGES: Final = ("json", "debezium-json", "canal-json", "maxwell-json", "raw")
 _METADATA: Final[dict[str, LogicalType]] = {
@@ -105,7 +126,8 @@ def _options(context: FactoryContext) -> Options:
 
 
 def _schema(context: FactoryContext) -> pa.Schema:
-    return pa.schema([(each.name, each.type.to_arrow()) for each in context.physical])
+    """The columns that files hold."""
+    return pa.schema([(each.name, each.type.to_arrow()) for each in _row(context).fields])
 
 
 def _malformed(options: Options, key: str) -> str:
@@ -156,6 +178,7 @@ class _FilesSource(TableSource):
         self._context = context
         self._options = options
         self._schema = _schema(context)
+        self._partition = _partition(context)
         self._lines = _lines(context, options)
         if self._lines is not None:
             self.changes = self._lines.changes
@@ -173,8 +196,15 @@ class _FilesSource(TableSource):
         options, made = self._options, self._format()
         columns = self._context.table.schema.columns
         said = {METADATA_PREFIX + each.key: each.key for each in columns if each.is_metadata}
-        if said:
-            made = FileColumns(made, said)
+        if said or self._partition:
+            made = FileColumns(
+                made,
+                said,
+                {name: _parser(kind) for name, kind in self._partition.items()},
+                [kind.to_arrow() for kind in self._partition.values()],
+                options["partition.default-name"],
+                _base(options),
+            )
         interval = options["source.monitor-interval"]
         every = None if interval is None else Duration.of_millis(interval)
         return FileSource(made, (_path(options),), every)
@@ -182,6 +212,8 @@ class _FilesSource(TableSource):
     def lookup(self, keys: Sequence[str]) -> TableLookup | None:
         columns = self._context.table.schema.columns
         if self.changes != INSERT_ONLY or any(each.is_metadata for each in columns):
+            return None
+        if self._partition:
             return None
         source = FileSource(self._format(), (_path(self._options),), None)
         reload_after = self._options["lookup.full-cache.periodic-reload.interval"]
@@ -193,6 +225,7 @@ class _FilesSink(TableSink):
         self._context = context
         self._options = options
         self.parallelism = options["sink.parallelism"]
+        self._partition = _partition(context)
         self._format = chosen_format(context.owner, context.options, among=_MESSAGES)
         if self._format is not None:
             self._format.encoder(_row(context), options)
@@ -202,7 +235,10 @@ class _FilesSink(TableSink):
         return INSERT_ONLY if self._format is None else self._format.changes
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
-        return declared if self._format is None else stream_type(_row(self._context))
+        if self._format is None:
+            return declared
+        fields = (RowField(each.name, each.type) for each in self._context.physical)
+        return stream_type(RowType(tuple(fields), nullable=False))
 
     def create(self) -> Sink:
         writer: Any
@@ -212,7 +248,11 @@ class _FilesSink(TableSink):
             writer = MessageLinesWriterFactory(encoder, extension)
         else:
             writer = _WRITERS[self._options["format"]](self._options)
-        return FileSink(_path(self._options), writer)
+        splitter = None
+        if self._partition:
+            name = self._options["partition.default-name"]
+            splitter = PartitionSplitter(tuple(self._partition), name)
+        return FileSink(_path(self._options), writer, bucket_assigner=splitter)
 
 
 def _lines(context: FactoryContext, options: Options) -> ChosenFormat | None:
@@ -229,13 +269,59 @@ def _lines(context: FactoryContext, options: Options) -> ChosenFormat | None:
 
 
 def _row(context: FactoryContext) -> RowType:
-    fields = tuple(RowField(each.name, each.type) for each in context.physical)
+    """The row that files hold: without the columns of the partition."""
+    keys = context.table.partition_keys
+    fields = tuple(
+        RowField(each.name, each.type) for each in context.physical if each.name not in keys
+    )
+    if not fields:
+        message = f"{context.owner} needs a column that is not among those of PARTITIONED BY."
+        raise ValidationError(message)
     return RowType(fields, nullable=False)
+
+
+def _partition(context: FactoryContext) -> dict[str, LogicalType]:
+    """The columns of the partition.
+
+    Raises:
+        ValidationError: one is of a type that names of directories do not say, or would be hidden.
+    """
+    by_name = {each.name: each.type for each in context.physical}
+    found: dict[str, LogicalType] = {}
+    for key in context.table.partition_keys:
+        kind = by_name.get(key)
+        if kind is None:
+            message = f"{context.owner}: '{key}' of PARTITIONED BY is no physical column."
+            raise ValidationError(message)
+        if not isinstance(kind, _IN_NAMES):
+            shown = kind.as_summary_string()
+            message = (
+                f"{context.owner}: PARTITIONED BY '{key}' of type {shown} is not in this release; "
+                "it may be a text, a whole number, a BOOLEAN or a DATE."
+            )
+            raise ValidationError(message)
+        if key.startswith((".", "_")):
+            message = f"{context.owner}: directories of '{key}' would be hidden; rename the column."
+            raise ValidationError(message)
+        found[key] = kind
+    return found
 
 
 def _path(options: Options) -> str:
     path: str = options["path"]
     return path.removeprefix("file://") if path.startswith("file:///") else path
+
+
+def _base(options: Options) -> str:
+    """The path as the source has it."""
+    path = _path(options)
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def _parser(kind: LogicalType) -> Callable[[str], Any]:
+    parse = text_parser(kind)
+    assert parse is not None  # noqa: S101 - one of _IN_NAMES
+    return parse
 
 
 def source(context: FactoryContext) -> TableSource:
