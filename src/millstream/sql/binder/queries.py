@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.nodes import InputReference, Literal
-from millstream.sql.binder import calls
+from millstream.expressions.nodes import Literal
+from millstream.sql.binder import calls, set_operations
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.inline_calls import InlinePlan
 from millstream.sql.binder.literals import typed_literal
@@ -21,8 +21,6 @@ from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     DistinctNode,
-    JoinNode,
-    JoinType,
     LimitNode,
     ProjectNode,
     SortKey,
@@ -215,22 +213,9 @@ class QueryBinder:
             members = (*_members(left), *_members(right)) if node.all else (left, right)
             union = UnionNode(row=row, members=members)
             return union if node.all else DistinctNode(row=row, input=union)
-        if node.all:
-            message = f"{node.operator} ALL is not in this release; {node.operator} is."
-            raise self.context.error(node, message)
-        keep = node.operator is nodes.SetOperator.INTERSECT
-        return self._intersection(left, right, JoinType.SEMI if keep else JoinType.ANTI)
-
-    def _intersection(self, left: LogicalNode, right: LogicalNode, kind: JoinType) -> LogicalNode:
-        """Rows of the left that are (not) on the right too, each once; NULL equals NULL."""
-        width = len(left.row)
-        condition: Expression | None = None
-        for one, other in zip(references(left.row), references(right.row), strict=True):
-            moved = InputReference(other.index + width, other.name, other.type)
-            same = calls.resolve("IS NOT DISTINCT FROM", [one, moved])
-            condition = same if condition is None else calls.resolve("AND", [condition, same])
-        join = JoinNode(row=left.row, left=left, right=right, kind=kind, condition=condition)
-        return DistinctNode(row=left.row, input=join)
+        intersect = node.operator is nodes.SetOperator.INTERSECT
+        combined = set_operations.counted if node.all else set_operations.distinct
+        return combined(left, right, intersect=intersect)
 
     # -- order -----------------------------------------------------------------------------------
 
