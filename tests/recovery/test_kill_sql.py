@@ -157,9 +157,7 @@ class SqlServerChain(SqlChain):
         super().__init__(directory, seed)
         self.database = server.new_schema()
         self.broker, self.topic = broker, broker.topic(partitions=FILES, name="orders")
-        execute(
-            self.database, "CREATE TABLE totals (name TEXT PRIMARY KEY, n BIGINT, total INT)"
-        )
+        execute(self.database, "CREATE TABLE totals (name TEXT PRIMARY KEY, n BIGINT, total INT)")
         for partition, rows in enumerate(self.orders):
             broker.send(self.topic, [json.dumps(row).encode() for row in rows], partition)
         self.pairs = broker.topic(partitions=2, name="pairs")
