@@ -228,6 +228,15 @@ def test_oracle_over_cuts_and_restores(parallelism: int, tmp_path: Path) -> None
     assert sorted(got) == sorted(wanted)
 
 
+def test_other_aggregates(tmp_path: Path) -> None:
+    env = environment()
+    ticker(env, [3, 7, 1, 4, 9], tmp_path)
+    clauses = """ORDER BY rowtime MEASURES LISTAGG(CAST(A.price AS STRING)) AS l,
+        STDDEV_POP(A.price) AS d, FIRST_VALUE(A.price) AS f, LAST_VALUE(price) AS e
+        AFTER MATCH SKIP PAST LAST ROW PATTERN (A{2} B) DEFINE A AS A.price > 2"""
+    assert found(env, clauses, tmp_path) == [("3,7", 2, 3, 1)]
+
+
 def test_explain(tmp_path: Path) -> None:
     env = environment()
     ticker(env, [1], tmp_path)
@@ -296,8 +305,11 @@ REFUSED = {
     f"ORDER BY rowtime MEASURES MATCH_ROWTIME(price) AS p PATTERN (A) {A_IS_TRUE}": (
         "takes the time attribute of ORDER BY"
     ),
-    f"ORDER BY rowtime MEASURES LISTAGG(A.symbol) AS p PATTERN (A) {A_IS_TRUE}": (
+    f"ORDER BY rowtime MEASURES COLLECT(A.symbol) AS p PATTERN (A) {A_IS_TRUE}": (
         "Aggregates of MATCH_RECOGNIZE are AVG, COUNT"
+    ),
+    f"ORDER BY rowtime MEASURES Ticker.price AS p PATTERN (A) {A_IS_TRUE}": (
+        "'Ticker' is no pattern variable"
     ),
     f"PARTITION BY symbol ORDER BY rowtime MEASURES A.symbol AS symbol PATTERN (A) {A_IS_TRUE}": (
         "Columns ambiguously defined: {symbol}"

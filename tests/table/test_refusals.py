@@ -22,6 +22,7 @@ CLICKS = (
 SESSION = "SESSION(TABLE clicks PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
 TUMBLE = "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
 OVER = "SELECT k, SUM(v) OVER (ORDER BY ts {} PRECEDING AND CURRENT ROW) FROM clicks"
+RANKED = "SELECT k, v FROM (SELECT *, {} AS r FROM clicks) WHERE r {}"
 #: Query -> a part of the message.
 REFUSED = {
     f"SELECT g, COUNT(*) FROM {SESSION} GROUP BY window_start, window_end, g": "those are: k",
@@ -34,6 +35,9 @@ REFUSED = {
     OVER.format("RANGE BETWEEN INTERVAL '-5' SECOND"): "and not negative",
     OVER.format("ROWS BETWEEN INTERVAL '1' HOUR"): "The length of a ROWS window must be a whole",
     OVER.format("ROWS BETWEEN -1"): "window must be a",
+    RANKED.format("RANK() OVER (PARTITION BY k ORDER BY v)", "<= 2"): "RANK() on streaming table",
+    RANKED.format("DENSE_RANK() OVER (ORDER BY v)", "<= 2"): "DENSE_RANK() on streaming table",
+    RANKED.format("RANK() OVER (PARTITION BY k ORDER BY ts)", "= 1"): "RANK() on streaming table",
     f"SELECT COUNT(*) FILTER (WHERE window_start > TIMESTAMP '2020-01-01 00:00:00') FROM {TUMBLE} "
     "GROUP BY window_start, window_end": "FILTER with a condition of window_start",
     f"SELECT COUNT(*) FROM {TUMBLE} GROUP BY window_start, window_end, "

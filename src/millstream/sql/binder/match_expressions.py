@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MatchExpressions", "Slots"]
 
-_AGGREGATES: Final = frozenset({"COUNT", "SUM", "AVG", "MIN", "MAX"})
+_DEVIATIONS: Final = {"STDDEV_POP", "STDDEV_SAMP", "STDDEV", "VAR_POP", "VAR_SAMP", "VARIANCE"}
+_AGGREGATES: Final = frozenset(
+    {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", *_DEVIATIONS}
+)
 #: The value of an expression without a variable: it is of all rows.
 _ALL: Final = None
 _MOST_ARGUMENTS: Final = 2
@@ -141,6 +144,10 @@ class MatchExpressions(ExpressionBinder):
                 raise NameProblem(message) from None
             raise
         column = found.expression
+        if len(names) - len(found.rest) > 1:
+            known = ", ".join(self._slots.variables)
+            message = f"'{names[0]}' is no pattern variable; there are: {known}."
+            raise NameProblem(message)
         if not isinstance(column, InputReference):
             message = f"'{'.'.join(names)}' is of the query around; it cannot stand here."
             raise NameProblem(message)
@@ -300,11 +307,5 @@ class MatchExpressions(ExpressionBinder):
             return [self.bind(argument)]
         if name != "COUNT":
             raise self.context.error(node, f"Only COUNT takes *; {name} does not.")
-        qualifier = argument.qualifier
-        if qualifier is None:
-            seen.add(_ALL)
-        elif len(qualifier.names) == 1 and qualifier.names[0] in self._slots.variables:
-            seen.add(self._slots.variables.index(qualifier.names[0]))
-        else:
-            raise self.context.error(argument, f"'{qualifier}' is no pattern variable.")
+        seen.add(_ALL)
         return []
