@@ -164,7 +164,6 @@ REFUSED = {
     "o JOIN grouped FOR SYSTEM_TIME AS OF o.pt AS p ON o.k = p.id": (
         "Processing-time temporal join is not supported yet"
     ),
-    "p": "cannot be read in this release; it is a sink, and a table that is looked up",
     "o JOIN uncached FOR SYSTEM_TIME AS OF o.pt AS p ON o.k = p.id": "a partial cache needs",
     "o JOIN p FOR SYSTEM_TIME AS OF PROCTIME() AS p ON o.k = p.id": "takes a time attribute",
 }

@@ -1,8 +1,8 @@
 """Tables in database files: ``'connector' = 'sqlite'`` and ``'connector' = 'duckdb'``.
 
-What it is: SqliteSink and DuckDbSink behind a table whose rows are only added, and tables whose
-rows are looked up by keys.
-What it is not: a source; read such files with a query of their own and ``from_pandas``.
+What it is: SqliteSink and DuckDbSink behind a table whose rows are only added; tables that are
+read as they are when the job starts, and whose rows are looked up by keys.
+What it is not: the sources and sinks (``connectors/embedded/``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
     INSERT_ONLY,
     FactoryContext,
@@ -69,13 +68,12 @@ class _EmbeddedRows(TableSource):
         self._is_sqlite = context.table.options["connector"] == "sqlite"
         self._schema = pa.schema([(each.name, each.type.to_arrow()) for each in context.physical])
         self._caching = caching_of(options)
-        self.lookup_only = (
-            f"{context.owner} cannot be read in this release; it is a sink, and a table that is "
-            "looked up by JOIN ... FOR SYSTEM_TIME AS OF a processing time."
-        )
 
     def create(self) -> Source:
-        raise ValidationError(self.lookup_only or "")
+        from millstream.connectors.embedded.source import DuckDbSource, SqliteSource
+
+        made = SqliteSource if self._is_sqlite else DuckDbSource
+        return made(self._options["path"], self._options["table-name"], self._schema)
 
     def lookup(self, keys: Sequence[str]) -> TableLookup:
         path, table, columns = self._options["path"], self._options["table-name"], tuple(keys)
@@ -92,7 +90,7 @@ class _EmbeddedRows(TableSource):
 
 
 def source(context: FactoryContext) -> TableSource:
-    """Rows of a table of the database, by keys."""
+    """Rows of a table of the database: those that are there, or by keys."""
     return _EmbeddedRows(context, Options(context.owner, context.options, _OPTIONS))
 
 
