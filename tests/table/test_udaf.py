@@ -106,6 +106,7 @@ class Top2(TableAggregateFunction):
 RANKED = DataTypes.ROW(
     [DataTypes.FIELD("value", DataTypes.BIGINT()), DataTypes.FIELD("rank", DataTypes.INT())]
 )
+NUMBER = DataTypes.FIELD("n", DataTypes.DOUBLE())
 mean = udaf(Mean())
 plain_mean = udaf(WeightedMean(), result_type="DOUBLE", input_types=["BIGINT", "BIGINT"])
 words = udaf(Words, result_type="ROW<words STRING, most INT>")
@@ -322,6 +323,9 @@ def test_views_results_of_rows_and_pandas(tmp_path: Path) -> None:
     assert result(whole.select(col("f0")), tmp_path / "2") == Counter([("1b 1a 2b 1b",)])
     spreads = table.group_by(col("k")).select(col("k"), spread(col("n")).alias("s"))
     assert result(spreads, tmp_path / "3") == Counter([(1, 8), (2, 0)])
+    middle = udaf(lambda values: values.mean(), result_type="DOUBLE", func_type="pandas", name="m")
+    nothing = env.from_elements([(None,), (None,)], DataTypes.ROW([NUMBER]))
+    assert result(nothing.select(middle(col("n"))), tmp_path / "4") == Counter([(None,)])
 
 
 class RowWords(AggregateFunction):

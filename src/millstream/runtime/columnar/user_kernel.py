@@ -10,6 +10,7 @@ Read next: ``runtime/columnar/changelog_aggregates.py``, ``expressions/user_aggr
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -229,4 +230,6 @@ class _PandasKernel(UserKernel):
         ]
         found = self.function(*series)
         item = getattr(found, "item", None)
-        return self._internal(found if item is None else item())
+        value = found if item is None else item()
+        # Pandas' NaN of no values is NULL, as where functions of Series are scalar.
+        return None if isinstance(value, float) and math.isnan(value) else self._internal(value)
