@@ -52,7 +52,13 @@ from bench.report import (
 )
 from bench.start_up import NAME as START_UP
 from bench.start_up import StartUp, measure_start_up, render_start_up, verdict
-from bench.workloads import Measurement, comparisons, own_measurements, pipelined_comparisons
+from bench.workloads import (
+    Measurement,
+    comparisons,
+    own_measurements,
+    pipelined_comparisons,
+    sql_comparisons,
+)
 
 __all__ = ["main"]
 
@@ -260,7 +266,8 @@ def _arguments() -> argparse.Namespace:
 def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
     lines: list[Line] = []
     quick = arguments.quick
-    for comparison in comparisons(quick=quick) + pipelined_comparisons(quick=quick):
+    rows = (comparisons, pipelined_comparisons, sql_comparisons)
+    for comparison in (row for each in rows for row in each(quick=quick)):
         pair = [comparison.peer, comparison.millstream]
         if not any(arguments.only in f"{comparison.workload} {each.name}" for each in pair):
             continue

@@ -60,11 +60,14 @@ def _batches(query: StreamingQuery) -> list[Batch]:
     ]
 
 
-def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 2) -> None:
+def run_peer(
+    build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 2, mode: str = "append"
+) -> None:
     """Run ``build`` over the data set of the command line and report its rate by micro-batch.
 
     Args:
         build: makes the result stream from the stream of events.
+        mode: Spark's output mode; what is not appended is dropped, for files take no updates.
         files_per_batch: how many input files make one micro-batch: two are faster than one, and
             are 500,000 events, about as many as Millstream reads in a later epoch.
     """
@@ -80,6 +83,7 @@ def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 
     arguments, _ = parser.parse_known_args()
     dataset = Dataset(arguments.events, arguments.keys, arguments.files)
     scratch: Path = arguments.scratch
+    writes_files = arguments.sink == "parquet" and mode == "append"
     session = start_session("peer", scratch, _OPTIONS)
 
     def run(dataset: Dataset, place: Path, files: int) -> list[Batch]:
@@ -88,9 +92,9 @@ def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 
             .option("maxFilesPerTrigger", files)
             .parquet(str(dataset.ensure()))
         )
-        writer = build(events).writeStream.trigger(availableNow=True)
+        writer = build(events).writeStream.trigger(availableNow=True).outputMode(mode)
         writer = writer.option("checkpointLocation", str(place / "checkpoint"))
-        if arguments.sink == "parquet":
+        if writes_files:
             query = writer.format("parquet").option("path", str(place / "output")).start()
         else:
             query = writer.format("noop").start()
@@ -102,5 +106,5 @@ def run_peer(build: Callable[[DataFrame], DataFrame], *, files_per_batch: int = 
     output = scratch / "output"
     session.stop()
     rows = sum(batch.rows for batch in batches)
-    written = str(output) if arguments.sink == "parquet" else ""
+    written = str(output) if writes_files else ""
     Outcome(steady_rate(batches), rows, batches, written).save(arguments.report)

@@ -27,6 +27,7 @@ __all__ = [
     "comparisons",
     "own_measurements",
     "pipelined_comparisons",
+    "sql_comparisons",
 ]
 
 _EVENTS = 2_000_000
@@ -135,6 +136,24 @@ def _spark_sql(dataset: Dataset) -> Measurement:
     return Measurement("Spark SQL", "peer_spark_sql", "windows", dataset, closed_only=True)
 
 
+def _sql(
+    workload: str, dataset: Dataset, execution: str = "epochs", *, mini_batch: bool = False
+) -> Measurement:
+    arguments: tuple[str, ...] = ("--workload", workload)
+    system = "Millstream SQL"
+    if mini_batch:
+        system, arguments = f"{system}, mini-batches", (*arguments, "--mini-batch")
+    if execution != "epochs":
+        system, arguments = f"{system} {execution}", (*arguments, "--execution", execution)
+    kind = {"windows": "windows", "filter": "map_filter"}.get(workload, "")
+    return Measurement(system, "sql_jobs", kind, dataset, arguments)
+
+
+def _spark_sql_variant(variant: str, dataset: Dataset) -> Measurement:
+    kind = "map_filter" if variant == "filter" else ""
+    return Measurement("Spark SQL", "peer_spark_sql", kind, dataset, ("--variant", variant))
+
+
 def _kafka_floor(dataset: Dataset) -> Measurement:
     return Measurement("Kafka's client", "kafka_floor", "", dataset)
 
@@ -241,6 +260,23 @@ def pipelined_comparisons(*, quick: bool) -> list[Comparison]:
         Comparison("Kafka to Kafka, of the floor", exactly_once, _kafka_floor(few), _FLOOR_RATIO),
     ]
     return [replace(row, workload=f"{row.workload}, pipelined") for row in rows]
+
+
+def sql_comparisons(*, quick: bool) -> list[Comparison]:
+    """Statements against Spark SQL, and against our own streams."""
+    few = Dataset(_QUICK_EVENTS if quick else _EVENTS, 1_000)
+    many = replace(few, keys=50_000)
+    rows = [Comparison("filter", _sql("filter", few), _spark_sql_variant("filter", few), None)]
+    for dataset in (few, many):
+        peer = _spark_sql_variant("aggregate", dataset)
+        rows.append(Comparison("group aggregate", _sql("aggregate", dataset), peer, None))
+        batched = _sql("aggregate", dataset, mini_batch=True)
+        rows.append(Comparison("group aggregate, mini-batches", batched, peer, None))
+    windows = _sql("windows", few)
+    rows.append(Comparison("windows", windows, _spark_sql(few), None))
+    streams = _millstream("windows_built_in", "windows", few)
+    rows.append(Comparison("windows, of streams", windows, streams, None))
+    return [replace(row, workload=f"SQL {row.workload}") for row in rows]
 
 
 def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
