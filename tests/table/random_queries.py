@@ -37,7 +37,7 @@ BASES: Final[dict[str, str]] = {"t": "ISIDNBT", "u": "IISN", "s": "ISIDNBT", "p"
 #: The columns of the table with event time, but for the time.
 EVENTS: Final = "ISI"
 _JOINS: Final = ("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
-_SETS: Final = ("UNION ALL", "UNION", "INTERSECT", "EXCEPT")
+_SETS: Final = ("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
 _LIMITED: Final = 2
 
 
@@ -399,7 +399,7 @@ class _Queries:
 
     def timed(self, _: int) -> Relation:
         kinds = (self.windowed, self.windowed, self.first_of_windows, self.sessions)
-        more = (self.over, self.near, self.newest, self.unnested)
+        more = (self.over, self.near, self.newest, self.unnested, self.joined_in_windows)
         return self.drawn.choice((*kinds, *more))()
 
     def windowed(self) -> Relation:
@@ -440,6 +440,22 @@ class _Queries:
             f"WHERE n <= {most}",
         )
         return self.sub_query(text.put(order), columns)
+
+    def joined_in_windows(self) -> Relation:
+        window, start, _ = self.drawn.choice(_WINDOWS)
+        kind = self.drawn.choice(_JOINS)
+        key = self.drawn.choice(("k", "v"))
+        columns = [Column(self.name(), each) for each in "IISS"]
+        one, two, three, four = (each.name for each in columns)
+        where = self.where((Column("id", "I"), Column("k", "S"), Column("v", "I")), 0.3)
+        shown = f"SELECT a.id AS {one}, b.id AS {two}, a.k AS {three}, b.k AS {four} FROM "
+        text = Text(
+            f"{shown}(SELECT * FROM {window}{{0}}) a {kind} (SELECT * FROM {window}) b ON a.{key} "
+            f"= b.{key} AND a.window_start = b.window_start AND a.window_end = b.window_end",
+            f"{shown}(SELECT * FROM (SELECT *, {start} AS w FROM e){{0}}) a {kind} "
+            f"(SELECT *, {start} AS w FROM e) b ON a.{key} = b.{key} AND a.w = b.w",
+        )
+        return self.sub_query(text.put(where), columns)
 
     def sessions(self) -> Relation:
         given = (Column("id", "I"), Column("v", "I"))
