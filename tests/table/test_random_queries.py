@@ -33,7 +33,9 @@ def compare(seed: int, directory: Path) -> str:
     print(f"replay with MILLSTREAM_QUERY_SEEDS={seed}\n{run}\n{query.flink}\n{query.duck}")
     wanted = answer(tables, query)
     try:
-        tables.environment(1).explain_sql(query.flink)
+        env = tables.environment(1)
+        env.explain_sql(query.flink)
+        env.session.collected(env.sql_query(query.flink).plan, str(directory / "refused"))
     except UnsupportedSqlError as refused:
         print("refused:", refused)
         return "refused"

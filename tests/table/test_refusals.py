@@ -94,6 +94,14 @@ def test_a_filter_on_the_key_of_sessions_is_no_filter_in_them(tmp_path: Path) ->
     assert materialised(changelog(env, query, tmp_path)) == {("a", start, 2): 1, ("a", later, 1): 1}
 
 
+def test_sessions_of_what_cannot_be_put_together_are_refused_before_a_job_runs(
+    env: TableEnvironment, tmp_path: Path
+) -> None:
+    query = f"SELECT k, SUM(DISTINCT v) FROM {SESSION} GROUP BY window_start, window_end, k"
+    with pytest.raises(MillstreamError, match="SESSION windows join, and not all of SUM can be"):
+        env.session.collected(env.sql_query(query).plan, str(tmp_path))
+
+
 @pytest.mark.parametrize("limit", [1, 100])
 def test_the_first_of_growing_groups_shows_all_that_has_grown(limit: int, tmp_path: Path) -> None:
     env = environment()

@@ -399,6 +399,7 @@ class Lowering:
             attached=node.attached,
             time_zone=self.options.time_zone,
         )
+        factory.create()  # refuses aggregates that cannot be put together, before a job runs
         return self._stateful(node, factory, single=not node.keys, ticks=not node.is_rowtime)
 
     def _limit(self, node: physical.Limit) -> Transformation:

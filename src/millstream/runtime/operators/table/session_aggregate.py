@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.errors import ProgramError
+from millstream.errors import UnsupportedSqlError
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.operators.table.aggregate_calls import SortedRows, can_be_partial
@@ -62,7 +62,7 @@ class SessionAggregateOperator(WindowedAggregateOperator):
         """Take the gap, and what to compute.
 
         Raises:
-            ProgramError: an aggregate cannot be put together of partial ones.
+            UnsupportedSqlError: an aggregate cannot be put together of partial ones.
         """
         super().__init__(plan)
         if not can_be_partial(plan.aggregates, plan.input_type, retracts=plan.retracts):
@@ -71,7 +71,7 @@ class SessionAggregateOperator(WindowedAggregateOperator):
                 f"SESSION windows join, and not all of {names} can be put together where they do:"
                 " DISTINCT, lists, and MIN and MAX of updates cannot"
             )
-            raise ProgramError(message)
+            raise UnsupportedSqlError(message)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
