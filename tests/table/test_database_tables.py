@@ -167,3 +167,38 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (split,) = source.discover(frozenset())
     with pytest.raises(SourceError, match="column 'a' does not fit int32"):
         list(source.read(split, source.start_offset(split), source.end_offset(split)))
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("cached", [False, True])
+def test_rows_are_looked_up(database: str, cached: bool, tmp_path: Path) -> None:
+    cache = ", 'lookup.cache' = 'PARTIAL', 'lookup.partial-cache.max-rows' = '9'"
+    execute(
+        database,
+        'CREATE TABLE goods (id INT, name TEXT, "50%" NUMERIC, since TIMESTAMPTZ, bin BYTEA)',
+    )
+    execute(
+        database,
+        "INSERT INTO goods VALUES (1, 'tea', 1.255, '2024-01-01 00:00:00.5Z', 'a'), "
+        "(1, 'cup', 2, NULL, NULL), (2, 'pot', NULL, NULL, NULL), (NULL, 'none', 1, NULL, NULL)",
+    )
+    env = environment(1)
+    columns = "id INT, name STRING, `50%` DECIMAL(10, 2), since TIMESTAMP_LTZ(3), bin BYTES"
+    table(env, database, "goods", columns, cache if cached else "")
+    env.execute_sql("CREATE TEMPORARY VIEW ids (k) AS VALUES 1, 2, 3, CAST(NULL AS INT), 1")
+    query = (
+        "SELECT k, name, `50%`, since, bin FROM (SELECT k, PROCTIME() AS pt FROM ids) AS o "
+        "LEFT JOIN goods FOR SYSTEM_TIME AS OF o.pt AS g ON o.k = g.id AND g.name <> 'none'"
+    )
+    since = dt.datetime(2024, 1, 1, 0, 0, 0, 500_000, dt.UTC)
+    assert materialised(changelog(env, query, tmp_path)) == {
+        (1, "tea", Decimal("1.26"), since, b"a"): 2,
+        (1, "cup", Decimal("2.00"), None, None): 2,
+        (2, "pot", None, None, None): 1,
+        (3, None, None, None, None): 1,
+        (None, None, None, None, None): 1,
+    }
+    by_two = query.replace("g.name <> 'none'", "g.since = TO_TIMESTAMP_LTZ(1704067200500, 3)")
+    found = materialised(changelog(env, by_two, tmp_path))
+    assert found[1, "tea", Decimal("1.26"), since, b"a"] == 2
+    assert sum(found.values()) == 5

@@ -13,15 +13,19 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
+import pyarrow as pa
+
 from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
     INSERT_ONLY,
     UPSERTS,
     FactoryContext,
+    TableLookup,
     TableSink,
     TableSource,
 )
+from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
 from millstream.sql.catalog.options import Options, choice, integer, text
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.types.logical_types import (
@@ -35,6 +39,8 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.types.typeinfo import TypeInformation
@@ -51,6 +57,7 @@ _OPTIONS: Final = (
     integer("scan.partition.num", 4),
     choice("sink.delivery-guarantee", ("exactly-once",), "exactly-once"),
     integer("sink.parallelism"),
+    *LOOKUP_OPTIONS,
 )
 _URL: Final = re.compile(r"jdbc:postgresql:(?://([^/?]*)/)?([^/?]*)(?:\?(.*))?")
 #: Names of the driver of Java's -> of libpq.
@@ -114,6 +121,7 @@ class _JdbcTable(TableSource):
         self._context = context
         self._options = options
         self._conninfo = connection_string(options)
+        self._caching = caching_of(options)
         self._key = options["scan.partition.column"]
         names = [each.name for each in context.physical]
         if self._key is not None and self._key not in names:
@@ -150,6 +158,22 @@ class _JdbcTable(TableSource):
         query = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - quoted names
         number = self._options["scan.partition.num"]
         return PostgresSource(self._conninfo, query, key=self._key, splits=number)
+
+    def lookup(self, keys: Sequence[str]) -> TableLookup:
+        from millstream.connectors.lookups.postgres_rows import PostgresLookup, postgres_type
+
+        fields = [pa.field(each.name, each.type.to_arrow()) for each in self._context.physical]
+        for field in fields:
+            if postgres_type(field.type) is None:
+                message = (
+                    f"{self._context.owner}: column '{field.name}' is {field.type}, which cannot "
+                    "be looked up in this release."
+                )
+                raise ValidationError(message)
+        made = PostgresLookup(
+            self._conninfo, self._options["table-name"], pa.schema(fields), tuple(keys)
+        )
+        return TableLookup(made, self._caching, self._options["lookup.max-retries"])
 
 
 class _JdbcTableSink(TableSink):

@@ -1,0 +1,140 @@
+"""Rows of a PostgreSQL table, by keys.
+
+What it is: one query per batch of keys, which are arrays in it; a connection per task, which is
+opened again when it breaks.
+What it is not: the source (``connectors/postgres/source.py``), which reads a table once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
+from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
+from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
+from millstream.errors import SourceError
+
+__all__ = ["PostgresLookup", "postgres_type"]
+
+_PLAIN: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "smallint",
+    pa.int16(): "smallint",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+}
+
+
+def postgres_type(kind: pa.DataType) -> str | None:
+    """PostgreSQL's type for a column; None: it is not looked up."""
+    if pa.types.is_decimal(kind):
+        return f"numeric({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    return _PLAIN.get(kind)
+
+
+@dataclass(frozen=True)
+class PostgresLookup(LookupSource):
+    """A table or view of a server.
+
+    Args:
+        conninfo: as libpq takes it.
+        table: its name.
+        schema: the columns to read, all of which have a ``postgres_type``.
+        keys: names of those that rows are found by.
+        timeout: seconds that the server may be silent.
+    """
+
+    conninfo: str
+    table: str
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    timeout: float = 60.0
+
+    def open(self) -> LookupReader:
+        return _PostgresReader(self)
+
+
+class _PostgresReader(LookupReader):
+    def __init__(self, source: PostgresLookup) -> None:
+        self._source = source
+        self._query = _query(source)
+        psycopg = driver()
+        self._errors = psycopg.Error
+        try:
+            self._connection = limited_connection().connect(
+                source.conninfo, autocommit=True, application_name="millstream lookup"
+            )
+        except psycopg.Error as error:
+            raise self._failed(error) from error
+        limit_waiting(self._connection, source.timeout)
+
+    def _failed(self, error: Exception) -> SourceError:
+        return SourceError(f"PostgreSQL table {self._source.table}: {error}")
+
+    def lookup(self, keys: pa.RecordBatch, now: int) -> FoundRows:
+        del now
+        source = self._source
+        values = [list(range(keys.num_rows))]
+        values += [_values(keys.column(name)) for name in source.keys]
+        try:
+            rows = self._connection.execute(self._query, values).fetchall()
+        except self._errors as error:
+            raise self._failed(error) from error
+        numbers = np.array([row[0] for row in rows], dtype=np.int64)
+        try:
+            arrays = [
+                pa.array([row[at] for row in rows], _read_as(field.type))
+                for at, field in enumerate(source.schema, 1)
+            ]
+        except (pa.ArrowException, OverflowError) as error:
+            raise self._failed(error) from error
+        return FoundRows(numbers, pa.Table.from_arrays(arrays, names=source.schema.names))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _query(source: PostgresLookup) -> str:
+    columns = []
+    for field in source.schema:
+        name = f"t.{_named(field.name)}"
+        is_decimal = pa.types.is_decimal(field.type)
+        columns.append(f"CAST({name} AS {postgres_type(field.type)})" if is_decimal else name)
+    kinds = [postgres_type(source.schema.field(name).type) for name in source.keys]
+    arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind in kinds)])
+    names = ", ".join(f"k{number}" for number in range(len(kinds)))
+    same = " AND ".join(
+        f"t.{_named(name)} = k.k{number}" for number, name in enumerate(source.keys)
+    )
+    table = quoted_parts(table_parts(source.table)).replace("%", "%%")
+    return (
+        f"SELECT k.n, {', '.join(columns)} FROM unnest({arrays}) AS k (n, {names}) "
+        f"JOIN {table} AS t ON {same}"
+    )
+
+
+def _named(name: str) -> str:
+    """A quoted name in a query with values: a percent sign in it is none of a value."""
+    return identifier(name).replace("%", "%%")
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    return list(column.to_pylist())
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """Times come in microseconds; the join cuts them."""
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
