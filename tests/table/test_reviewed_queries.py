@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from tests.table.query_running import changelog, environment, materialised
+from tests.table.query_running import changelog, environment, materialised, table_of
 
 from millstream.common import Row, RowKind, Types
 from millstream.connectors.basic.collect import CollectSink, read_collected
@@ -245,3 +245,20 @@ def test_a_time_attribute_ends_in_regular_joins_and_distinct(source: str, tmp_pa
             env.explain_sql(query)
     with pytest.raises(ValidationError, match="must be defined on a time attribute"):
         env.explain_sql("SELECT COUNT(*) OVER (PARTITION BY k ORDER BY ts) FROM v")
+
+
+NUMBERED = "SELECT {} FROM (SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS n FROM t)"
+
+
+def test_a_number_that_nobody_reads_is_not_kept_up(tmp_path: Path) -> None:
+    env = environment()
+    table_of(env, "t", "k STRING, v INT", [("a", v) for v in (5, 3, 4, 1, 2)], tmp_path)
+    plain, numbered = (NUMBERED.format(each) + " WHERE n <= 2" for each in ("k, v", "k, v, n"))
+    assert "select=[k, v])" in env.explain_sql(plain)
+    assert "select=[k, v, w$0])" in env.explain_sql(numbered)
+    rows = changelog(env, plain, tmp_path, limit=1)
+    assert materialised(rows) == {("a", 1): 1, ("a", 2): 1}
+    # No row changes its place for nobody: each comes once, and goes at most once.
+    assert len(rows) == len({(row.get_row_kind(), *row) for row in rows})
+    both = f"{plain} UNION ALL SELECT k, n FROM ({numbered})"
+    assert sum(materialised(changelog(env, both, tmp_path)).values()) == 4

@@ -24,7 +24,7 @@ from millstream.sql.planner import (
     windows,
 )
 from millstream.sql.planner import logical as lp
-from millstream.sql.planner.calcs import calc, exchange
+from millstream.sql.planner.calcs import calc, columns_of, exchange
 from millstream.sql.planner.joins import plain
 from millstream.sql.planner.logical import references, row_of
 from millstream.types.logical_types import BigIntType, BooleanType
@@ -43,6 +43,8 @@ class Converter:
 
     def __init__(self) -> None:
         self._done: dict[int, PhysicalNode] = {}
+        #: Numbered rows of which somebody does not read the number.
+        self._without_number: dict[int, PhysicalNode] = {}
         #: The nodes, so that their ids stay theirs.
         self._kept: list[lp.LogicalNode] = []
 
@@ -101,7 +103,24 @@ class Converter:
     # -- calcs -----------------------------------------------------------------------------------
 
     def _project(self, node: Any) -> PhysicalNode:
-        return calc(self.convert(node.input), node.expressions, node.row)
+        below = self._unnumbered(node) or self.convert(node.input)
+        return calc(below, node.expressions, node.row)
+
+    def _unnumbered(self, node: Any) -> PhysicalNode | None:
+        """Numbered and filtered rows of which the number is not read; None: it is, or is none."""
+        below = node.input
+        if not isinstance(below, lp.FilterNode):
+            return None
+        numbers = ranks.number_columns(below)
+        read = {column for each in node.expressions for column in columns_of(each)}
+        if not numbers or numbers & read:
+            return None
+        if id(below) not in self._without_number:
+            found = ranks.rank_of(self, below, with_number=False)
+            assert found is not None  # noqa: S101 - it has numbers
+            self._without_number[id(below)] = found
+            self._kept.append(below)
+        return self._without_number[id(below)]
 
     def _filter(self, node: Any) -> PhysicalNode:
         found = ranks.rank_of(self, node)

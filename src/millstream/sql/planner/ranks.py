@@ -30,32 +30,34 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
 
-__all__ = ["limit", "over", "rank_of"]
+__all__ = ["limit", "number_columns", "over", "rank_of"]
 
 _RANKS = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK"})
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
-def rank_of(converter: Converts, node: Any) -> PhysicalNode | None:
-    """A filter over numbered rows as a Top-N or a deduplication; None if it is no such filter."""
-    projections = []
-    below = node.input
-    while isinstance(below, ProjectNode):
-        projections.append(below)
-        below = below.input
-    if not isinstance(below, OverNode):
+def rank_of(converter: Converts, node: Any, *, with_number: bool = True) -> PhysicalNode | None:
+    """A filter over numbered rows as a Top-N or a deduplication; None if it is no such filter.
+
+    Args:
+        converter: of what is below.
+        node: the filter.
+        with_number: whether columns that are made of the number are read; else they are NULL.
+    """
+    found = _numbered(node)
+    if found is None:
         return None
-    if len(below.calls) != 1 or below.calls[0].call.function not in _RANKS:
-        return None
+    below, columns = found
     number = len(below.input.row)
-    columns: list[Expression] = list(references(below.row))
-    for each in reversed(projections):
-        columns = [substituted(one, columns) for one in each.expressions]
     condition = substituted(node.condition, columns)
     first, last, rest = _range(condition, number)
     if last is None:
         message = "ROW_NUMBER needs an upper bound, such as WHERE rownum <= 10."
         raise ValidationError(message)
+    if not with_number:
+        columns = [
+            Literal(None, each.type) if number in _columns(each) else each for each in columns
+        ]
     shown = [index for each in columns for index in _columns(each)]
     rest_reads = any(number in set(_columns(each)) for each in rest)
     wants_number = number in shown or rest_reads
@@ -67,6 +69,33 @@ def rank_of(converter: Converts, node: Any) -> PhysicalNode | None:
         row = row_of([*ranked.row.names, "$rank"], [each.type for each in numbered])
         ranked = calc(ranked, numbered, row)
     return calc(ranked, columns, node.row, conjunction(rest))
+
+
+def _numbered(node: Any) -> tuple[OverNode, list[Expression]] | None:
+    """What numbers the rows that a filter reads, and the columns that it reads, over that."""
+    projections = []
+    below = node.input
+    while isinstance(below, ProjectNode):
+        projections.append(below)
+        below = below.input
+    if not isinstance(below, OverNode):
+        return None
+    if len(below.calls) != 1 or below.calls[0].call.function not in _RANKS:
+        return None
+    columns: list[Expression] = list(references(below.row))
+    for each in reversed(projections):
+        columns = [substituted(one, columns) for one in each.expressions]
+    return below, columns
+
+
+def number_columns(node: Any) -> set[int]:
+    """The columns of a filter over numbered rows that are made of the number."""
+    numbered = _numbered(node)
+    if numbered is None:
+        return set()
+    below, columns = numbered
+    number = len(below.input.row)
+    return {at for at, each in enumerate(columns) if number in _columns(each)}
 
 
 def _columns(expression: Expression) -> list[int]:
