@@ -106,9 +106,16 @@ def _answer(orders: list[Any], query: str) -> Counter[Any]:
 CACHE = ", 'lookup.cache' = 'PARTIAL', 'lookup.partial-cache.max-rows' = '2'"
 
 
+#: The rest is for soaks.
+OFTEN = {("sqlite", 0), ("sqlite", 3), ("sqlite", 5), ("duckdb", 1), ("filesystem", 2)}
+EVERY = [(each, n) for n in range(len(QUERIES)) for each in ("sqlite", "duckdb", "filesystem")]
+
+
 @pytest.mark.both_engines(every=4)
-@pytest.mark.parametrize("number", range(len(QUERIES)))
-@pytest.mark.parametrize("connector", ["sqlite", "duckdb", "filesystem"])
+@pytest.mark.parametrize(
+    ("connector", "number"),
+    [pytest.param(*each, marks=() if each in OFTEN else pytest.mark.soak) for each in EVERY],
+)
 def test_oracle_lookups(connector: str, number: int, tmp_path: Path) -> None:
     query, orders = QUERIES[number], _orders(number)
     print("seed", number)
