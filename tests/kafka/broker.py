@@ -49,16 +49,17 @@ class Broker:
         self._producer: Any = None
 
     def close(self) -> None:
-        self._forget_producer()
+        self.rest()
         self.admin.close()
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
         # A producer that has written to it would ask for its leader without a pause, for ever.
-        self._forget_producer()
+        self.rest()
         self.admin.delete_topics([topic])
 
-    def _forget_producer(self) -> None:
+    def rest(self) -> None:
+        """Close the producer, until something is sent again."""
         if self._producer is not None:
             self._producer.close()
             self._producer = None

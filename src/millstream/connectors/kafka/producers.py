@@ -99,7 +99,9 @@ class PooledProducer:
     #: The transaction left open at the end of an epoch, and the epoch.
     prepared: PreparedTransaction | None = None
     epoch: int = -1
-    #: (producer id, epoch) at the broker, once it was asked; both are the same in all transactions.
+    #: (producer id, epoch) at the broker, once it was asked.  Invariant: both are the same in all
+    #: transactions, as librdkafka ends them by requests that do not raise the epoch (it has no
+    #: KIP-890).  Else the driver, which compares them before it commits, would find another's.
     identity: tuple[int, int] | None = None
     failures: DeliveryFailures = field(default_factory=DeliveryFailures, repr=False)
     #: What librdkafka's queue holds.

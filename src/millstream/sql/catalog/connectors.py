@@ -95,8 +95,6 @@ class TableSource(ABC):
 
     #: Which kinds of changes it gives.
     changes: frozenset[str] = INSERT_ONLY
-    #: Why it cannot be read from beginning to end, but looked up only; None: it can.
-    lookup_only: str | None = None
 
     @abstractmethod
     def create(self) -> Source:

@@ -60,8 +60,6 @@ class Converter:
     # -- leaves ----------------------------------------------------------------------------------
 
     def _scan(self, node: Any) -> PhysicalNode:
-        if node.source.lookup_only is not None:
-            raise ValidationError(node.source.lookup_only)
         scan: PhysicalNode = physical.TableSourceScan(
             row=node.row, identifier=node.identifier, table=node.table, source=node.source
         )
