@@ -94,7 +94,7 @@ def files(kind: str, directory: Path) -> Case:
 
 
 def databases(kind: str, request: pytest.FixtureRequest, directory: Path) -> Case:
-    name = kind.removesuffix("-key")
+    name = kind.removesuffix("-key").removesuffix("-changes")
     if name.startswith("postgres"):
         address = request.getfixturevalue("server").new_schema()
     else:
@@ -104,7 +104,8 @@ def databases(kind: str, request: pytest.FixtureRequest, directory: Path) -> Cas
     make: Callable[[], Sink] = target.sink
     if name != kind:
         execute(address, "CREATE UNIQUE INDEX ON results (key, n)")
-        make = functools.partial(PostgresSink.commit_table, address, "results", key=["key", "n"])
+        by_key = PostgresSink.commit_table if kind.endswith("-key") else PostgresSink.changes
+        make = functools.partial(by_key, address, "results", key=["key", "n"])
 
     def read() -> Sequence[object]:
         return target.read("SELECT key, n, id FROM results")
@@ -161,7 +162,7 @@ def others(kind: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> Ca
 
 
 FILES = ["csv", "json_lines", "parquet", "buckets", "text"]
-DATABASES = [*TARGETS, "postgres-commit-table-key"]
+DATABASES = [*TARGETS, "postgres-commit-table-key", "postgres-commit-table-changes"]
 KAFKA = ["kafka-exactly-once", "kafka-at-least-once", "kafka-none"]
 OTHERS = ["collect", "print"]
 
@@ -206,6 +207,7 @@ def test_no_sink_is_forgotten() -> None:
         "DuckDbSink",
         "FileSink",
         "KafkaSink",
+        "PostgresChangesSink",
         "PostgresCommitTableSink",
         "PostgresTwoPhaseSink",
         "PostgresUpsertSink",

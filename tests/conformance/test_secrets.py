@@ -78,6 +78,7 @@ WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
     "KafkaSink": kafka_sink,
     "PostgresTwoPhaseSink": lambda: PostgresSink.two_phase(CONNECTION, "t", type_info=ROW),
     "PostgresCommitTableSink": lambda: PostgresSink.commit_table(CONNECTION, "t", type_info=ROW),
+    "PostgresChangesSink": lambda: PostgresSink.changes(CONNECTION, "t", key=["a"], type_info=ROW),
     "PostgresUpsertSink": lambda: PostgresSink.upsert(CONNECTION, "t", key=["a"], type_info=ROW),
     "PostgresSource": lambda: PostgresSource(CONNECTION, "SELECT 1 AS a", key="a"),
     "PostgresSource, keywords": lambda: PostgresSource(KEYWORDS, "SELECT 1 AS a", key="a"),
@@ -89,6 +90,7 @@ WITHOUT_SECRETS: Final = {
     *("PrintSink", "SqliteSink", "TwoPhaseCommitSinkFunction", "UpsertSink"),
     *("GenericWriteAheadSink", "CollectionSource", "DataGeneratorSource", "FileSource"),
     *("NumberSequenceSource", "SocketTextStreamSource", "TableSink"),
+    *("SqliteSource", "DuckDbSource", "_EmbeddedSource"),
 }
 
 
