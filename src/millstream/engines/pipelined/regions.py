@@ -18,6 +18,9 @@ The way of a region, one of whose tasks has failed:
 
 From 1 to 5 no checkpoint is triggered.  A task that fails in 4 begins the way again.
 
+Slots do not begin at the same time: a task may fail while another slot has yet to restore its own.
+That slot stops the region when it has begun; until all have, nothing is too late.
+
 What can never happen: tasks of two attempts of a region are at work at the same time.
 
 Read next: ``engines/pipelined/run_loop.py``, ``graph/stages.py``.
@@ -82,6 +85,8 @@ class Regions:
 
     def __init__(self, graph: JobGraph, slots: int) -> None:
         self._slots = slots
+        #: All slots have restored their tasks, and hear what they are told.
+        self._begun = False
         members: dict[int, list[int]] = {}
         for stage in graph.stages:
             members.setdefault(stage.region, []).extend(stage.nodes)
@@ -109,6 +114,16 @@ class Regions:
         region = self._regions[number]
         return region if region.attempt == attempt else None
 
+    def begun(self, now: float) -> None:
+        """Note that all slots have begun: what they were told to stop before, they can stop now.
+
+        Args:
+            now: monotonic seconds.
+        """
+        self._begun = True
+        for region in self._regions.values():
+            region.deadline = now + _STOPPING
+
     def stop(
         self, region: Region, delay: float, now: float, error: Exception | None = None
     ) -> None:
@@ -133,12 +148,14 @@ class Regions:
             region.state = RegionState.WAITS
 
     def require_stopped(self, now: float) -> None:
-        """Raise if the tasks of a region have not stopped in time.
+        """Raise if the tasks of a region have not stopped in time, once all slots have begun.
 
         Raises:
             Exception: what the region has failed of, if that is known: the failure is the same.
             WorkerLostError: else.
         """
+        if not self._begun:
+            return
         for region in self._regions.values():
             if region.state is RegionState.STOPS and now > region.deadline:
                 slots = ", ".join(map(str, sorted(region.missing)))

@@ -17,7 +17,7 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
 4. A task raises, a checkpoint fails or expires, a source cannot be asked -> as 3, but slots may
    close their functions first, for a short time.  A task that raises ends the run only if the
    restart strategy says so, or if all that runs is one region (``engines/pipelined/regions.py``),
-   or is about to end or has not begun; else its region alone is restarted.
+   or is about to end; else its region alone is restarted, also while slots have yet to begin.
 5. The driver dies -> its connections end, and so do the slots.
 
 What can never happen: a checkpoint is published after ``run`` has returned, or a slot of a run is
@@ -332,8 +332,10 @@ class RunLoop:
     def _hear_running(self, event: Running) -> None:
         if event.region is None:
             self._running.add(event.slot)
-            if self._all_run:
-                self._checkpoints.begin(time.monotonic())
+            if len(self._running) == self._count:
+                now = time.monotonic()
+                self._regions.begun(now)
+                self._checkpoints.begin(now)
             return
         region = self._regions.running(event.region, event.attempt, event.slot)
         if region is not None:
@@ -351,9 +353,8 @@ class RunLoop:
         region = self._regions.get(event.region, event.attempt)
         if region is None:
             return  # another task of the same attempt was first
-        is_ending = self._checkpoints.is_over or self._run.stop.is_asked
-        if is_ending or len(self._running) < self._count:
-            raise error
+        if self._checkpoints.is_over or self._run.stop.is_asked:
+            raise error  # the job is about to end
         delay = self._run.on_failure(error, region.sources)
         self._give_up(self._checkpoints.abort())
         self._regions.stop(region, delay, time.monotonic(), error)
