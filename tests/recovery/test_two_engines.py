@@ -66,7 +66,7 @@ def test_kills_on_two_engines_by_turns(seed: int, kills: int, tmp_path: Path) ->
         run = chain.start(f"{point}:{1 if once else 3}")
         assert run.killed, f"{chain}: {point} was not reached on {chain.master}\n{run.output}"
         reached.add(epochs(chain))
-    assert len(reached) > kills // 2, f"the job hardly went on: {sorted(reached)}"
+    assert len(reached) >= kills // 2, f"the job hardly went on: {sorted(reached)}"
     # Nobody kills the last two: the one on Spark takes over from the other engine.
     chain.master = "local"
     run = chain.start(f"epoch.end.before:{3}")

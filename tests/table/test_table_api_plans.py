@@ -300,3 +300,9 @@ def test_what_makes_no_sense_is_refused(
 def test_an_order_alone_is_refused_when_it_is_run(env: TableEnvironment) -> None:
     with pytest.raises(ValidationError, match=r"ORDER BY|Sort"):
         env.from_path("t").order_by(col("a")).explain()
+
+
+def test_every_expression_has_a_text() -> None:
+    assert repr(col("a") + 1) == "<Expression `a` + 1>"
+    for each in (UNBOUNDED_ROW, CURRENT_RANGE, col("w").start, col("a").flatten):
+        assert repr(each).startswith("<Expression "), "what SQL has no words for, too"

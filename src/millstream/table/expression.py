@@ -68,8 +68,11 @@ class Expression(
         return self._of(nodes.BinaryOperation(operator, left, right))
 
     def __str__(self) -> str:
-        """As SQL writes it."""
-        return unparse(self.node)
+        """As SQL writes it; what only the Table API has, as it is."""
+        try:
+            return unparse(self.node)
+        except TypeError:
+            return repr(self.node)
 
     def __repr__(self) -> str:
         """As SQL writes it."""
