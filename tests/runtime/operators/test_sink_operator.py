@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream import crash_points
 from millstream.contracts.sink import Committable, Sink, SinkWriter, WriterContext
 from millstream.errors import SinkError
 from millstream.runtime.operators import SinkFactory
@@ -135,6 +136,24 @@ def test_failure_aborts_and_names_the_sink(fails: str) -> None:
 
     with pytest.raises(SinkError, match=r"'out'.*epoch 0.*28"):
         epoch()
+    assert CALLS[1:] == [("abort",), ("close",)]
+
+
+def test_what_fails_before_the_pre_commit_aborts_too() -> None:
+    """The matrix shows by it that an abort has to keep off records that are on their way."""
+    CALLS.clear()
+    harness = OperatorHarness(SinkFactory(Noting()), name="out")
+    harness.process(1)
+
+    def fail(name: str) -> None:
+        raise OSError(28, name)
+
+    crash_points.arm("sink.prepare.before", fail)
+    try:
+        with pytest.raises(SinkError, match=r"'out'.*epoch 0.*28"):
+            harness.end_epoch()
+    finally:
+        crash_points.arm("")
     assert CALLS[1:] == [("abort",), ("close",)]
 
 

@@ -208,13 +208,14 @@ class _Output:
         """Pre-commit, and close the writer."""
         committables: list[object] = []
         writer = self._writer
-        crash_point("sink.prepare.before")
-        if writer is not None:
-            try:
+        try:
+            crash_point("sink.prepare.before")
+            if writer is not None:
                 committables = list(writer.prepare_commit())
-            except Exception as error:
-                _drop(writer)
-                raise self._wrapped(error, "pre-committing") from error
+        except Exception as error:
+            self.abandon()
+            raise self._wrapped(error, "pre-committing") from error
+        if writer is not None:
             try:
                 writer.close()
             except Exception as error:
