@@ -146,6 +146,22 @@ def test_two_producers_take_turns_where_epochs_overlap(broker: Broker) -> None:
     assert values(broker, topic) == [f"r{epoch}" for epoch in range(6)]
 
 
+def test_records_of_the_next_epoch_come_behind_those_of_a_sealed_one(broker: Broker) -> None:
+    """The writer of the first epoch prepares aside, and later than that of the second."""
+    topic = broker.topic()
+    sink = exactly_once(broker, topic).set_property("linger.ms", "10000").build()
+    writers = [sink.create_writer(context(epoch)) for epoch in range(2)]
+    for epoch, writer in enumerate(writers):
+        writer.write(texts(f"r{epoch}"))
+        writer.seal()
+    made = [list(writer.prepare_commit()) for writer in reversed(writers)]
+    for writer in writers:
+        writer.close()
+    commit(sink, made[1], 0)
+    commit(sink, made[0], 1)
+    assert values(broker, topic) == ["r0", "r1"]
+
+
 def test_producers_are_used_again_only_after_their_commit(broker: Broker) -> None:
     topic = broker.topic()
     sink = exactly_once(broker, topic).build()

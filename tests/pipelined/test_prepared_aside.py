@@ -36,12 +36,20 @@ class _Aside(SinkWriter):
     def __init__(self, sink: AsideSink, inner: SinkWriter) -> None:
         self._sink, self._inner = sink, inner
         self._thread = threading.get_ident()
+        self._is_sealed = False
 
     def write(self, batch: Batch) -> None:
+        assert not self._is_sealed
         assert threading.get_ident() == self._thread
         self._inner.write(batch)
 
+    def seal(self) -> None:
+        assert threading.get_ident() == self._thread
+        assert not self._is_sealed
+        self._is_sealed = True
+
     def prepare_commit(self) -> Sequence[Committable]:
+        assert self._is_sealed
         note(self._sink.directory, "aside" if threading.get_ident() != self._thread else "within")
         if self._sink.refuses(self._sink.prepared):
             message = "not prepared"

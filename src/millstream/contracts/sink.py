@@ -173,9 +173,10 @@ class SinkWriter(ABC):
          where tasks go on, epoch N is committed while N + 1 is being written, and with several
          checkpoints in flight N + 1 is pre-committed by then, too.  There is one open writer at a
          time.  (suite)
-      7. With ``prepares_aside`` there may be a second one, to which nothing is written any more.
-         If its ``prepare_commit`` fails the task fails; then, and if the task is stopped ahead of
-         it, ``abort`` and ``close`` follow.  (runtime)
+      7. With ``prepares_aside`` there may be a second one, to which nothing is written any more:
+         ``seal`` was called, ahead of the first record of the next one.  If its
+         ``prepare_commit`` fails the task fails; then, and if the task is stopped ahead of it,
+         ``abort`` and ``close`` follow.  (runtime)
     """
 
     #: Whether ``prepare_commit`` and ``close`` may be called in another thread, while the next
@@ -197,6 +198,14 @@ class SinkWriter(ABC):
         Where tasks go on, it is called soon after records came, within milliseconds, and not more
         often than costs a tenth of the time.  A writer whose output waits for its commit has
         nothing to do.
+        """
+
+    def seal(self) -> None:
+        """Take no more records; with ``prepares_aside``, ahead of ``prepare_commit``.
+
+        Called in the thread of ``write``.  The next writer's records come behind it, so where the
+        target keeps records in the order in which they reach it, these must be there when it
+        returns.
         """
 
     @abstractmethod

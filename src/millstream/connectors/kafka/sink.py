@@ -214,6 +214,11 @@ class _TransactionWriter(SinkWriter):
             producer.send(topic, messages)
             self._topic = topic
 
+    def seal(self) -> None:
+        """Wait for the brokers to have all: another producer writes what comes next."""
+        if self._producer is not None:
+            self._producer.flush()
+
     def prepare_commit(self) -> Sequence[Committable]:
         from confluent_kafka import KafkaException, TopicPartition
 

@@ -102,7 +102,11 @@ class SinkOperator(Operator):
         pending = _Output(writer, self._wrapped_at(self._where))
         resumes = self._restored is not None and self._restored.resumes
         aside = writer is not None and writer.prepares_aside and resumes
-        committables = [] if aside else pending.finish()
+        committables: list[object] = []
+        if aside:
+            pending.seal()
+        else:
+            committables = pending.finish()
         self._unflushed = False
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
         self._records = 0
@@ -203,6 +207,16 @@ class _Output:
     ) -> None:
         self._writer = writer
         self._wrapped = wrapped
+
+    def seal(self) -> None:
+        """Let the writer take no more; what comes next is another's."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.seal()
+        except Exception as error:
+            self.abandon()
+            raise self._wrapped(error, "pre-committing") from error
 
     def finish(self) -> list[object]:
         """Pre-commit, and close the writer."""
