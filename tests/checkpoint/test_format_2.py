@@ -53,7 +53,7 @@ def unpack(directory: Path) -> None:
         archive.extractall(directory, filter="data")
 
 
-@pytest.mark.both_engines(every=3)
+@pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("parallelism", "backend"), [(2, "hashmap"), (1, "rocksdb"), (3, "hashmap")]
 )

@@ -32,17 +32,8 @@ def cluster(target: MatrixTarget, directory: Path, parallelism: int) -> MiniClus
     return MiniCluster(graph, directory / "checkpoints", limits=itertools.repeat(PER_EPOCH))
 
 
-#: Of each sink half of the points to begin with, by turns; the rest is for a soak.
-CASES = list(itertools.product(COMMITTED, range(len(POINTS))))
-
-
-@pytest.mark.parametrize(
-    ("kind", "shift"),
-    [
-        pytest.param(*each, marks=pytest.mark.soak if (number // 4 + number) % 2 else ())
-        for number, each in enumerate(CASES)
-    ],
-)
+@pytest.mark.parametrize("kind", COMMITTED)
+@pytest.mark.parametrize("shift", range(len(POINTS)))
 def test_rescaling(kind: str, shift: int, matrix: Matrix) -> None:
     """What one parallelism has pre-committed, another commits or drops."""
     target, directory = matrix.new_target(kind)

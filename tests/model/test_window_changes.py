@@ -180,7 +180,7 @@ CHANGES = [
 def test_oracle_change_of_trigger_and_lateness(function: str) -> None:
     """The function and the kind of content stay: all is gone on with that a trigger takes over."""
     refused: Counter[str] = Counter()
-    for chance, replay in cases(len(CHANGES) // 2):
+    for chance, replay in cases(len(CHANGES)):
         assigner, old, new, was, now = chance.choice(CHANGES)
         before = Program(assigner, old, "none", function, lateness=was)
         after = Program(assigner, new, "none", function, lateness=now)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from tests.support.samples import every
 from tests.table.query_running import changelog, environment, materialised, table_of
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _events(seed: int) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.both_engines(every=4)
-@pytest.mark.parametrize("number", every(2, range(len(QUERIES))))
+@pytest.mark.parametrize("number", range(len(QUERIES)))
 def test_oracle_over_time(number: int, tmp_path: Path) -> None:
     query, same = list(QUERIES.items())[number]
     print("seed", number)
