@@ -60,6 +60,17 @@ class _KeepsFiles(RangeCursor):
         self.kept.append(Path("/dev/null").open())  # noqa: SIM115 - the fault
 
 
+class _KeepsFilesWhileOthersClose(_KeepsFiles):
+    """As many files are open before and after."""
+
+    others: list[IO[str]] = []  # noqa: RUF012 - what another test has left open
+
+    def close(self) -> None:
+        super().close()
+        if self.others:
+            self.others.pop().close()
+
+
 TEETH: dict[type[RangeCursor], str] = {
     _Waits: r"cursor contract 1: a poll takes \d+ ms",
     _Computes: r"cursor contract 1: a poll takes \d+ ms",
@@ -67,6 +78,7 @@ TEETH: dict[type[RangeCursor], str] = {
     _SaysSettled: "cursor contract 2: split collection, read by cursors opened at .*, gives",
     _NeverSettles: "cursor contract 3: not settled after 500 polls",
     _KeepsFiles: "cursor contract 4: split collection: closed cursors leave .* open files",
+    _KeepsFilesWhileOthersClose: "cursor contract 4: .* leave .* and [1-9][0-9]* open files",
 }
 
 
@@ -82,12 +94,15 @@ class _Source(CollectionSource):
 
 @pytest.mark.parametrize("cursor", TEETH, ids=lambda cursor: cursor.__name__)
 def test_a_broken_cursor_is_found(cursor: type[RangeCursor]) -> None:
+    others = _KeepsFilesWhileOthersClose.others
+    others.extend(Path(__file__).open() for _ in range(100))  # noqa: SIM115 - closed below
     try:
         with pytest.raises(ConformanceError, match=TEETH[cursor]):
             check_cursors(_Source(cursor), patience=0.1)
     finally:
-        while _KeepsFiles.kept:
-            _KeepsFiles.kept.pop().close()
+        for files in (_KeepsFiles.kept, _KeepsFilesWhileOthersClose.others):
+            while files:
+                files.pop().close()
 
 
 def test_a_cursor_that_is_right() -> None:

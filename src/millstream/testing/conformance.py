@@ -14,6 +14,7 @@ Read next: ``testing/sink_conformance.py``, ``contracts/source.py``.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import pickle
@@ -189,29 +190,38 @@ def check_cursors(
         source.stop()
 
 
-def _held() -> tuple[int, int]:
-    """How many threads and open files this process has."""
+def _held() -> tuple[set[str], set[str]]:
+    """The threads and the open files of this process, each by what tells it from a later one.
+
+    Sets and not numbers: what others in the process close meanwhile must not hide what is left.
+    """
     if sys.platform != "linux":
-        return threading.active_count(), 0
-    tasks, files = (list(Path(f"/proc/self/{each}").iterdir()) for each in ("task", "fd"))
-    return len(tasks), len(files)
+        return {str(thread.ident) for thread in threading.enumerate()}, set()
+    tasks = {each.name for each in Path("/proc/self/task").iterdir()}
+    files = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile, or the list's own
+            files.add(f"{each.name} {each.readlink()}")
+    return tasks, files
 
 
-def _require_released(before: tuple[int, int], split: Split, rounds: int, patience: float) -> None:
+def _require_released(
+    before: tuple[set[str], set[str]], split: Split, rounds: int, patience: float
+) -> None:
     """What cursors leave grows with every round; less is what others in the process opened."""
     deadline = time.monotonic() + patience
     while True:
         gc.collect()
-        now = _held()
-        if all(a < b + rounds for a, b in zip(now, before, strict=True)):
+        threads, files = (now - then for now, then in zip(_held(), before, strict=True))
+        if max(len(threads), len(files)) < rounds:
             return
         if time.monotonic() > deadline:
             break
         time.sleep(0.01)
     require(
         condition=False,
-        message=f"cursor contract 4: split {split.id}: closed cursors leave {now} threads and open "
-        f"files where there were {before}",
+        message=f"cursor contract 4: split {split.id}: closed cursors leave {len(threads)} threads "
+        f"and {len(files)} open files",
     )
 
 
