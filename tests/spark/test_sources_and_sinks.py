@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from millstream.datastream import StreamExecutionEnvironment
+    from millstream.datastream import JobClient, StreamExecutionEnvironment
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
@@ -235,13 +235,23 @@ def test_continuous_monitoring_and_job_client(
     def seen() -> list[int]:
         return sorted(row["id"] for row in json_rows(out))
 
+    def start() -> JobClient:
+        env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+        source = FileSource.json_lines(
+            str(source_directory), schema=SCHEMA, discovery_interval=Duration.of_millis(100)
+        )
+        env.from_source(source, NO_TIME, "files").sink_to(FileSink.json_lines(str(out)))
+        return env.execute_async("monitor")
+
+    # There is nothing to read at first; Spark runs its first micro-batch, and logs it.
+    client = start()
+    try:
+        eventually(lambda: any(tmp_path.rglob("spark/commits/0")), "a micro-batch of nothing")
+    finally:
+        client.cancel().result()
+    assert client.get_job_status().result() is JobStatus.CANCELED
     put("a.json", range(10))
-    env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
-    source = FileSource.json_lines(
-        str(source_directory), schema=SCHEMA, discovery_interval=Duration.of_millis(100)
-    )
-    env.from_source(source, NO_TIME, "files").sink_to(FileSink.json_lines(str(out)))
-    client = env.execute_async("monitor")
+    client = start()
     try:
         eventually(lambda: seen() == list(range(10)), "the first file")
         assert client.get_job_status().result() is JobStatus.RUNNING

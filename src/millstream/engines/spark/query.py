@@ -98,7 +98,7 @@ class QueryEpochs:
         self._rows = rows
         try:
             stop = self._offset_of(batch)
-            if not self._is_overtaken(stop):
+            if not self._is_before_all(stop) and not self._is_overtaken(stop):
                 self.loop.run_epoch(stop)
         except BaseException as error:  # noqa: BLE001 - told to Spark in short form
             self.error = error
@@ -123,6 +123,14 @@ class QueryEpochs:
 
     def _give_up(self) -> None:
         self.cancel_jobs()  # asked here, when it is known
+
+    def _is_before_all(self, stop: Offset) -> bool:
+        """Whether nothing is planned yet: Spark's first micro-batch reads up to any offset.
+
+        Even up to the one before the first epoch, which is all there is to say of sources that have
+        nothing yet.
+        """
+        return cast("int", stop["epoch"]) < 0
 
     def _is_overtaken(self, stop: Offset) -> bool:
         """Whether another engine has gone on since Spark logged the micro-batch that it replays.
