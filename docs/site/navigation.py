@@ -16,9 +16,17 @@ __all__ = ["GUIDE", "PROJECT", "REFERENCE"]
 
 #: Pages of docs/ by group, in reading order, without their ``.md``.
 GUIDE: Final[dict[str, tuple[str, ...]]] = {
-    "First steps": ("getting-started", "tutorial", "notebooks", "engines", "barriers", "pyflink"),
+    "First steps": (
+        "getting-started",
+        "tutorial",
+        "notebooks",
+        "engines",
+        "barriers",
+        "porting",
+        "pyflink",
+    ),
     "Programs": ("time", "windows", "aggregates", "joins", "testing"),
-    "SQL": ("sql", "sql_shell", "sql_functions"),
+    "SQL": ("sql", "dynamic_tables", "sql_shell", "sql_functions"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }

@@ -1,4 +1,4 @@
-"""The program of docs/sql.md prints what the page says."""
+"""The programs of docs/sql.md and docs/dynamic_tables.md print what the pages say."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import io
 import re
 from pathlib import Path
 
-import pytest  # noqa: TC002 - pytest looks for it
+import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+DOCS = Path(__file__).parents[2] / "docs"
 _BLOCKS = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
-def test_the_blocks_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "count"), [("sql.md", 11), ("dynamic_tables.md", 4)])
+def test_the_blocks_of_the_page(
+    page: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
-    blocks = _BLOCKS.findall(PAGE.read_text())
-    assert len(blocks) == 11
+    blocks = _BLOCKS.findall((DOCS / page).read_text())
+    assert len(blocks) == count
     for program, expected in blocks:
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
-            exec(compile(program, str(PAGE), "exec"), scope)
+            exec(compile(program, page, "exec"), scope)
         assert shown.getvalue() == expected
