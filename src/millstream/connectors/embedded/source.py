@@ -22,6 +22,7 @@ from millstream.connectors.commit_protocols.table_rows import (
     quoted_parts,
     table_parts,
 )
+from millstream.connectors.embedded.sqlite_reading import column_of, quoted_table, read_only
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import SourceError
@@ -119,14 +120,11 @@ class SqliteSource(_EmbeddedSource):
 
     @property
     def quoted(self) -> str:
-        parts = table_parts(self.table)
-        # A file has one schema of its own: other dots are part of the name.
-        is_plain = parts[0] != "main" and not self.table.startswith('"')
-        return quoted_parts([self.table] if is_plain else parts)
+        return quoted_table(self.table)
 
     @contextlib.contextmanager
     def _cursor(self, query: str) -> Iterator[sqlite3.Cursor]:
-        uri = f"{Path(self.path).as_uri()}?mode=ro"
+        uri = read_only(self.path)
         try:
             with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=60.0)) as connection:
                 yield connection.execute(query)
@@ -146,22 +144,10 @@ class SqliteSource(_EmbeddedSource):
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(self, values: list[Any], field: pa.Field) -> pa.Array:
-        """Values of SQLite, which has no booleans, decimals and times, as the sink writes them."""
-        kind = field.type
         try:
-            if pa.types.is_boolean(kind):
-                return pa.array(values, pa.int64()).cast(kind)
-            if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-                texts = pa.array([None if each is None else str(each) for each in values])
-                if pa.types.is_timestamp(kind):
-                    # Digits that the column does not have are cut, as everywhere.
-                    finest = texts.cast(pa.string()).cast(pa.timestamp("ns", kind.tz))
-                    return finest.cast(kind, safe=False)
-                return texts.cast(pa.string()).cast(kind)
-            return pa.array(values, kind)
-        except (pa.ArrowException, OverflowError) as error:
-            message = f"column {field.name!r} does not fit {kind}: {error}"
-            raise self.failed(ValueError(message)) from error
+            return column_of(values, field)
+        except ValueError as error:
+            raise self.failed(error) from error
 
 
 class DuckDbSource(_EmbeddedSource):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
+from millstream.connectors.commit_protocols.table_rows import identifier
 from millstream.connectors.embedded.sqlite import sqlite_values
+from millstream.connectors.embedded.sqlite_reading import column_of, quoted_table, read_only
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
 from millstream.errors import SourceError
 
@@ -48,16 +48,11 @@ class SqliteLookup(LookupSource):
 class _SqliteReader(LookupReader):
     def __init__(self, source: SqliteLookup) -> None:
         self._source = source
-        parts = table_parts(source.table)
-        if parts[0] != "main" and not source.table.startswith('"'):
-            parts = [source.table]  # a file has one schema: other dots are part of the name
         columns = ", ".join(map(identifier, source.schema.names))
         wanted = " AND ".join(f"{identifier(name)} = ?" for name in source.keys)
-        table = ".".join(map(identifier, parts))
-        self._query = f"SELECT {columns} FROM {table} WHERE {wanted}"
+        self._query = f"SELECT {columns} FROM {quoted_table(source.table)} WHERE {wanted}"
         try:
-            # Not created where it is missing.
-            uri = f"{Path(source.path).absolute().as_uri()}?mode=ro"
+            uri = read_only(source.path)
             self._connection = sqlite3.connect(
                 uri, uri=True, timeout=source.timeout, isolation_level=None
             )
@@ -92,18 +87,10 @@ class _SqliteReader(LookupReader):
         )
 
     def _column(self, values: list[Any], field: pa.Field) -> pa.Array:
-        """Values of SQLite, which has no booleans, decimals and times, as the sink writes them."""
-        kind = field.type
         try:
-            if pa.types.is_boolean(kind):
-                return pa.array(values, pa.int64()).cast(kind)
-            if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-                texts = [None if each is None else str(each) for each in values]
-                return pa.array(texts, pa.string()).cast(kind)
-            return pa.array(values, kind)
-        except (pa.ArrowException, OverflowError) as error:
-            message = f"column '{field.name}' does not fit {kind}: {error}"
-            raise self._failed(SourceError(message)) from error
+            return column_of(values, field)
+        except ValueError as error:
+            raise self._failed(error) from error
 
     def close(self) -> None:
         self._connection.close()
