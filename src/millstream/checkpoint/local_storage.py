@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
 from millstream.checkpoint.signature import HmacSeal, NoSeal
+from millstream.directories.durable import sync_directory
 from millstream.directories.ownership import (
     CHECKPOINTS,
     LOCAL_STATE,
@@ -298,15 +299,7 @@ class LocalStorage:
 
     def _sync_directory(self, directory: Path) -> None:
         if self._fsync:
-            _sync(directory, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_directory(directory)
 
 
 def _copy(content: BinaryIO, copy: BinaryIO) -> None:

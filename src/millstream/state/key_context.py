@@ -7,6 +7,7 @@ What it is not: the states themselves (``state/keyed.py``).
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import struct
 from abc import ABC, abstractmethod
@@ -20,6 +21,8 @@ from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.state.key_codec import CacheKey
@@ -98,38 +101,30 @@ class KeyContext(ABC):
 
     def store_keys(self, index: int, keys: list[CacheKey]) -> list[bytes]:
         """``store_key`` of many keys at once."""
-        if keys and set(map(type, keys)) == {int}:
-            try:
-                numbers = np.array(keys, dtype=np.int64)
-            except OverflowError:
-                pass
-            else:
-                groups = key_groups_of_ints(numbers, self.max_parallelism).tolist()
-                pack, size = _INT_KEY.pack, INT.size
-                return [
-                    pack(_TAG, group, index, size, INT_TAG, key)
-                    for group, key in zip(groups, keys, strict=True)
-                ]
+        numbers = _as_ints(keys)
+        if numbers is not None:
+            groups = key_groups_of_ints(numbers, self.max_parallelism).tolist()
+            pack, size = _INT_KEY.pack, INT.size
+            return [
+                pack(_TAG, group, index, size, INT_TAG, key)
+                for group, key in zip(groups, keys, strict=True)
+            ]
         return [self.store_key(index, key) for key in keys]
 
     def sorted_keys(
         self, index: int, keys: list[CacheKey], number: int
     ) -> tuple[list[CacheKey], list[bytes]]:
         """The keys in the order of their names in the store, and these, a number behind each."""
-        if keys and set(map(type, keys)) == {int}:
-            try:
-                numbers = np.array(keys, dtype=np.int64)
-            except OverflowError:
-                pass
-            else:
-                groups = key_groups_of_ints(numbers, self.max_parallelism)
-                order = np.lexsort((numbers.view(np.uint64), groups))
-                ordered = numbers[order].tolist()
-                pack, size = _INT_KEY_AND_NUMBER.pack, INT.size
-                return ordered, [
-                    pack(_TAG, group, index, size, INT_TAG, key, number)
-                    for group, key in zip(groups[order].tolist(), ordered, strict=True)
-                ]
+        numbers = _as_ints(keys)
+        if numbers is not None:
+            groups = key_groups_of_ints(numbers, self.max_parallelism)
+            order = np.lexsort((numbers.view(np.uint64), groups))
+            ordered = numbers[order].tolist()
+            pack, size = _INT_KEY_AND_NUMBER.pack, INT.size
+            return ordered, [
+                pack(_TAG, group, index, size, INT_TAG, key, number)
+                for group, key in zip(groups[order].tolist(), ordered, strict=True)
+            ]
         end = number.to_bytes(4, "big")
         heads = self.store_keys(index, keys)
         pairs = sorted(
@@ -182,3 +177,11 @@ class KeyContext(ABC):
         self, name: str, kind: str, *, ttl: bool = False, declared: str | None = None
     ) -> int:
         """The number of the state called ``name``; a new one if the store does not know it."""
+
+
+def _as_ints(keys: list[CacheKey]) -> NDArray[np.int64] | None:
+    """The keys, if all are numbers of 64 bits."""
+    if keys and set(map(type, keys)) == {int}:
+        with contextlib.suppress(OverflowError):
+            return np.array(keys, dtype=np.int64)
+    return None

@@ -34,6 +34,7 @@ from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import Committer
 from millstream.crash_points import crash_point
+from millstream.directories.durable import sync_directory
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
@@ -67,15 +68,6 @@ def local_directory(path: str) -> Path:
 def pending_directory(base: Path, job_id: str, sink_uid: str) -> Path:
     """Where the pending files of a sink of a job are."""
     return base / f".pending-{OutputNames(job_id, sink_uid).directory}"
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the entries of a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class PendingFile:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+from millstream.directories.durable import sync_directory
 from millstream.errors import CatalogError
 from millstream.sql.catalog.catalog import Catalog
 from millstream.sql.catalog.objects import CatalogDatabase
@@ -91,7 +92,7 @@ class FileCatalog(Catalog):
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        _sync(file.parent)
+        sync_directory(file.parent)
         self._seen[file] = text
 
     def _read(self, file: Path) -> Any:
@@ -121,7 +122,7 @@ class FileCatalog(Catalog):
         for each in (_TABLES, _FUNCTIONS):
             (home / each).mkdir(parents=True, exist_ok=True)
         self._write(home / _DATABASE, text_of(database, name))
-        _sync(self._root)
+        sync_directory(self._root)
 
     def list_databases(self) -> list[str]:
         return sorted(unquote(each.parent.name) for each in self._root.glob(f"*/{_DATABASE}"))
@@ -165,7 +166,7 @@ class FileCatalog(Catalog):
             # Without its description it is no database, whatever is left of it.
             (home / _DATABASE).unlink()
             shutil.rmtree(home)
-            _sync(self._root)
+            sync_directory(self._root)
 
     # -- objects ---------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class FileCatalog(Catalog):
             if self._exists(path, kind):
                 file = self._file(path, kind)
                 file.unlink()
-                _sync(file.parent)
+                sync_directory(file.parent)
             elif not ignore:
                 raise self._no_such(path, kind)
 
@@ -269,7 +270,7 @@ class FileCatalog(Catalog):
                 raise CatalogError(message)
             file = self._file(new_path, _TABLES)
             self._file(table_path, _TABLES).rename(file)
-            _sync(file.parent)
+            sync_directory(file.parent)
 
     def list_functions(self, database_name: str) -> list[str]:
         return self._names(self._home(database_name) / _FUNCTIONS)
@@ -296,12 +297,3 @@ class FileCatalog(Catalog):
         ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
     ) -> None:
         self._drop(function_path, _FUNCTIONS, ignore=ignore_if_not_exists)
-
-
-def _sync(directory: Path) -> None:
-    """Have the names in a directory survive a crash of the machine."""
-    number = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -41,6 +41,8 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType, RowType
@@ -152,6 +154,11 @@ class Sides:
         """The inputs with computed keys behind their columns."""
         return [self._input(side) for side in (0, 1)]
 
+    def exchanged(self) -> tuple[PhysicalNode, PhysicalNode]:
+        """The inputs, with the rows of each key in one task."""
+        left, right = self.inputs()
+        return exchange(left, tuple(self.keys[0])), exchange(right, tuple(self.keys[1]))
+
     def _input(self, side: int) -> PhysicalNode:
         below, extra = self.nodes[side], self._extra[side]
         if not extra:
@@ -210,21 +217,19 @@ def _window_join(node: Any, sides: Sides, condition: Expression | None) -> Physi
     return None if made is None else without_extra(node, made, sides, len(inputs[0].row))
 
 
-def _regular_row(node: Any, inputs: list[PhysicalNode]) -> RowType:
+def _regular_row(node: Any, inputs: Sequence[PhysicalNode]) -> RowType:
     row = inputs[0].row if node.kind.left_only else _row(inputs, node.kind)
     return row_of(row.names, [plain(each) for each in row.children])
 
 
 def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> PhysicalNode:
-    inputs = sides.inputs()
-    keys = tuple(sides.keys[0]), tuple(sides.keys[1])
-    row = _regular_row(node, inputs)
+    inputs = sides.exchanged()
     made: PhysicalNode = physical.Join(
-        row=row,
-        inputs=(exchange(inputs[0], keys[0]), exchange(inputs[1], keys[1])),
+        row=_regular_row(node, inputs),
+        inputs=inputs,
         join=node.kind,
-        left_keys=keys[0],
-        right_keys=keys[1],
+        left_keys=tuple(sides.keys[0]),
+        right_keys=tuple(sides.keys[1]),
         condition=sides.moved(condition),
         filter_nulls=tuple(sides.filter_nulls),
         state_ttls=node.state_ttls,
@@ -232,7 +237,7 @@ def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> Phys
     return without_extra(node, made, sides, len(inputs[0].row))
 
 
-def _row(inputs: list[PhysicalNode], kind: JoinType) -> RowType:
+def _row(inputs: Sequence[PhysicalNode], kind: JoinType) -> RowType:
     """The columns of both; a side that may be missing has no times to go by."""
     types: list[LogicalType] = []
     for each, may_miss in zip(inputs, (kind.keeps_right, kind.keeps_left), strict=True):
@@ -281,13 +286,10 @@ def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalN
             continue
         if not all(map(keeps_time_attribute, sides.nodes, (left, right))):
             continue
-        inputs = sides.inputs()
+        inputs = sides.exchanged()
         made = physical.IntervalJoin(
             row=_row(inputs, node.kind),
-            inputs=(
-                exchange(inputs[0], tuple(sides.keys[0])),
-                exchange(inputs[1], tuple(sides.keys[1])),
-            ),
+            inputs=inputs,
             join=node.kind,
             left_keys=tuple(sides.keys[0]),
             right_keys=tuple(sides.keys[1]),

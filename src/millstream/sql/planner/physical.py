@@ -19,6 +19,7 @@ from millstream.sql.planner.texts import (
     expression_text,
     length_text,
     order_text,
+    ranked_text,
     right_name,
     window_text,
 )
@@ -413,16 +414,7 @@ class Rank(PhysicalNode):
             "retract": "RetractStrategy",
             "update fast": f"UpdateFastStrategy[{columns_text(below, self.row_key)}]",
         }
-        parts = [
-            f"strategy=[{strategies[self.strategy]}]",
-            f"rankType=[{self.function}]",
-            f"rankRange=[rankStart={self.start}, rankEnd={self.end}]",
-        ]
-        if self.partition:
-            parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
-        parts.append(f"orderBy=[{order_text(below, self.order)}]")
-        parts.append(f"select=[{self.fields_text()}]")
-        return ", ".join(parts)
+        return f"strategy=[{strategies[self.strategy]}], {ranked_text(self)}"
 
 
 @dataclass(eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.sql.planner.physical import PhysicalNode, TwoInputs
-from millstream.sql.planner.texts import columns_text, length_text, order_text
+from millstream.sql.planner.texts import length_text, ranked_text
 
 if TYPE_CHECKING:
     from millstream.sql.planner.logical import SortKey
@@ -81,13 +81,4 @@ class WindowRank(PhysicalNode):
 
     def details(self) -> str:
         below = self.input.row
-        parts = [
-            f"window=[{self.spec.text(below, *self.window)}]",
-            f"rankType=[{self.function}]",
-            f"rankRange=[rankStart={self.start}, rankEnd={self.end}]",
-        ]
-        if self.partition:
-            parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
-        parts.append(f"orderBy=[{order_text(below, self.order)}]")
-        parts.append(f"select=[{self.fields_text()}]")
-        return ", ".join(parts)
+        return f"window=[{self.spec.text(below, *self.window)}], {ranked_text(self)}"

@@ -21,7 +21,6 @@ from millstream.sql.planner.calcs import (
     columns_of,
     conjunction,
     conjuncts,
-    exchange,
     is_rowtime,
 )
 from millstream.sql.planner.changelog import kinds_of
@@ -59,13 +58,10 @@ def temporal_join(converter: Converts, node: Any) -> PhysicalNode:
     for part in keys:
         sides.take(part)
     rest = [each for each in parts if not any(each is key for key in keys)]
-    inputs = sides.inputs()
+    inputs = sides.exchanged()
     made = physical.TemporalJoin(
         row=_row(inputs[0].row, inputs[1].row, node.kind),
-        inputs=(
-            exchange(inputs[0], tuple(sides.keys[0])),
-            exchange(inputs[1], tuple(sides.keys[1])),
-        ),
+        inputs=inputs,
         join=node.kind,
         left_keys=tuple(sides.keys[0]),
         right_keys=tuple(sides.keys[1]),

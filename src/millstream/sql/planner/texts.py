@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import AggregateCall, SortKey
+    from millstream.sql.planner.physical import Rank
+    from millstream.sql.planner.physical_windows import WindowRank
     from millstream.types.logical_types import RowType
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "expression_text",
     "length_text",
     "order_text",
+    "ranked_text",
     "right_name",
     "window_text",
 ]
@@ -47,6 +50,20 @@ def order_text(row: RowType, order: Iterable[SortKey]) -> str:
     return ", ".join(
         f"{row.names[each.column]} {'DESC' if each.descending else 'ASC'}" for each in order
     )
+
+
+def ranked_text(rank: Rank | WindowRank) -> str:
+    """What both kinds of ``ROW_NUMBER`` say of their rows: which, of whom, in which order."""
+    below = rank.input.row
+    parts = [
+        f"rankType=[{rank.function}]",
+        f"rankRange=[rankStart={rank.start}, rankEnd={rank.end}]",
+    ]
+    if rank.partition:
+        parts.append(f"partitionBy=[{columns_text(below, rank.partition)}]")
+    parts.append(f"orderBy=[{order_text(below, rank.order)}]")
+    parts.append(f"select=[{rank.fields_text()}]")
+    return ", ".join(parts)
 
 
 def right_name(left: RowType, right: RowType, column: int) -> str:

@@ -202,7 +202,7 @@ class JoinPlan:
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
         keys = [f" by {side.unique_key or 'row'}" for side in (self.left, self.right)]
-        return [_joined("joined rows", self.left_type, self.right_type, keys)]
+        return [joined_section("joined rows", self.left_type, self.right_type, keys)]
 
 
 @dataclass(frozen=True)
@@ -377,7 +377,7 @@ class IntervalJoinPlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        return [_joined("joined by interval", self.left_type, self.right_type)]
+        return [joined_section("joined by interval", self.left_type, self.right_type)]
 
 
 @dataclass(frozen=True)
@@ -402,7 +402,7 @@ class TemporalJoinPlan:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        return [_joined("versions", self.left_type, self.right_type)]
+        return [joined_section("versions", self.left_type, self.right_type)]
 
 
 @dataclass(frozen=True)
@@ -440,15 +440,19 @@ def _one_row(row_type: RowType) -> StateSection:
     return StateSection("rows", "packed row by key", details=details)
 
 
-def _joined(
-    name: str, left: RowType, right: RowType, keys: Sequence[str] = ("", "")
+def joined_section(
+    name: str,
+    left: RowType,
+    right: RowType,
+    keys: Sequence[str] = ("", ""),
+    layout: str = "packed rows by join key",
 ) -> StateSection:
     """The rows of both sides, and the keys that they are kept by."""
     texts = [
         _columns_text(row_type) + key for row_type, key in zip((left, right), keys, strict=True)
     ]
     details = {"left": texts[0], "right": texts[1]}
-    return StateSection(name, "packed rows by join key", details=details)
+    return StateSection(name, layout, details=details)
 
 
 def _call_text(call: AggregateCall) -> str:

@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.contracts.state_sections import StateSection
 from millstream.errors import TypeMismatchError
 from millstream.expressions.context import EvaluationContext
 from millstream.runtime.columnar.row_codec import RowCodec
@@ -31,6 +30,7 @@ from millstream.runtime.columnar.table_windows import LocalClock
 from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.base import KeyedTableOperator
 from millstream.runtime.operators.table.join_pairs import JoinPairs
+from millstream.runtime.operators.table.plans import joined_section
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedMaps
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Output,
         RestoreContext,
     )
+    from millstream.contracts.state_sections import StateSection
     from millstream.expressions.nodes import Expression
     from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import RowType
@@ -87,12 +88,8 @@ class WindowJoinFactory:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        details = {
-            "left": ", ".join(str(each.type) for each in self.left_type),
-            "right": ", ".join(str(each.type) for each in self.right_type),
-        }
         layout = "packed rows by key and window"
-        return [StateSection("joined windows", layout, details=details)]
+        return [joined_section("joined windows", self.left_type, self.right_type, layout=layout)]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -1,0 +1,28 @@
+"""Names that survive a crash of the machine.
+
+What it is: ``sync_directory``, for whoever makes, renames or removes files that must be there, or
+gone, afterwards.
+
+What it is not: the content of files; whoever writes one flushes it.
+
+Read next: ``checkpoint/local_storage.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["sync_directory"]
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the entries of a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
