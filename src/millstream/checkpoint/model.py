@@ -68,6 +68,8 @@ class OperatorRecord:
     states: dict[str, str] = field(default_factory=dict)
     #: Types of the keys that it has met, sorted; empty where nothing is known of them.
     key_types: tuple[str, ...] = ()
+    #: What an operator of SQL computes: keys, aggregates, columns that it keeps, and others.
+    details: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: State that the program does not ask for may be left behind; only of one that is to run.
     ignores_unclaimed: bool = False
     #: Key groups, and whether the program says how many; only of a program that is to run.

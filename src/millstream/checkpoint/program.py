@@ -128,6 +128,8 @@ def record_to_json(record: OperatorRecord) -> dict[str, object]:
         value["states"] = record.states
     if record.key_types:
         value["keys"] = list(record.key_types)
+    if record.details:
+        value["details"] = {name: list(texts) for name, texts in record.details.items()}
     return value
 
 
@@ -149,4 +151,7 @@ def record_from_json(uid: str, value: Mapping[str, Any]) -> OperatorRecord:
         sections=tuple(map(section_from_json, value.get("sections", ()))),
         states={str(name): str(kind) for name, kind in value.get("states", {}).items()},
         key_types=tuple(map(str, value.get("keys", ()))),
+        details={
+            str(name): tuple(map(str, texts)) for name, texts in value.get("details", {}).items()
+        },
     )

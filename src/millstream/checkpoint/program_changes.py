@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.changed_operators import SQL_ADVICE, differences, most_alike
 from millstream.checkpoint.program import holdings, stored_max_parallelism
 from millstream.contracts.state_sections import FUNCTION_STATES
 from millstream.errors import IncompatibleProgramError
@@ -82,15 +83,21 @@ def require_fit(
     if not lines:
         return
     head = f"the program does not fit checkpoint {manifest.epoch} in {where}:"
-    advice = [_UID_ADVICE] if lost else []
+    of_sql = [uid for uid in lost if uid in stored and stored[uid].details]
+    advice = [SQL_ADVICE] if of_sql else []
+    advice += [_UID_ADVICE] if len(of_sql) < len(lost) else []
+    advice += [_DROP_ADVICE] if lost else []
     raise IncompatibleProgramError("\n".join([head, *lines, *advice, _UNTOUCHED]))
 
 
 _UID_ADVICE: Final = (
     "State, positions of sources and output of sinks are found by uid. Without a uid of its own,"
     " that of an operator is made of its place in the program and changes with what it reads: give"
-    " every source, sink and operator with state a uid, with .uid('a-name'). To drop what belongs"
-    f" to operators that are gone, set {_IGNORE} to true; to keep nothing, use an empty directory."
+    " every source, sink and operator with state a uid, with .uid('a-name')."
+)
+_DROP_ADVICE: Final = (
+    f"To drop what belongs to operators that are gone, set {_IGNORE} to true; to keep nothing, use"
+    " an empty directory."
 )
 _UNTOUCHED: Final = "Nothing in the directory was changed."
 
@@ -256,11 +263,18 @@ class _Changes:
     def describe(self, held: Mapping[str, str]) -> list[str]:
         """A line or two per operator that is gone, new, or known by another uid."""
         lines: list[str] = []
+        gone = [old for uid, old in self.stored.items() if uid not in self.program]
+        alike = most_alike(
+            gone, [new for uid, new in self.program.items() if uid not in self.stored]
+        )
         for uid, old in self.stored.items():
             if uid in self.moved:
                 lines += self._moved(old, self.program[self.moved[uid]], held.get(uid))
             elif uid not in self.program:
                 lines.append(f"  - {old.title} is gone{_with(held.get(uid))}")
+                if uid in alike:
+                    lines.append(f"      in its place is {alike[uid].title}, which differs in")
+                    lines += differences(old, alike[uid])
         known = {*self.stored, *self.moved.values()}
         lines += [
             f"  + {new.title} is new" for uid, new in self.program.items() if uid not in known

@@ -154,6 +154,7 @@ def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
         and type(node.sink).create_committer is not Sink.create_committer,
         inputs=tuple(graph.nodes[edge.source].uid for edge in graph.inputs(node.id)),
         sections=tuple(sections_of(node.factory)),
+        details=node.details,
         max_parallelism=node.max_parallelism,
         max_parallelism_is_set=node.max_parallelism_is_set,
         parallelism=node.parallelism,

@@ -81,6 +81,8 @@ class StreamNode:
     #: Whether the program gives the uid, and the max parallelism, or leaves them to us.
     has_own_uid: bool = True
     max_parallelism_is_set: bool = False
+    #: What it computes, part by part, if that is known.
+    details: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -98,6 +98,8 @@ class PhysicalTransformation(Transformation):
     non_parallel: bool = False
     #: Types the program has told for side outputs, by tag.
     side_types: dict[str, TypeInformation] = field(default_factory=dict)
+    #: What it computes, part by part, for those who ask what has changed.
+    details: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -254,6 +254,7 @@ def _node(
         output_type=each.output_type,
         side_types=dict(each.side_types),
         has_own_uid=each.uid is not None,
+        details=each.details,
     )
     if isinstance(each, SourceTransformation):
         node.source = each.source

@@ -14,10 +14,12 @@ from millstream.sql.catalog.objects import CatalogDatabase, CatalogFunction
 from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.table.aggregate_functions import AggregateFunction, TableAggregateFunction
 from millstream.table.changelog_mode import ChangelogMode
+from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.data_view import DataView, ListView, MapView
 from millstream.table.environment_settings import EnvironmentSettings
 from millstream.table.explain_detail import ExplainDetail
 from millstream.table.expression import Expression
+from millstream.table.plan_reference import PlanReference
 from millstream.table.schema import Schema
 from millstream.table.sql_dialect import SqlDialect
 from millstream.table.statement_set import StatementSet
@@ -49,6 +51,7 @@ __all__ = [
     "CatalogDatabase",
     "CatalogFunction",
     "ChangelogMode",
+    "CompiledPlan",
     "DataTypes",
     "DataView",
     "EnvironmentSettings",
@@ -63,6 +66,7 @@ __all__ = [
     "MapView",
     "ObjectPath",
     "OverWindowedTable",
+    "PlanReference",
     "ResolvedSchema",
     "ResultKind",
     "Row",

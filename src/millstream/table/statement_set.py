@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 from millstream.errors import ProgramError, ValidationError
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_statement
+from millstream.sql.statements import plans
 from millstream.sql.statements.showing import explain_targets
+from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.table_result import TableResult
 
 if TYPE_CHECKING:
@@ -84,6 +86,16 @@ class StatementSet:
             raise ProgramError(message)
         targets, self._targets = self._targets, []
         return targets
+
+    def compile_plan(self) -> CompiledPlan:
+        """Plan the INSERTs, to be kept and run later; the set is empty afterwards.
+
+        Raises:
+            ProgramError: there are no statements.
+            ValidationError: they are made of something that no text says.
+        """
+        plan = plans.compiled(self._environment.session, self._taken())
+        return CompiledPlan(plan, self._environment)
 
     def execute(self) -> TableResult:
         """Start the job; the set is empty afterwards.

@@ -21,9 +21,12 @@ from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.catalog.objects import CatalogFunction
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_identifier, parse_statement
+from millstream.sql.statements import plans
 from millstream.sql.statements.running import execute, run
 from millstream.sql.statements.session import Session
+from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.plan_reference import FilePlanReference, JsonContentPlanReference
 from millstream.table.plan_view import PlanView
 from millstream.table.schema import Schema
 from millstream.table.statement_set import StatementSet
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
     from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.parser.syntax import Query
+    from millstream.table.plan_reference import PlanReference
     from millstream.table.table_descriptor import TableDescriptor
     from millstream.types.logical_types import LogicalType
     from millstream.types.typeinfo import TypeInformation
@@ -126,6 +130,48 @@ class TableEnvironment:
     def create_statement_set(self) -> StatementSet:
         """Several INSERTs that become one job."""
         return StatementSet(self)
+
+    # -- compiled plans --------------------------------------------------------------------------
+
+    def compile_plan_sql(self, stmt: str) -> CompiledPlan:
+        """Plan an INSERT, or a statement set, to be kept and run later.
+
+        Args:
+            stmt: the statement.
+
+        Raises:
+            ValidationError: it is something else, or made of something that no text says.
+        """
+        node = parse_statement(stmt)
+        parts = node.statements if isinstance(node, nodes.StatementSet) else (node,)
+        targets = []
+        for each in parts:
+            if not isinstance(each, nodes.Insert):
+                message = "compile_plan_sql() takes an INSERT or a STATEMENT SET."
+                raise ValidationError(message)
+            targets.append(self._session.target(each, stmt))
+        return CompiledPlan(plans.compiled(self._session, targets), self)
+
+    def load_plan(self, plan_reference: PlanReference) -> CompiledPlan:
+        """The plan that a reference stands for.
+
+        Args:
+            plan_reference: ``PlanReference.from_file`` or ``.from_json_string``.
+
+        Raises:
+            ValidationError: it is none, or does not fit the catalogs.
+        """
+        if isinstance(plan_reference, FilePlanReference):
+            return CompiledPlan(plans.read_plan(self._session, plan_reference.path), self)
+        if isinstance(plan_reference, JsonContentPlanReference):
+            found = plans.loaded(self._session, plan_reference.get_content(), "the text")
+            return CompiledPlan(found, self)
+        message = f"load_plan() takes a PlanReference, not {plan_reference!r}"
+        raise ProgramError(message)
+
+    def execute_plan(self, plan_reference: PlanReference) -> TableResult:
+        """Start the job of the plan that a reference stands for."""
+        return self.load_plan(plan_reference).execute()
 
     # -- tables ----------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.sql.statements import plans
 from millstream.sql.statements.showing import explain_targets
+from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.table_result import TableResult
 
 if TYPE_CHECKING:
@@ -33,6 +35,15 @@ class TablePipeline:
     def execute(self) -> TableResult:
         """Start the job."""
         return TableResult(self._environment.session.insert([self.target]))
+
+    def compile_plan(self) -> CompiledPlan:
+        """The plan, to be kept and run later.
+
+        Raises:
+            ValidationError: it is made of something that no text says.
+        """
+        plan = plans.compiled(self._environment.session, [self.target])
+        return CompiledPlan(plan, self._environment)
 
     def explain(self, *extra_details: Any) -> str:
         """The plan as text.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import CatalogError, ValidationError
 from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
-from millstream.sql.catalog.identifiers import ObjectIdentifier
+from millstream.sql.catalog.identifiers import ObjectIdentifier, ObjectPath
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from millstream.sql.catalog.objects import CatalogBaseTable, CatalogFunction
 
@@ -286,6 +286,19 @@ class CatalogManager:
         if catalog is None or not catalog.function_exists(identifier.path):
             return None
         return catalog.get_function(identifier.path)
+
+    def functions(self) -> Iterator[tuple[tuple[str, ...], CatalogFunction]]:
+        """All functions of users, each with a name by which ``find_function`` finds it."""
+        for name, function in self._system_functions.items():
+            yield (name,), function
+        for identifier, function in self._temporary_functions.items():
+            yield identifier.parts, function
+        for home, catalog in self._catalogs.items():
+            for database in catalog.list_databases():
+                for name in catalog.list_functions(database):
+                    found = (home, database, name)
+                    if _lower(ObjectIdentifier(*found)) not in self._temporary_functions:
+                        yield found, catalog.get_function(ObjectPath(database, name))
 
     def create_function(
         self,

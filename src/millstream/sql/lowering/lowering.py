@@ -40,8 +40,13 @@ from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
 from millstream.sql.lowering.matches import match_factory
-from millstream.sql.lowering.pieces import aggregate_calls, parallelism_of, sort_columns
-from millstream.sql.lowering.places import Places
+from millstream.sql.lowering.pieces import (
+    aggregate_calls,
+    parallelism_of,
+    sink_parallelism,
+    sort_columns,
+)
+from millstream.sql.lowering.places import MATERIALIZER, OPERATOR, Places
 from millstream.sql.lowering.stream_types import partial_type, stream_type
 from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
 from millstream.sql.lowering.values_source import ValuesSource
@@ -58,7 +63,7 @@ from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from millstream.contracts.sink import Sink
     from millstream.expressions.nodes import Expression
@@ -86,13 +91,19 @@ class LoweringOptions:
 class Lowering:
     """Makes the transformations of one job."""
 
-    def __init__(self, next_id: Callable[[], int], location: str, options: LoweringOptions) -> None:
-        """Take how transformations are numbered, and where the statement is in the program."""
+    def __init__(
+        self,
+        next_id: Callable[[], int],
+        location: str,
+        options: LoweringOptions,
+        uids: Mapping[int, Mapping[str, str]] | None = None,
+    ) -> None:
+        """Take how transformations are numbered, where the statement is, and known uids."""
         self._next_id = next_id
         self._location = location
         self.options = options
         self._done: dict[int, Transformation] = {}
-        self._places = Places()
+        self._places = Places(uids)
         self.evaluation = EvaluationContext(
             time_zone=options.time_zone,
             query_start_time=None,
@@ -140,14 +151,13 @@ class Lowering:
             )
             exchange = physical.Exchange(row=node.input.row, inputs=(node.input,), keys=node.key)
             below = self._keyed(exchange, below)
-            columns = self._places.columns(node.input)
-            words = f"SinkMaterializer {node.key} {node.upsert_key} [{columns}]"
             below = self._one(
                 "SinkMaterializer",
                 factory,
                 below,
                 stream_type(node.input.row),
-                uid=self._places.uid(node, words),
+                of=node,
+                operator=MATERIALIZER,
                 single=False,
             )
         pairs = zip(table.fields, node.input.row.fields, strict=True)
@@ -159,16 +169,7 @@ class Lowering:
         conform = ConformFactory(None, tuple(not_null), self.options.drop_nulls, f"'{node.name}'")
         below = self._one("SinkConversion", conform, below, declared)
         name = f"Sink: {node.name}"
-        wanted = None if node.sink is None else node.sink.parallelism
-        parallelism, alone = parallelism_of(below)
-        if wanted is not None:
-            if not node.input.is_insert_only and wanted != (1 if alone else parallelism) != 1:
-                message = (
-                    f"'sink.parallelism' of table sink '{node.name}' is not in this release for "
-                    "queries that update or delete rows; it would lose their order."
-                )
-                raise UnsupportedSqlError(message)
-            parallelism, alone = wanted, False
+        parallelism, alone = sink_parallelism(node, below)
         return SinkTransformation(
             id=self._next_id(),
             location=self._location,
@@ -176,6 +177,7 @@ class Lowering:
             name=name,
             kind_name=f"Sink: {type(sink).__name__}",
             uid=self._places.uid(node),
+            details=self._places.details(node),
             input=below,
             sink=sink,
             factory=SinkFactory(sink),
@@ -192,11 +194,15 @@ class Lowering:
         below: Transformation,
         output: TypeInformation,
         *,
-        uid: str | None = None,
+        of: PhysicalNode | None = None,
+        operator: str = OPERATOR,
         single: bool | None = None,
         ticks: bool = False,
     ) -> Transformation:
-        """An operator; ``single`` None: as parallel as what it reads, so that order is kept."""
+        """An operator; ``single`` None: as parallel as what it reads, so that order is kept.
+
+        One ``of`` a node has a uid of what that does.
+        """
         parallelism, alone = parallelism_of(below)
         if single is not None:
             parallelism, alone = None, single
@@ -206,7 +212,8 @@ class Lowering:
             output_type=output,
             name=name,
             kind_name=name,
-            uid=uid,
+            uid=None if of is None else self._places.uid(of, operator),
+            details={} if of is None else self._places.details(of, operator),
             input=below,
             factory=factory,
             parallelism=parallelism,
@@ -236,6 +243,7 @@ class Lowering:
             name=name,
             kind_name=name,
             uid=self._places.uid(node),
+            details=self._places.details(node),
             source=source,
         )
         columns = tuple(
@@ -281,7 +289,7 @@ class Lowering:
             factory,
             below,
             stream_type(node.row),
-            uid=self._places.uid(node),
+            of=node,
             ticks=strategy.needs_ticks,
         )
 
@@ -345,7 +353,7 @@ class Lowering:
             factory,
             self.stream(node.input) if below is None else below,
             stream_type(node.row),
-            uid=self._places.uid(node),
+            of=node,
             single=single,
             ticks=ticks,
         )
@@ -426,7 +434,7 @@ class Lowering:
             factory,
             self._calc(before),
             stream_type(row),
-            uid=self._places.uid(node),
+            of=node,
             single=True,
         )
         drop = factories.CalcFactory(
@@ -553,6 +561,7 @@ class Lowering:
             name=node.kind,
             kind_name=node.kind,
             uid=self._places.uid(node),
+            details=self._places.details(node),
             input1=below[0],
             input2=below[1],
             factory=factory,

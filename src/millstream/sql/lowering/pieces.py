@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from millstream.errors import UnsupportedSqlError
 from millstream.graph.transformation import (
     PhysicalTransformation,
     SideOutputTransformation,
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.graph.transformation import Transformation
+    from millstream.sql.planner.physical import SinkNode
 
-__all__ = ["aggregate_calls", "parallelism_of", "sort_columns"]
+__all__ = ["aggregate_calls", "parallelism_of", "sink_parallelism", "sort_columns"]
 
 
 def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
@@ -41,6 +43,25 @@ def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
     if isinstance(below, SideOutputTransformation):
         return parallelism_of(below.input)
     return None, False
+
+
+def sink_parallelism(node: SinkNode, below: Transformation) -> tuple[int | None, bool]:
+    """How parallel a sink is, as ``parallelism_of`` says it.
+
+    Raises:
+        UnsupportedSqlError: its option says it, and changes would lose their order.
+    """
+    wanted = None if node.sink is None else node.sink.parallelism
+    parallelism, alone = parallelism_of(below)
+    if wanted is None:
+        return parallelism, alone
+    if not node.input.is_insert_only and wanted != (1 if alone else parallelism) != 1:
+        message = (
+            f"'sink.parallelism' of table sink '{node.name}' is not in this release for "
+            "queries that update or delete rows; it would lose their order."
+        )
+        raise UnsupportedSqlError(message)
+    return wanted, False
 
 
 def aggregate_calls(

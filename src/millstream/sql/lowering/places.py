@@ -2,9 +2,9 @@
 
 What it is: for each node of a physical plan its own words (keys, aggregates, kinds, conditions), in
 which every column is the expression that it is made of, down to the columns of tables; and those of
-the nodes that it reads.  Calcs have no words: a filter may come and go, an alias may change, and
-state is found again.  Another expression in a key, an argument or a row that is kept is another
-place.
+the nodes that it reads.  A sink is its table alone.  Calcs have no words: a filter may come and go,
+an alias may change, and state is found again.  Another expression in a key, an argument or a row
+that is kept is another place.
 What it is not: the layout of state, which an operator's sections say.
 
 Two nodes with one place are told apart by what reads them; then by all that lies between, filters
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import Call, InputReference
 from millstream.graph.transformation import MadeUid
+from millstream.sql.lowering.described import Texts, described, described_materializer
 from millstream.sql.lowering.matches import slot_texts
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
@@ -29,14 +30,18 @@ from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import AggregateCall
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["Places"]
+__all__ = ["MATERIALIZER", "OPERATOR", "Places"]
+
+#: Which operator of a node: its own, or what stands before a sink.
+OPERATOR: Final = "operator"
+MATERIALIZER: Final = "materializer"
 
 _UID_LENGTH: Final = 32
 #: Longer texts are hashed: an expression may be in itself more often than memory can hold.
@@ -46,7 +51,9 @@ _LONGEST: Final = 300
 class Places:
     """The places of the nodes of one job."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorded: Mapping[int, Mapping[str, str]] | None = None) -> None:
+        """Take the uids that a compiled plan says, by ``id`` of the node and by operator."""
+        self._recorded = recorded or {}
         self._nodes: dict[int, PhysicalNode] = {}
         #: Who reads a node, and as which input.
         self._readers: dict[int, list[tuple[PhysicalNode, int]]] = defaultdict(list)
@@ -67,17 +74,51 @@ class Places:
         self._known.clear()
         self._uids = self._told_apart(list(self._nodes.values()))
 
-    def uid(self, node: PhysicalNode, part: str = "") -> str:
+    def uid(self, node: PhysicalNode, operator: str = OPERATOR) -> str:
         """The uid of a node's operator.
 
         Args:
             node: with words of its own, in a plan that was taken.
-            part: which of its operators, if there are several.
+            operator: which of its operators.
         """
-        uid = _digest(self._uids[id(node)], part) if part else self._uids[id(node)]
+        recorded = self._recorded.get(id(node), {}).get(operator)
+        if recorded is not None:
+            return recorded
+        uid = self._uids[id(node)]
+        if operator == MATERIALIZER:
+            uid = _digest(uid, self._place(node.input), self._materializer(node))
         readers = self._above(node, self._words, ways=False)
         above = self._above(node, self._all_words, ways=True)
         return MadeUid(uid, (readers, self._whole(node), above))
+
+    def _materializer(self, node: Any) -> str:
+        """What the operator before a sink is whose key is not the query's."""
+        return f"SinkMaterializer {node.key} {node.upsert_key} [{self.columns(node.input)}]"
+
+    def uids(self) -> dict[int, dict[str, str]]:
+        """The uids of all operators that have one, by ``id`` of their node."""
+        found: dict[int, dict[str, str]] = {}
+        for number, node in self._nodes.items():
+            if number in self._uids:
+                found[number] = {OPERATOR: str(self.uid(node))}
+            if isinstance(node, physical.SinkNode) and node.materialize:
+                found[number][MATERIALIZER] = str(self.uid(node, MATERIALIZER))
+        return found
+
+    def details(self, node: PhysicalNode, operator: str = OPERATOR) -> dict[str, tuple[str, ...]]:
+        """What a node's operator does, part by part, with columns as what they are made of."""
+        if operator == MATERIALIZER:
+            return described_materializer(node, self._columns)
+        texts = Texts(self._columns, self._text, self._call)
+        reads = [each for below in node.inputs for each in self._nearest(below)]
+        return described(node, texts, reads)
+
+    def _nearest(self, node: PhysicalNode) -> list[str]:
+        """The nodes with words that are next below."""
+        if not self._words(node):
+            return [each for below in node.inputs for each in self._nearest(below)]
+        table = getattr(node, "identifier", None)
+        return [node.kind if table is None else f"{node.kind} {table}"]
 
     def columns(self, node: PhysicalNode, which: Iterable[int] | None = None) -> str:
         """What some columns of a node are made of; None: all."""
@@ -127,6 +168,9 @@ class Places:
         """A hash of what a node is and reads; nodes without words are what they read."""
 
         def make(node: PhysicalNode) -> str:
+            if isinstance(node, physical.SinkNode):
+                # What waits for its commit is the table's, whatever query comes to write it.
+                return _digest(self._words(node))
             below = [self._place(each) for each in node.inputs]
             if isinstance(node, physical.Union):
                 below.sort()

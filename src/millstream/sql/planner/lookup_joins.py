@@ -73,6 +73,7 @@ def lookup_join(converter: Converts, node: Any) -> PhysicalNode:
         inputs=(inputs,),
         join=node.kind,
         identifier=scan.identifier,
+        table=scan.table,
         lookup=lookup,
         table_row=scan.row,
         names=tuple(keys),

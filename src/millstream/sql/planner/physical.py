@@ -591,6 +591,9 @@ class SinkNode(PhysicalNode):
     name: str
     #: None: a result for the program.
     sink: TableSink | None
+    #: The table; None: what takes the rows is none.
+    identifier: ObjectIdentifier | None = None
+    table: CatalogTable | None = None
     #: Positions of the primary key.
     key: tuple[int, ...] = ()
     materialize: bool = False

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.connectors import TableLookup
     from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.planner.logical import JoinType
     from millstream.types.logical_types import RowType
 
@@ -28,6 +29,7 @@ class LookupJoin(PhysicalNode):
 
     join: JoinType
     identifier: ObjectIdentifier
+    table: CatalogTable
     lookup: TableLookup
     #: The columns that the table gives, and those that it is asked by.
     table_row: RowType

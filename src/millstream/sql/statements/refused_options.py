@@ -30,6 +30,8 @@ _TAKEN: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "table.exec.emit.late-fire.enabled": (("false",), "late rows are dropped"),
     "table.exec.emit.allow-lateness": (("0", "0 s", "0 ms"), "late rows are dropped"),
     "table.exec.deduplicate.insert-update-after-sensitive-enabled": (("true",), "it is always on"),
+    "table.plan.compile.catalog-objects": (("all",), "plans hold their tables as a whole"),
+    "table.plan.restore.catalog-objects": (("all",), "plans hold their tables as a whole"),
     "table.exec.legacy-cast-behaviour": (("disabled",), "CAST fails where it cannot convert"),
 }
 

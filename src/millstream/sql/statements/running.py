@@ -14,7 +14,7 @@ from millstream.errors import UnsupportedSqlError
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_statement
 from millstream.sql.parser.syntax import Query
-from millstream.sql.statements import definitions, showing
+from millstream.sql.statements import definitions, plans, showing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ __all__ = ["execute", "run"]
 _HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
     **definitions.HANDLERS,
     **showing.HANDLERS,
+    **plans.HANDLERS,
 }
 
 

@@ -151,18 +151,31 @@ class Session:
             persisted = [column.name for column in target.table.schema.persisted]
             key = tuple(persisted.index(name) for name in target.table.schema.key_columns)
             name = target.identifier.as_summary_string()
-            plans.append(SinkNode(row=below.row, inputs=(below,), name=name, sink=sink, key=key))
+            plans.append(
+                SinkNode(
+                    row=below.row,
+                    inputs=(below,),
+                    name=name,
+                    sink=sink,
+                    identifier=target.identifier,
+                    table=target.table,
+                    key=key,
+                )
+            )
         return self.planned(*plans)
 
     def sinks(self, targets: Sequence[Target]) -> list[Transformation]:
         """The ends of a job that writes some targets."""
-        lowering = self.lowering()
-        plans = self.sink_plans(targets)
+        return self.ends(self.sink_plans(targets), self.lowering())
+
+    def ends(self, plans: Sequence[SinkNode], lowering: Lowering) -> list[Transformation]:
+        """The ends of a job of some plans that write tables."""
         lowering.take(plans)
         made = []
-        for target, node in zip(targets, plans, strict=True):
-            assert node.sink is not None  # noqa: S101 - sink_plans has made it
-            columns = target.table.schema.persisted
+        for node in plans:
+            assert node.sink is not None  # noqa: S101 - it has a table
+            assert node.table is not None  # noqa: S101
+            columns = node.table.schema.persisted
             fields = tuple(RowField(each.name, each.type) for each in columns)
             row = RowType(fields, nullable=False)
             declared = node.sink.stream_type(external_type(row))
@@ -172,7 +185,11 @@ class Session:
     def insert(self, targets: Sequence[Target]) -> JobResult:
         """Start a job that writes some targets."""
         names = [each.identifier.as_summary_string() for each in targets]
-        client = self.program.execute_transformations(self.sinks(targets), self._job_name(names))
+        return self.started(self.sinks(targets), names)
+
+    def started(self, ends: Sequence[Transformation], names: Sequence[str]) -> JobResult:
+        """Start a job of some ends, which write tables of these names."""
+        client = self.program.execute_transformations(ends, self._job_name(names))
         return JobResult(client, tuple(names))
 
     def _job_name(self, names: Sequence[str]) -> str:
@@ -221,9 +238,18 @@ class Session:
 
     def lowering(self) -> Lowering:
         """What makes transformations, with the options of now."""
+        chosen = self.lowering_options()
+        return Lowering(self.program.next_id, caller_location(), chosen)
+
+    def lowering_options(self) -> LoweringOptions:
+        """The options of now.
+
+        Raises:
+            UnsupportedSqlError: one is not in this release.
+        """
         refuse_options(self.configuration)
         get = self.configuration.get
-        chosen = LoweringOptions(
+        return LoweringOptions(
             time_zone=get(options.LOCAL_TIME_ZONE),
             state_ttl=get(options.STATE_TTL),
             mini_batch=get(options.MINI_BATCH),
@@ -231,4 +257,3 @@ class Session:
             drop_nulls=get(options.NOT_NULL_ENFORCER) == "DROP",
             job_parameters=get(options.GLOBAL_JOB_PARAMETERS),
         )
-        return Lowering(self.program.next_id, caller_location(), chosen)

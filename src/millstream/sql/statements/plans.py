@@ -1,0 +1,356 @@
+"""COMPILE PLAN, EXECUTE PLAN: plans that are kept, and run as they were made.
+
+What it is: a plan of INSERTs as JSON, and the job of such a text.  It holds all nodes, the uids of
+operators and the options that operators are made with, so that a later release, or another
+session, makes the same operators of it and finds their state; statements are neither parsed nor
+planned again.
+What it is not: the format (``sql/planner/plan_nodes.py``).
+
+Cases, of a table in a plan:
+
+1. The session's catalogs have one of that name -> its columns and key must be the plan's; options
+   are the plan's, as in Flink.
+2. They have none -> it is the plan's.
+3. Options that are secrets are not in the plan -> they are the catalog's, which must have the
+   table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream import __version__
+from millstream.errors import MillstreamError, ValidationError
+from millstream.graph.program_location import caller_location
+from millstream.sql.binder.calls import user_definition
+from millstream.sql.catalog import connectors
+from millstream.sql.catalog.objects import CatalogTable
+from millstream.sql.catalog.stored_objects import read_object, text_of
+from millstream.sql.lowering.lowering import Lowering, LoweringOptions
+from millstream.sql.lowering.places import Places
+from millstream.sql.parser import nodes
+from millstream.sql.planner.explain import explain_physical
+from millstream.sql.planner.plan_nodes import read_nodes, written_nodes
+from millstream.sql.planner.plan_values import FunctionNames, PlanValues
+from millstream.sql.statements.refused_options import refuse_options
+from millstream.sql.statements.results import OK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from millstream.expressions.functions.definition import FunctionDefinition
+    from millstream.graph.transformation import Transformation
+    from millstream.sql.catalog.connectors import TableSink, TableSource
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.planner.physical import SinkNode
+    from millstream.sql.statements.results import JobResult, RowsResult
+    from millstream.sql.statements.session import Session, Target
+
+__all__ = [
+    "HANDLERS",
+    "Plan",
+    "compiled",
+    "ends_of",
+    "explained",
+    "loaded",
+    "read_plan",
+    "run_plan",
+    "written",
+]
+
+#: Of the format; others are refused.
+VERSION: Final = 1
+_FORCE: Final = "table.plan.force-recompile"
+#: What is never written: it would lie in a file.
+_SECRET: Final = re.compile(
+    r"password|passwd|secret|token|api[-.]?key|jaas|credential", re.IGNORECASE
+)
+_USER_IN_URL: Final = re.compile(
+    r"://[^/@\s]*:[^/@\s]*@|[?&](password|sslpassword)=", re.IGNORECASE
+)
+#: Options that are the session's when a plan is run.
+_OF_SESSION: Final = frozenset({"job_parameters", "query_start"})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was compiled."""
+
+    text: str
+    #: The release that made it.
+    release: str
+    sinks: tuple[SinkNode, ...] = field(repr=False)
+    uids: dict[int, dict[str, str]] = field(repr=False)
+    options: LoweringOptions = field(repr=False)
+
+
+# -- tables and functions ------------------------------------------------------------------------
+
+
+class _Tables:
+    """Tables of a session, in plans."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def write(self, identifier: ObjectIdentifier, table: CatalogTable) -> dict[str, Any]:
+        """A table as JSON, without its secrets."""
+        hidden = sorted(key for key, value in table.options.items() if _is_secret(key, value))
+        shown = table.copy({key: table.options[key] for key in sorted(table.options)})
+        shown = shown.copy({k: v for k, v in shown.options.items() if k not in hidden})
+        made = json.loads(text_of(shown, identifier.as_summary_string()))
+        return {**made, "options_of_catalog": hidden} if hidden else made
+
+    def read(self, identifier: ObjectIdentifier, written: Any) -> CatalogTable:
+        """The table that a plan says."""
+        table: CatalogTable = read_object(json.dumps(written), f"table {identifier} of the plan")
+        found = (
+            self._session.catalogs.find_table(identifier.parts) if _is_named(identifier) else None
+        )
+        hidden = written.get("options_of_catalog", [])
+        shown = identifier.as_summary_string()
+        if found is None:
+            if hidden:
+                message = (
+                    f"Option '{hidden[0]}' of table '{shown}' is a secret and not in the plan; "
+                    "create the table before the plan is run."
+                )
+                raise ValidationError(message)
+            return table
+        if not isinstance(found.table, CatalogTable) or _shape(found.table) != _shape(table):
+            message = (
+                f"The schema of table '{shown}' from the persisted plan does not match the schema "
+                f"loaded from the catalog: {_shape(table)} != {_shape(found.table)}. Make sure the "
+                "table schema in the catalog is still identical."
+            )
+            raise ValidationError(message)
+        secrets = {key: found.table.options[key] for key in hidden if key in found.table.options}
+        return table.copy({**table.options, **secrets})
+
+    def source(self, identifier: ObjectIdentifier, table: CatalogTable) -> TableSource:
+        """The table as a source."""
+        return connectors.table_source(identifier, table, self._session.configuration)
+
+    def sink(self, identifier: ObjectIdentifier, table: CatalogTable) -> TableSink:
+        """The table as a sink."""
+        return connectors.table_sink(identifier, table, self._session.configuration)
+
+
+def _is_secret(key: str, value: str) -> bool:
+    return _SECRET.search(key) is not None or _USER_IN_URL.search(value) is not None
+
+
+def _is_named(identifier: ObjectIdentifier) -> bool:
+    return not identifier.object_name.startswith("*anonymous_")
+
+
+def _shape(table: Any) -> str:
+    """What must be the same in a plan and in a catalog."""
+    schema = table.schema
+    columns = [
+        f"{each.name} {each.type.as_serializable_string()} {each.extras()}".rstrip()
+        for each in schema.columns
+    ]
+    key = [f"PRIMARY KEY ({', '.join(schema.key_columns)})"] if schema.key_columns else []
+    partitions = getattr(table, "partition_keys", ())
+    by = [f"PARTITIONED BY ({', '.join(partitions)})"] if partitions else []
+    return f"({', '.join([*columns, *key, *by])})"
+
+
+def _values(session: Session) -> PlanValues:
+    def named(function: Any) -> FunctionDefinition:
+        node = nodes.identifier("function")
+        return user_definition(session.context(None), node, function)
+
+    def known() -> Iterator[tuple[tuple[str, ...], FunctionDefinition]]:
+        for name, function in session.catalogs.functions():
+            yield name, named(function)
+
+    def find(name: tuple[str, ...]) -> FunctionDefinition | None:
+        found = session.catalogs.find_function(name)
+        return None if found is None else named(found)
+
+    return PlanValues(FunctionNames(known, find))
+
+
+# -- compiling -----------------------------------------------------------------------------------
+
+
+def compiled(session: Session, targets: Sequence[Target]) -> Plan:
+    """The plan of some INSERTs.
+
+    Raises:
+        ValidationError: it is made of something of the program that no text says.
+    """
+    if not targets:
+        message = "There is nothing to compile: the statement set is empty."
+        raise ValidationError(message)
+    sinks = session.sink_plans(targets)
+    options = session.lowering_options()
+    places = Places()
+    places.add(sinks)
+    uids = places.uids()
+    text = json.dumps(
+        {
+            "formatVersion": VERSION,
+            "millstreamVersion": _release(),
+            "options": {k: v for k, v in asdict(options).items() if k not in _OF_SESSION},
+            "nodes": written_nodes(sinks, _values(session), _Tables(session), uids),
+        },
+        indent=2,
+    )
+    return Plan(text + "\n", _release(), tuple(sinks), uids, options)
+
+
+def _release() -> str:
+    return __version__
+
+
+def loaded(session: Session, text: str, place: str) -> Plan:
+    """The plan that a text says.
+
+    Args:
+        session: whose tables and functions it is about.
+        text: as ``compiled`` made it.
+        place: where it was, for errors.
+
+    Raises:
+        ValidationError: it is no plan, is of another version, or does not fit the catalogs.
+    """
+    try:
+        content = json.loads(text)
+        version = content["formatVersion"]
+        if version != VERSION:
+            message = f"{place} is a plan of version {version}; this release reads {VERSION}."
+            raise ValidationError(message)
+        sinks, uids = read_nodes(content["nodes"], _values(session), _Tables(session))
+        now = session.lowering_options()
+        given = {name: getattr(now, name) for name in _OF_SESSION}
+        options = LoweringOptions(**content["options"], **given)
+        release = str(content["millstreamVersion"])
+    except MillstreamError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        message = f"{place} is no compiled plan: {type(error).__name__}: {error}"
+        raise ValidationError(message) from error
+    if not sinks:
+        message = f"{place} is no compiled plan: it writes nothing."
+        raise ValidationError(message)
+    return Plan(text, release, tuple(sinks), uids, options)
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+def ends_of(session: Session, plan: Plan) -> list[Transformation]:
+    """The ends of the job of a plan."""
+    refuse_options(session.configuration)
+    lowering = Lowering(session.program.next_id, caller_location(), plan.options, plan.uids)
+    return session.ends(plan.sinks, lowering)
+
+
+def run_plan(session: Session, plan: Plan) -> JobResult:
+    """Start the job of a plan."""
+    return session.started(ends_of(session, plan), [each.name for each in plan.sinks])
+
+
+def explained(session: Session, plan: Plan, details: Sequence[str] = ()) -> str:
+    """What a plan is, in the words of EXPLAIN."""
+    del session
+    shown = explain_physical(plan.sinks, with_changes="CHANGELOG_MODE" in details)
+    return f"== Optimized Execution Plan ==\n{shown}"
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def read_plan(session: Session, path: str) -> Plan:
+    """The plan in a file.
+
+    Raises:
+        ValidationError: there is none.
+    """
+    place = _place(path)
+    try:
+        text = place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"Cannot read the plan file '{path}': {error}."
+        raise ValidationError(message) from error
+    return loaded(session, text, f"'{path}'")
+
+
+def written(session: Session, plan: Callable[[], Plan], path: str, *, keep: bool) -> Plan:
+    """Write a plan into a file, all of it or nothing.
+
+    Args:
+        session: whose options say whether a file may be written over.
+        plan: compiles it.
+        path: the file.
+        keep: a plan that is there already is taken instead.
+
+    Raises:
+        ValidationError: there is a file, or it cannot be written.
+    """
+    place = _place(path)
+    if place.exists():
+        if keep:
+            return read_plan(session, path)
+        if session.configuration.get_string(_FORCE, "false").strip().lower() != "true":
+            message = (
+                f"Cannot overwrite the plan file '{path}'. Either manually remove the file or, if "
+                f"you're debugging your job, set the option '{_FORCE}' to true."
+            )
+            raise ValidationError(message)
+    made = plan()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        beside.write_text(made.text, encoding="utf-8")
+        beside.replace(place)
+    except OSError as error:
+        message = f"Cannot write the compiled plan to file '{path}': {error}."
+        raise ValidationError(message) from error
+    return made
+
+
+def _place(path: str) -> Path:
+    if "://" in path and not path.startswith("file://"):
+        message = f"Plan file '{path}': plans are in files of this machine in this release."
+        raise ValidationError(message)
+    return Path(path.removeprefix("file://"))
+
+
+# -- statements ----------------------------------------------------------------------------------
+
+
+def _of_statement(session: Session, statement: Any, text: str | None) -> Callable[[], Plan]:
+    parts = statement.statements if isinstance(statement, nodes.StatementSet) else (statement,)
+    return lambda: compiled(session, [session.target(each, text) for each in parts])
+
+
+def _compile(session: Session, node: nodes.CompilePlan, text: str | None) -> RowsResult:
+    made = _of_statement(session, node.statement, text)
+    written(session, made, node.path, keep=node.if_not_exists)
+    return OK
+
+
+def _execute(session: Session, node: nodes.ExecutePlan, text: str | None) -> JobResult:
+    del text
+    return run_plan(session, read_plan(session, node.path))
+
+
+def _both(session: Session, node: nodes.CompileAndExecutePlan, text: str | None) -> JobResult:
+    plan = written(session, _of_statement(session, node.statement, text), node.path, keep=True)
+    return run_plan(session, plan)
+
+
+HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
+    nodes.CompilePlan: _compile,
+    nodes.ExecutePlan: _execute,
+    nodes.CompileAndExecutePlan: _both,
+}
