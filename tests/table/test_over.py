@@ -146,6 +146,41 @@ def test_state_expires() -> None:
         assert [row[3] for _, row in harness.changes] == [1, 2]
 
 
+@pytest.mark.parametrize("rowtime", [None, 1])
+def test_frames_of_rows_expire_with_their_accumulators(rowtime: int | None) -> None:
+    plan = plan_of(rowtime=rowtime, is_rows=True, preceding=1, state_ttl=10)
+    with harness_of(plan) as harness:
+        for number, (now, n) in enumerate([(0, 1), (5, 2), (20, 4), (21, 8), (60, 16)]):
+            harness.processing_time(now)
+            harness.feed([(I, ("a", at(number), n))])
+            harness.watermark(number)
+        assert [row[3:6] for _, row in harness.changes] == [
+            (1, 1, 1),
+            (3, 1, 2),
+            (4, 4, 1),
+            (12, 4, 2),
+            (16, 16, 1),
+        ]
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_frames_of_time_do_not_expire_but_go_when_time_has_passed(by_clock: bool) -> None:
+    plan = plan_of(rowtime=None if by_clock else 1, preceding=10, state_ttl=3)
+    with harness_of(plan) as harness:
+        for time, key, n in ((0, "a", 1), (10, "a", 2), (11, "a", 4), (12, "b", 3)):
+            harness.processing_time(time)
+            harness.feed([(I, (key, at(time), n))])
+            harness.watermark(time)
+        found = [row[3:6] for _, row in harness.changes]
+        assert found == [(1, 1, 1), (3, 1, 2), (6, 2, 2), (3, 3, 1)]
+        harness.end_epoch()
+        for time in (22, 23):
+            harness.processing_time(time)
+            harness.watermark(time)
+            harness.end_epoch()
+            assert bool(list(harness.state_entries())) is (time == 22)
+
+
 def test_updates_are_refused() -> None:
     with harness_of(plan_of()) as harness, pytest.raises(TypeMismatchError, match="inserts only"):
         harness.feed([(D, ("a", at(1), 1))])

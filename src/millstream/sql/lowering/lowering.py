@@ -463,7 +463,8 @@ class Lowering:
             preceding=first.preceding,
             state_ttl=self.options.state_ttl,
         )
-        return self._stateful(node, factory, single=not node.partition)
+        by_clock = factory.rowtime is None and not first.is_rows and first.preceding is not None
+        return self._stateful(node, factory, single=not node.partition, ticks=by_clock)
 
     def _match(self, node: Match) -> Transformation:
         factory = match_factory(node, self.evaluation)
@@ -547,8 +548,7 @@ class Lowering:
 
     def _window_rank(self, node: WindowRank) -> Transformation:
         factory = window_rank(node, self.evaluation)
-        ticks = not node.spec.is_rowtime
-        return self._stateful(node, factory, single=not node.partition, ticks=ticks)
+        return self._stateful(node, factory, single=not node.partition)
 
     def _two(
         self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False

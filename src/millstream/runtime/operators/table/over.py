@@ -12,7 +12,8 @@ What it is not: for updating input, nor for frames that follow the current row, 
 either.
 
 State, per key: the accumulators; the rows that the frame may still take back, with their times; the
-rows that wait.
+rows that wait.  Frames of some length of time go once no row can have them; others, and their
+accumulators, together by ``state_ttl``.
 
 Read next: ``runtime/operators/table/aggregate_calls.py``.
 """
@@ -20,11 +21,12 @@ Read next: ``runtime/operators/table/aggregate_calls.py``.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
@@ -37,7 +39,7 @@ from millstream.runtime.operators.table.waiting_rows import (
     packed_rows,
     unpacked_rows,
 )
-from millstream.state.key_codec import cache_key
+from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OverOperator"]
 
+#: The namespace of timers by which frames go.
+_FRAMES: Final = b"frames"
+
 
 class OverOperator(KeyedTableOperator):
     """Keeps frames and accumulators of every key."""
@@ -65,12 +70,15 @@ class OverOperator(KeyedTableOperator):
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         self._bounded = plan.preceding is not None
+        #: How long a row stays in frames, in milliseconds; None: not by time.
+        self._length = None if plan.is_rows else plan.preceding
+        self._ttl = plan.state_ttl if self._length is None else 0
         self._aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=self._bounded)
         self._states = RowCodec(pa.schema([pa.field("time", pa.int64()), *self._aggregates.fields]))
         nothing = pa.array([0], pa.int64())
         self._fresh = self._states.pack([nothing, *self._aggregates.fresh])[0]
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
-        self._watermark = 0
+        self._watermark = MIN_TIMESTAMP
         self._late = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -108,12 +116,22 @@ class OverOperator(KeyedTableOperator):
         """Take the rows that the watermark has passed."""
         self._watermark = watermark
         if self._plan.rowtime is not None:
-            fired = self.keyed_state.timers.advance_event_time(watermark)
-            keys = list(dict.fromkeys(cache_key(key) for _, key, _ in fired))
+            fired = list(self.keyed_state.timers.advance_event_time(watermark))
+            keys = [cache_key(key) for _, key, where in fired if where != _FRAMES]
             if keys:
-                arrow, times, _ = self._waiting.take(keys, watermark)
+                arrow, times, _ = self._waiting.take(list(dict.fromkeys(keys)), watermark)
                 self._run(arrow, times, np.argsort(times, kind="stable"))
+            self._drop([cache_key(key) for _, key, where in fired if where == _FRAMES], watermark)
         super().process_watermark(watermark)
+
+    def process_processing_time(self, now: int) -> None:
+        super().process_processing_time(now)
+        if self._plan.rowtime is None and self._length is not None:
+            fired = self.keyed_state.timers.advance_processing_time(now)
+            self._drop([cache_key(key) for _, key, _ in fired], now)
+
+    def due(self) -> int | None:
+        return self.keyed_state.timers.processing.next_time()
 
     # Frames.
 
@@ -124,7 +142,8 @@ class OverOperator(KeyedTableOperator):
         arrow, times = arrow.take(pa.array(order)), times[order]
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(times))
         self.keyed_state.make_room(len(groups))
-        frames = [unpacked_rows(stored) for stored in self._live_frames(groups.keys)]
+        states, is_fresh = self._read(groups.keys)
+        frames = self._live_frames(groups.keys, is_fresh)
         kept = self._codec.unpack([row for _, rows in frames for row in rows])
         pool = pa.RecordBatch.from_arrays(
             [pa.concat_arrays([old, new]) for old, new in zip(kept, arrow.columns, strict=True)],
@@ -136,36 +155,47 @@ class OverOperator(KeyedTableOperator):
             start, count = int(groups.starts[number]), int(groups.counts[number])
             steps.add_key(groups.order[start : start + count], times, offset, old_times)
             offset += len(rows)
-        self._emit(arrow, pool, groups.keys, steps)
+        counts = np.array(steps.counts, dtype=np.int64)
+        segments = Segments(np.cumsum(counts) - counts, counts, groups.keys, is_fresh)
+        self._emit(arrow, pool, segments, states, steps)
         self._keep_frames(pool, groups.keys, steps)
 
-    def _live_frames(self, keys: list[CacheKey]) -> list[bytes | None]:
-        if not self._bounded:
-            return [None] * len(keys)
-        return self._frames.get_all(keys)
-
-    def _emit(
-        self, arrow: pa.RecordBatch, pool: pa.RecordBatch, keys: list[CacheKey], steps: _Steps
-    ) -> None:
+    def _read(self, keys: list[CacheKey]) -> tuple[list[pa.Array], NDArray[np.bool_]]:
+        """The accumulators of keys, and which have none, or none any more."""
         stored = self._accumulators.get_all(keys)
-        ttl = self._plan.state_ttl
         columns = self._states.unpack([row or self._fresh for row in stored])
         is_fresh = np.array([row is None for row in stored], dtype=np.bool_)
-        if ttl:
-            is_over = columns[0].to_numpy() + ttl <= self.processing_time
+        if self._ttl:
+            is_over = columns[0].to_numpy() + self._ttl <= self.processing_time
             rows = [
                 self._fresh if over else row or self._fresh
                 for row, over in zip(stored, is_over.tolist(), strict=True)
             ]
             columns, is_fresh = self._states.unpack(rows), is_fresh | is_over
-        counts = np.array(steps.counts, dtype=np.int64)
-        segments = Segments(np.cumsum(counts) - counts, counts, keys, is_fresh)
+        return columns[1:], is_fresh
+
+    def _live_frames(
+        self, keys: list[CacheKey], is_fresh: NDArray[np.bool_]
+    ) -> list[tuple[NDArray[np.int64], list[bytes]]]:
+        """The frames of keys; of one without accumulators nothing can be taken back."""
+        if not self._bounded:
+            return [unpacked_rows(None)] * len(keys)
+        stored = zip(self._frames.get_all(keys), is_fresh.tolist(), strict=True)
+        return [unpacked_rows(None if fresh else frame) for frame, fresh in stored]
+
+    def _emit(
+        self,
+        arrow: pa.RecordBatch,
+        pool: pa.RecordBatch,
+        segments: Segments,
+        states: list[pa.Array],
+        steps: _Steps,
+    ) -> None:
         rows_in_order = SortedRows(
             pool, np.array(steps.rows, dtype=np.int64), np.array(steps.weights, dtype=np.int64)
         )
-        _, after, states = self._aggregates.run(
-            rows_in_order, segments, columns[1:], last_only=False
-        )
+        _, after, states = self._aggregates.run(rows_in_order, segments, states, last_only=False)
+        keys: Any = segments.keys
         written = pa.array(np.full(len(keys), self.processing_time), pa.int64())
         self._accumulators.put_all(keys, self._states.pack([written, *states]))
         results = np.empty(arrow.num_rows, dtype=np.int64)
@@ -185,9 +215,40 @@ class OverOperator(KeyedTableOperator):
             made.append(packed_rows(np.array(mine_times, np.int64), packed) if mine else None)
             at += len(mine)
         self._frames.put_all(keys, made)
+        self._register(keys, steps)
+
+    # What no frame needs.
+
+    def _register(self, keys: list[CacheKey], steps: _Steps) -> None:
+        """Look after frames when their last row has gone out of them."""
+        if self._length is None:
+            return
+        timers = self.keyed_state.timers
+        by_event_time = self._plan.rowtime is not None
+        register = timers.register_event_time if by_event_time else timers.register_processing_time
+        for key, times in zip(keys, steps.left_times, strict=True):
+            register(uncache_key(key), _FRAMES, times[-1] + self._length + 1)
+
+    def _drop(self, fired: list[CacheKey], now: int) -> None:
+        """Forget frames all of whose rows are too old for rows to come."""
+        keys = list(dict.fromkeys(fired))
+        if not keys or self._length is None:
+            return
+        self.keyed_state.make_room(len(keys))
+        frames = [unpacked_rows(stored)[0] for stored in self._frames.get_all(keys)]
+        gone = [
+            key
+            for key, times in zip(keys, frames, strict=True)
+            if not len(times) or times[-1] + self._length < now
+        ]
+        self._frames.put_all(gone, [None] * len(gone))
+        self._accumulators.put_all(gone, [None] * len(gone))
+        self._aggregates.forget(gone)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        due = self.due()
         snapshot = super().snapshot(checkpoint)
+        snapshot.next_due = due
         metrics: dict[str, Any] = {**snapshot.metrics, "numLateRecordsDropped": self._late}
         self._late = 0
         snapshot.metrics = metrics
