@@ -18,6 +18,7 @@ from millstream.expressions.functions.registry import get_function
 from millstream.expressions.integers import wrapped
 from millstream.expressions.nodes import Call, Expression, Literal
 from millstream.types.type_casts import supports_explicit_cast
+from millstream.types.type_derivation import without_time_attribute
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def resolve_definition(
         constants = [
             argument.value if isinstance(argument, Literal) else NOT_CONSTANT for argument in casted
         ]
-        result = candidate.result_type([argument.type for argument in casted], constants)
+        plain = [without_time_attribute(argument.type) for argument in casted]
+        result = candidate.result_type(plain, constants)
         return Call(definition.name, casted, result, definition if user else None)
     raise no_signature(definition, types)
 

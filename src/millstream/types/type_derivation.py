@@ -53,6 +53,7 @@ __all__ = [
     "multiply_types",
     "round_type",
     "sum_type",
+    "without_time_attribute",
 ]
 
 _MIN_KEPT_SCALE: Final = 6
@@ -84,7 +85,7 @@ def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
     found = _merge_all(plain) or _castable(plain)
     if found is None or found.root is TypeRoot.NULL:
         return None
-    return found.with_nullability(nullable)
+    return without_time_attribute(found).with_nullability(nullable)
 
 
 def _castable(types: list[LogicalType]) -> LogicalType | None:
@@ -114,7 +115,7 @@ def _merge_all(types: list[LogicalType]) -> LogicalType | None:
 
 def _merge(left: LogicalType, right: LogicalType) -> LogicalType | None:
     if left == right:
-        return left if not _is_time_attribute(left) else _regular(left)
+        return without_time_attribute(left)
     shifted = _shifted_time(left, right)
     if shifted is not None:
         return shifted
@@ -137,13 +138,18 @@ def _shifted_time(left: LogicalType, right: LogicalType) -> LogicalType | None:
     return None
 
 
-def _is_time_attribute(type_: LogicalType) -> bool:
-    return isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.is_time_attribute
+def without_time_attribute(type_: LogicalType) -> LogicalType:
+    """The type of a value that is computed: no time goes by it.
 
+    Args:
+        type_: that of a column, which may be a time attribute.
 
-def _regular(type_: LogicalType) -> LogicalType:
-    assert isinstance(type_, TimestampType | LocalZonedTimestampType)  # noqa: S101
-    return replace(type_, kind=TimestampKind.REGULAR)
+    Returns:
+        The type, or that of an ordinary point in time.
+    """
+    if isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.is_time_attribute:
+        return replace(type_, kind=TimestampKind.REGULAR)
+    return type_
 
 
 def _merge_strings(left: LogicalType, right: LogicalType) -> LogicalType:

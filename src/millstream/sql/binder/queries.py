@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import Literal
 from millstream.sql.binder import calls, set_operations
-from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.expressions import ExpressionBinder, is_time_attribute
 from millstream.sql.binder.inline_calls import InlinePlan
 from millstream.sql.binder.literals import typed_literal
 from millstream.sql.binder.scope import NameProblem, Scope
@@ -206,7 +206,8 @@ class QueryBinder:
                     f"{other.type} on the right."
                 )
                 raise self.context.error(node, message)
-            types.append(kind)
+            is_union = node.all and node.operator is nodes.SetOperator.UNION
+            types.append(_united(kind, one.type, other.type) if is_union else kind)
         left, right = cast_columns(left, types), cast_columns(right, types)
         row = row_of(left.row.names, types)
         if node.operator is nodes.SetOperator.UNION:
@@ -258,6 +259,12 @@ class QueryBinder:
         if isinstance(node, nodes.Literal) and isinstance(node.value, int) and node.value >= 0:
             return int(node.value)
         raise self.context.error(node, f"{word} takes a whole number that is not negative.")
+
+
+def _united(kind: LogicalType, one: LogicalType, other: LogicalType) -> LogicalType:
+    """The type of a column of UNION ALL: a time attribute if it is the same on both sides."""
+    left, right = (each.with_nullability(kind.nullable) for each in (one, other))
+    return left if is_time_attribute(left) and left == right else kind
 
 
 def _members(plan: LogicalNode) -> tuple[LogicalNode, ...]:
