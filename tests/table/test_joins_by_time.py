@@ -181,12 +181,28 @@ def test_rows_meet_by_processing_time() -> None:
         harness.row_types.append(RIGHT)
         harness.processing_time(100)
         harness.feed([(I, ("a", None, 1))], 0)
-        assert harness.operator.due() == 105
-        harness.processing_time(104)
-        harness.feed([(I, (None, "a", 2))], 1)
-        harness.processing_time(105)
-        harness.feed([(I, (None, "a", 3))], 1)
-        assert [row[5] for _, row in harness.changes] == [2]
+        assert harness.operator.due() == 106
+        for time, m in ((104, 2), (105, 3), (106, 4)):
+            harness.processing_time(time)
+            harness.feed([(I, (None, "a", m))], 1)
+        assert [row[5] for _, row in harness.changes] == [2, 3]
+        harness.processing_time(200)
+        harness.end_epoch()
+        assert list(harness.state_entries()) == []
+
+
+def test_rows_that_the_clock_shows_at_once_meet_whoever_comes_first() -> None:
+    """``left.p = right.p``: all rows of an epoch have one processing time."""
+    for sides in ((0, 1), (1, 0)):
+        with TableHarness(interval(is_rowtime=False, lower=0, upper=0), LEFT, BOTH) as harness:
+            harness.row_types.append(RIGHT)
+            harness.processing_time(100)
+            for side in sides:
+                row = (None, "a", 2) if side else ("a", None, 1)
+                harness.feed([(I, row)], side)
+            harness.processing_time(101)
+            harness.feed([(I, (None, "a", 9))], 1)
+            assert [row[5] for _, row in harness.changes] == [2]
 
 
 def test_interval_joins_refuse_what_they_cannot() -> None:

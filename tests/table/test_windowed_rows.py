@@ -210,6 +210,64 @@ def test_windows_of_processing_time_are_not_joined(tmp_path: Path) -> None:
         env.explain_sql(f"SELECT a.v FROM wpl AS a JOIN wpr AS b ON {SAME}")
 
 
+def test_windows_of_processing_time_lose_no_rows(tmp_path: Path) -> None:
+    """A row of a window may come when the clock is past it: what is above has updates."""
+    env = environment(1)
+    connection = _tables(env, 0, tmp_path)
+    env.execute_sql("CREATE TEMPORARY VIEW clocked AS SELECT k, v, PROCTIME() AS p FROM l")
+    env.execute_sql(
+        "CREATE TEMPORARY VIEW sums_by_clock AS SELECT window_start AS a, window_end AS b, "
+        "window_time AS t, k, SUM(v) AS s FROM TUMBLE(TABLE clocked, DESCRIPTOR(p), "
+        "INTERVAL '0.001' SECOND) GROUP BY window_start, window_end, window_time, k"
+    )
+    ((total,),) = connection.execute("SELECT SUM(v) FROM l").fetchall()
+    top = "SELECT s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a, b ORDER BY s) AS n FROM "
+    for query in (
+        "SELECT SUM(s) AS s FROM sums_by_clock GROUP BY a, b, t",
+        f"{top} sums_by_clock) WHERE n <= 9",
+    ):
+        there = materialised(changelog(env, query, tmp_path, limit=7))
+        assert sum(row[0] * count for row, count in there.items()) == total
+
+
+def test_windows_over_a_union(tmp_path: Path) -> None:
+    env = environment(1)
+    connection = _tables(env, 3, tmp_path)
+    env.execute_sql("CREATE TEMPORARY VIEW both_sides AS SELECT * FROM l UNION ALL SELECT * FROM r")
+    query = (
+        "SELECT window_start, COUNT(*) AS n FROM TUMBLE(TABLE both_sides, DESCRIPTOR(ts), "
+        "INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
+    )
+    same = "SELECT date_trunc('minute', ts), COUNT(*) FROM (FROM l UNION ALL FROM r) GROUP BY ALL"
+    rows = materialised(changelog(env, query, tmp_path, 3))
+    assert rows == Counter(connection.execute(same).fetchall())
+
+
+@pytest.mark.parametrize(
+    "computed",
+    [
+        "CASE WHEN v > 3 THEN ts END",
+        "NULLIF(ts, TIMESTAMP '2024-01-01 00:00:00')",
+        "COALESCE(ts)",
+        "IF(v > 3, ts, NULL)",
+        "ROW(ts, v).EXPR$0",
+        "ARRAY[ts][1]",
+        "MAP[v, ts][v]",
+    ],
+)
+def test_what_is_computed_of_a_time_is_no_time_attribute(computed: str, tmp_path: Path) -> None:
+    """Else a window would drop rows whose time is NULL, and OVER would fail at the first."""
+    env = environment(1)
+    _tables(env, 0, tmp_path)
+    env.execute_sql(f"CREATE TEMPORARY VIEW computed AS SELECT {computed} AS t, v FROM l")
+    for query in (
+        "SELECT * FROM TUMBLE(TABLE computed, DESCRIPTOR(t), INTERVAL '1' MINUTE)",
+        "SELECT SUM(v) OVER (ORDER BY t) FROM computed",
+    ):
+        with pytest.raises(ValidationError, match="time attribute"):
+            env.explain_sql(query)
+
+
 def test_days_of_a_time_zone(tmp_path: Path) -> None:
     env = environment(1)
     env.execute_sql("SET 'table.local-time-zone' = 'Asia/Kolkata'")

@@ -181,11 +181,11 @@ def test_windows_of_processing_time_end_with_the_clock() -> None:
     )
     with TableHarness(factory, ROWS, [BigIntType(), PLAIN]) as harness:
         harness.feed([(I, ("a", None, 1)), (I, ("b", None, 2))])
-        assert harness.operator.due() == 9
-        harness.processing_time(8)
+        assert harness.operator.due() == 10
+        harness.processing_time(9)  # the window still has rows
         harness.feed([(I, ("a", None, 3))])
         assert harness.changes == []
-        harness.processing_time(9)
+        harness.processing_time(10)
         assert harness.changes == [(I, (6, at(10)))]
         harness.processing_time(12)
         harness.feed([(I, ("a", None, 4))])

@@ -47,6 +47,5 @@ def window_rank(node: WindowRank, evaluation: EvaluationContext) -> WindowRankFa
         end=node.end,
         output_rank=node.outputs_rank,
         window_end=node.window[1],
-        is_rowtime=node.spec.is_rowtime,
         time_zone=evaluation.time_zone if node.spec.has_zone else None,
     )

@@ -2,7 +2,8 @@
 
 What it is: what the columns of windows (``sql/planner/window_columns.py``) make of a join, of
 numbered rows and of GROUP BY: nodes that give each window once, when it is over, and forget it.
-Where the windows differ, or rows are updated, they are what they would be without windows.
+Where the windows differ, go by processing time, or rows are updated, they are what they would be
+without windows.
 What it is not: aggregations right above a window TVF (``sql/planner/windows.py``).
 """
 
@@ -32,6 +33,15 @@ def _inserted(node: PhysicalNode) -> WindowColumns | None:
     """The windows of rows that are only added."""
     found = windows_of(node)
     return found if found is not None and kinds_of(node) == frozenset("I") else None
+
+
+def _ending(node: PhysicalNode) -> WindowColumns | None:
+    """The windows of rows that are only added, where it is known when all rows of one are there.
+
+    By processing time it is not: rows of a window come when the clock has gone on.
+    """
+    found = _inserted(node)
+    return found if found is not None and found.spec and found.spec.is_rowtime else None
 
 
 # -- joins ---------------------------------------------------------------------------------------
@@ -121,7 +131,7 @@ def window_rank(
     node: OverNode, below: PhysicalNode, first: int, last: int, *, outputs: bool
 ) -> WindowRank | None:
     """The first rows of each window; None if the partition is none of windows."""
-    windows = _inserted(below)
+    windows = _ending(below)
     if windows is None or windows.spec is None:
         return None
     starts = [each for each in node.partition if each in windows.starts]
@@ -154,7 +164,7 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
     """GROUP BY the windows that rows have; None if the keys are no windows."""
     if node.sets is not None or node.groupings:
         return None
-    windows = _inserted(below)
+    windows = _ending(below)
     if windows is None or windows.spec is None:
         return None
     names = dict.fromkeys(windows.starts, "window_start")
@@ -192,7 +202,6 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
         calls=node.calls,
         properties=tuple(names[node.keys[number]] for number in used),
         attached=(starts[0], ends[0]),
-        is_rowtime=spec.is_rowtime,
     )
     return in_order(node, made, plain, used)
 

@@ -91,7 +91,8 @@ class TableIntervalJoinOperator(KeyedTableOperator):
 
     @property
     def _now(self) -> int:
-        return self._watermark if self._plan.is_rowtime else self.processing_time
+        """Rows to come are later, but for late ones; by a clock also at the time that it shows."""
+        return self._watermark if self._plan.is_rowtime else self.processing_time - 1
 
     # Rows.
 
@@ -205,7 +206,7 @@ class TableIntervalJoinOperator(KeyedTableOperator):
         timers = self.keyed_state.timers
         is_rowtime = self._plan.is_rowtime
         register = timers.register_event_time if is_rowtime else timers.register_processing_time
-        for time in set(ends.tolist()):
+        for time in set((ends if is_rowtime else ends + 1).tolist()):
             register(known, namespace, time)
 
     def process_watermark(self, watermark: int) -> None:

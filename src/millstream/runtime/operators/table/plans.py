@@ -420,7 +420,6 @@ class WindowRankPlan:
     output_rank: bool
     #: The column of window_end.
     window_end: int
-    is_rowtime: bool = True
     #: Whose clock windows go by; None where their time attribute is a TIMESTAMP.
     time_zone: str | None = None
     keyed: ClassVar[bool] = True

@@ -3,7 +3,8 @@
 What it is: Flink's WindowRank over rows that have their windows already, and its window
 deduplication, which is the first row, or the last, by time.
 
-What it is not: for updating input, nor without windows (``top_n.py``, whose order it shares).
+What it is not: for updating input, by processing time, nor without windows (``top_n.py``, whose
+order it shares).
 
 State: per key and end of window a map from sort key and number of arrival to the row.
 
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
@@ -81,8 +82,7 @@ class WindowRankOperator(KeyedTableOperator):
         arrow = batch.arrow
         ends = milliseconds_of(arrow.column(self._plan.window_end), self.context.name)
         fires = ends - 1 if self._clock is None else self._clock.absolute(ends - 1)
-        now = self._watermark if self._plan.is_rowtime else self.processing_time
-        open_ = fires > now
+        open_ = fires > self._watermark
         self._late += int((~open_).sum())
         if not open_.all():
             arrow, ends, fires = arrow.filter(pa.array(open_)), ends[open_], fires[open_]
@@ -108,10 +108,7 @@ class WindowRankOperator(KeyedTableOperator):
         for row, group in enumerate(groups.group_of_row.tolist()):
             self._insert(rankings[group], orders[row], rows[row])
         self._kept.changed(slots)
-        timers = self.keyed_state.timers
-        register = (
-            timers.register_event_time if plan.is_rowtime else timers.register_processing_time
-        )
+        register = self.keyed_state.timers.register_event_time
         for (key, name), time in zip(slots, fires[firsts].tolist(), strict=True):
             register(uncache_key(key), name, time)
 
@@ -125,23 +122,8 @@ class WindowRankOperator(KeyedTableOperator):
     def process_watermark(self, watermark: int) -> None:
         """Give the windows that are over."""
         self._watermark = watermark
-        if self._plan.is_rowtime:
-            self._fire(list(self.keyed_state.timers.advance_event_time(watermark)))
+        self._fire(list(self.keyed_state.timers.advance_event_time(watermark)))
         super().process_watermark(watermark)
-
-    def process_processing_time(self, now: int) -> None:
-        super().process_processing_time(now)
-        if not self._plan.is_rowtime:
-            self._fire(list(self.keyed_state.timers.advance_processing_time(now)))
-
-    def end_input(self) -> None:
-        """Windows of processing time end with their input, too."""
-        super().end_input()
-        if not self._plan.is_rowtime:
-            self._fire(list(self.keyed_state.timers.advance_processing_time(MAX_TIMESTAMP)))
-
-    def due(self) -> int | None:
-        return self.keyed_state.timers.processing.next_time()
 
     def _fire(self, fired: list[tuple[int, object, bytes]]) -> None:
         if not fired:
@@ -163,9 +145,7 @@ class WindowRankOperator(KeyedTableOperator):
         changes.emit(self, self._codec)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        due = self.due()
         snapshot = super().snapshot(checkpoint)
-        snapshot.next_due = due
         snapshot.metrics = {**snapshot.metrics, "numLateRecordsDropped": self._late}
         self._late = 0
         return snapshot

@@ -107,9 +107,12 @@ class WindowedAggregateOperator(KeyedTableOperator):
         return self._watermark if self.plan.is_rowtime else self.processing_time
 
     def fires_at(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return when windows with these ends are over: at their last millisecond."""
-        last = ends - 1
-        return last if self._clock is None else self._clock.absolute(last)
+        """Return when windows with these ends are over.
+
+        The watermark says so at their last millisecond; a clock that shows it may have rows of it.
+        """
+        last = ends - 1 if self._clock is None else self._clock.absolute(ends - 1)
+        return last if self.plan.is_rowtime else last + 1
 
     def is_over(self, ends: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether windows with these ends are over."""
