@@ -102,7 +102,12 @@ def databases(kind: str, request: pytest.FixtureRequest, directory: Path) -> Cas
     target = TARGETS[name](address)
     target.create()
     make: Callable[[], Sink] = target.sink
-    if name != kind:
+    if name != kind and not name.startswith("postgres"):
+        other = TARGETS[name](f"{address}2")
+        other.create("key TEXT, n BIGINT, id BIGINT, PRIMARY KEY (key, n)")
+        target = other
+        make = functools.partial(target.sink, key=["key", "n"])
+    elif name != kind:
         execute(address, "CREATE UNIQUE INDEX ON results (key, n)")
         by_key = PostgresSink.commit_table if kind.endswith("-key") else PostgresSink.changes
         make = functools.partial(by_key, address, "results", key=["key", "n"])
@@ -162,7 +167,13 @@ def others(kind: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> Ca
 
 
 FILES = ["csv", "json_lines", "parquet", "buckets", "text"]
-DATABASES = [*TARGETS, "postgres-commit-table-key", "postgres-commit-table-changes"]
+DATABASES = [
+    *TARGETS,
+    "postgres-commit-table-key",
+    "postgres-commit-table-changes",
+    "sqlite-changes",
+    "duckdb-changes",
+]
 KAFKA = ["kafka-exactly-once", "kafka-at-least-once", "kafka-none"]
 OTHERS = ["collect", "print"]
 

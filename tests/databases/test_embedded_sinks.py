@@ -112,6 +112,58 @@ def test_an_epoch_of_two_subtasks_is_visible_at_once(target: Target) -> None:
     assert sorted(target.read()) == [("k0", 1, 1), ("k1", 1, 1)]
 
 
+KEYED = "key TEXT, n BIGINT, id BIGINT, PRIMARY KEY (n, key)"
+
+
+def keyed(target: Target) -> Target:
+    made = type(target)(f"{target.address}2")
+    made.create(KEYED)
+    return made
+
+
+def changes(*rows: tuple[RowKind, str, int, int | None]) -> list[object]:
+    made: list[object] = []
+    for kind, *values in rows:
+        row = Row(**dict(zip(RESULT.get_field_names(), values, strict=True)))
+        row.set_row_kind(kind)
+        made.append(row)
+    return made
+
+
+def test_the_last_change_of_a_key_counts(target: Target) -> None:
+    target = keyed(target)
+    sink = target.sink(key=["key", "n"])
+    sink.validate()
+    add, take, give, drop = RowKind
+    first = changes(
+        (add, "a", 1, 10), (add, "b", 1, 20), (add, "c", 1, 30), (take, "a", 1, 10),
+        (give, "a", 1, 11), (drop, "b", 1, 20), (add, "d", 1, 1), (drop, "d", 1, 1),
+    )  # fmt: skip
+    commit(sink, prepare(sink, first))
+    assert sorted(target.read()) == [("a", 1, 11), ("c", 1, 30)]
+    # Two parts of one commit: what a checkpoint that failed had written comes before.
+    older = prepare(sink, changes((drop, "a", 1, 11), (give, "c", 1, 31)), context(2, 0, "b"))
+    newer = prepare(sink, changes((add, "a", 1, 12), (drop, "c", 1, 31)), context(3, 0, "c"))
+    commit(sink, [*older, *newer], 3)
+    commit(sink, [*older, *newer], 3)
+    assert target.read() == [("a", 1, 12)]
+
+
+def test_changes_whose_key_does_not_fit(target: Target) -> None:
+    target = keyed(target)
+    with pytest.raises(SinkError, match=r"no primary key or unique index that fits key=\['key'\]"):
+        target.sink(key=["key"]).validate()
+    sink = target.sink(key=["key", "n"])
+    with pytest.raises(SinkError, match="a row has no value in 'key', a column of its key"):
+        prepare(sink, changes((RowKind.INSERT, None, 1, 1)))  # type: ignore[arg-type]
+    with pytest.raises(SinkError, match=r"column 'n' of key=.* is not among those"):
+        sink.validate_input(Types.ROW_NAMED(["key"], [Types.STRING()]))
+    writer = sink.create_writer(context())
+    with pytest.raises(SinkError, match="changes by key need a stream with types"):
+        writer.write(Batch(Types.PICKLED_BYTE_ARRAY(), values=[{"key": "a", "n": 1}]))
+    writer.close()
+
+
 @pytest.mark.parametrize("step", ["commit.before", "commit.half", "commit.after"])
 def test_a_commit_that_fails_is_repeated_without_doubling(target: Target, step: str) -> None:
     sink = FailingSink(target.sink(), step)

@@ -16,7 +16,7 @@ from tests.databases.server import execute
 from tests.table.query_running import changelog, environment, insert, materialised
 
 from millstream.connectors.embedded.source import DuckDbSource, SqliteSource
-from millstream.errors import SourceError, ValidationError
+from millstream.errors import SinkError, SourceError, ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +57,58 @@ def test_changes_are_merged_and_deleted_by_key(database: str, tmp_path: Path) ->
     assert found == [("b", 8, 7), ("c", 4, 7), ("z", 1, 3)]
     query = "SELECT SUM(n) AS n FROM counts"
     assert materialised(changelog(env, query, tmp_path, limit=3)) == {(13,): 1}
+
+
+def embedded_table(kind: str, path: Path, name: str, columns: str) -> None:
+    if kind == "sqlite":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"CREATE TABLE {name} ({columns})")
+    else:
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(f"CREATE TABLE {name} ({columns})")
+
+
+def embedded_rows(kind: str, path: Path, query: str) -> list[tuple[object, ...]]:
+    if kind == "sqlite":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return list(connection.execute(query).fetchall())
+    with duckdb.connect(str(path)) as connection:
+        return list(connection.execute(query).fetchall())
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_changes_of_files_are_merged_and_deleted_by_key(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "counts.db"
+    columns = "name TEXT, kind INT, n BIGINT, other INT DEFAULT 7, PRIMARY KEY (kind, name)"
+    embedded_table(kind, path, "counts", columns)
+    env = environment(2)
+    env.execute_sql(
+        "CREATE TABLE counts (name STRING, n BIGINT, kind INT, PRIMARY KEY (name, kind) "
+        f"NOT ENFORCED) WITH ('connector' = '{kind}', 'path' = '{path}', 'table-name' = 'counts')"
+    )
+    insert(env, "INSERT INTO counts VALUES ('z', 1, 5), ('a', 5, 1), ('z', 9, 6)")
+    rows = [f"('{name}')" for n in range(12) for name in "abc"[: 1 + n % 3]]
+    env.execute_sql(f"CREATE TEMPORARY VIEW clicks (name) AS VALUES {', '.join(rows)}")
+    counted = "SELECT name, COUNT(*), 1 FROM clicks GROUP BY name HAVING COUNT(*) < 12"
+    insert(env, f"INSERT INTO counts {counted}", limits=[5] * 1000)
+    found = embedded_rows(kind, path, "SELECT name, kind, n, other FROM counts ORDER BY name, kind")
+    assert found == [("b", 1, 8, 7), ("c", 1, 4, 7), ("z", 5, 1, 7), ("z", 6, 9, 7)]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_changes_of_files_need_a_key_there(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    embedded_table(kind, path, "t", "a BIGINT, b BIGINT")
+    env = environment(1)
+    options = f"WITH ('connector' = '{kind}', 'path' = '{path}', 'table-name' = 't')"
+    env.execute_sql(f"CREATE TABLE t (a BIGINT, b BIGINT) {options}")
+    query = "SELECT x, COUNT(*) FROM (VALUES (1)) AS v(x) GROUP BY x"
+    with pytest.raises(ValidationError, match="please declare a PRIMARY KEY"):
+        env.explain_sql(f"INSERT INTO t {query}")
+    env.execute_sql(f"CREATE TABLE u (a BIGINT, b BIGINT, PRIMARY KEY (a) NOT ENFORCED) {options}")
+    with pytest.raises(SinkError, match=r"refuses record .*(?i:on conflict|conflict target)"):
+        insert(env, f"INSERT INTO u {query}")
 
 
 def test_values_go_in_and_come_back(database: str, tmp_path: Path) -> None:
@@ -128,14 +180,8 @@ def test_files_are_read_as_they_were_written(tmp_path: Path, kind: str) -> None:
     columns = (
         "id INT, a BOOLEAN, b DOUBLE, c DECIMAL(10, 2), d STRING, e BYTES, f DATE, g TIMESTAMP(3)"
     )
-    made = "CREATE TABLE facts (id INT, a BOOLEAN, b DOUBLE, c DECIMAL(10, 2), d VARCHAR, e BLOB, "
-    made += "f DATE, g TIMESTAMP)"
-    if kind == "sqlite":
-        with contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.execute(made)
-    else:
-        with duckdb.connect(str(path)) as connection:
-            connection.execute(made)
+    made = "id INT, a BOOLEAN, b DOUBLE, c DECIMAL(10, 2), d VARCHAR, e BLOB, f DATE, g TIMESTAMP"
+    embedded_table(kind, path, "facts", made)
     env = environment(1)
     env.execute_sql(
         f"CREATE TABLE facts ({columns}) WITH ('connector' = '{kind}', 'path' = '{path}', "

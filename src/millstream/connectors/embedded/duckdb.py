@@ -15,7 +15,10 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from millstream.connectors.commit_protocols.table_rows import identifier
+from millstream.connectors.embedded.changes import GONE, merge_text
 from millstream.connectors.embedded.sink import (
     EmbeddedDatabase,
     EmbeddedSession,
@@ -28,18 +31,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import pyarrow as pa
-
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["DuckDbSink"]
 
 #: Seconds between two attempts to open a file that another process has open.
 _POLL: Final = 0.02
+#: The column that says in which order changes came.
+_NUMBER: Final = "millstream_number"
 
 
 class DuckDbSink(EmbeddedSink):
-    """Inserts into a table of a DuckDB database, exactly once.
+    """Inserts into a table of a DuckDB database, or merges changes by key, exactly once.
 
     ::
 
@@ -49,6 +52,8 @@ class DuckDbSink(EmbeddedSink):
         path: the database file, on a local file system that driver and workers share.
         table: an existing table.
         columns: its columns in the order of the records' fields; None: found by name.
+        key: columns with a primary key or unique index: records are changes, which are merged and
+            deleted by them; None: records are inserted.
         type_info: the type of the records, so that columns are compared at submit already.
         check_rows: try the rows before the epoch is published (see ``EmbeddedSink``).
         timeout: seconds to wait for other processes to close the file.
@@ -64,6 +69,7 @@ class DuckDbSink(EmbeddedSink):
         table: str,
         *,
         columns: Sequence[str] | None = None,
+        key: Sequence[str] | None = None,
         type_info: TypeInformation | None = None,
         check_rows: bool = True,
         timeout: float = 60.0,
@@ -78,6 +84,7 @@ class DuckDbSink(EmbeddedSink):
             _DuckDatabase(database_path(path), timeout),
             table,
             columns=columns,
+            key=key or (),
             type_info=type_info,
             check_rows=check_rows,
             fsync=fsync,
@@ -140,6 +147,21 @@ class _DuckSession(EmbeddedSession):
         names = ", ".join(map(identifier, columns))
         self._connection.register("millstream_rows", rows)
         self._connection.execute(f"INSERT INTO {table} ({names}) SELECT * FROM millstream_rows")
+        self._connection.unregister("millstream_rows")
+
+    def merge(self, table: str, columns: Sequence[str], key: Sequence[str], rows: pa.Table) -> None:
+        names, keys = (", ".join(map(identifier, each)) for each in (columns, key))
+        numbered = rows.append_column(_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
+        last = (
+            f"(SELECT * FROM millstream_rows QUALIFY row_number() OVER (PARTITION BY {keys}"
+            f" ORDER BY {_NUMBER} DESC) = 1)"
+        )
+        merged = f"SELECT {names} FROM {last} WHERE NOT {GONE} ORDER BY {_NUMBER}"
+        self._connection.register("millstream_rows", numbered)
+        self._connection.execute(
+            f"DELETE FROM {table} WHERE ({keys}) IN (SELECT ({keys}) FROM {last} WHERE {GONE})"
+        )
+        self._connection.execute(merge_text(table, columns, key, merged))
         self._connection.unregister("millstream_rows")
 
     def close(self) -> None:

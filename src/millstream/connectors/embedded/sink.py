@@ -5,6 +5,7 @@ pending Parquet file beside the database (``connectors/files/pending_files.py``)
 they are inserted and rolled back, so that a row the table refuses fails the epoch, not the commit.
 The committer inserts the rows of all subtasks and enters them in one transaction
 (``connectors/commit_protocols/commit_table.py``).  A reader sees an epoch whole or not at all.
+With a key rows are changes (``connectors/embedded/changes.py``).
 
 What it is not: for many writers at a time: an embedded database has one.  What is tried in the
 tasks waits its turn for up to ``timeout`` seconds.  A driver that is stopped within its transaction
@@ -26,11 +27,18 @@ from millstream.connectors.commit_protocols.table_rows import (
     REFUSED,
     dot_advice,
     first_refused,
+    identifier,
     match_columns,
     quoted_parts,
     record_text,
     refuse_changes,
     table_parts,
+)
+from millstream.connectors.embedded.changes import (
+    GONE,
+    ChangesWriter,
+    merge_text,
+    refuse_null_keys,
 )
 from millstream.connectors.files.file_locks import locked_by
 from millstream.connectors.files.file_writers import ParquetWriterFactory
@@ -76,6 +84,10 @@ class EmbeddedSession(ABC):
         """Insert rows, whose columns are in the order of ``columns``."""
 
     @abstractmethod
+    def merge(self, table: str, columns: Sequence[str], key: Sequence[str], rows: pa.Table) -> None:
+        """Merge and delete rows by key; the last column of ``rows`` says which are gone."""
+
+    @abstractmethod
     def close(self) -> None:
         """Roll back what is not committed and close."""
 
@@ -111,12 +123,14 @@ class EmbeddedDatabase(ABC):
 
 
 class EmbeddedSink(Sink):
-    """Inserts into a table of an embedded database, exactly once.
+    """Inserts into a table of an embedded database, or merges changes, exactly once.
 
     Args:
         database: how to open it.
         table: an existing table.
         columns: its columns in the order of the records' fields; None: found by name.
+        key: columns with a unique constraint, by which rows are merged and deleted; empty: rows
+            are inserted.
         type_info: the type of the records, so that columns are compared at submit already.
         check_rows: try the rows in the tasks.  False saves half of the work; a row that the table
             refuses then fails the commit; the job ends after three tries, and goes on when the
@@ -130,6 +144,7 @@ class EmbeddedSink(Sink):
         table: str,
         *,
         columns: Sequence[str] | None,
+        key: Sequence[str],
         type_info: TypeInformation | None,
         check_rows: bool,
         fsync: bool,
@@ -137,6 +152,7 @@ class EmbeddedSink(Sink):
         self.database = database
         self.table = table
         self.columns = None if columns is None else list(columns)
+        self.key = list(key)
         self.type_info = type_info
         self.check_rows = check_rows
         self.fsync = fsync
@@ -165,8 +181,23 @@ class EmbeddedSink(Sink):
                 self.matched(session, schema.names)
             elif not session.columns(self.database.parts(self.table)):
                 self.matched(session, [])
+            if self.key:
+                self._require_unique_key(session)
             session.execute(CommitTable.CREATE)
             session.execute("COMMIT")
+
+    def _require_unique_key(self, session: EmbeddedSession) -> None:
+        """Let the database check that a unique constraint fits the key; raises SinkError if not."""
+        table = quoted_parts(self.database.parts(self.table))
+        rows = f"SELECT {', '.join(map(identifier, self.key))} FROM {table} WHERE TRUE"
+        try:
+            session.execute(f"EXPLAIN {merge_text(table, self.key, self.key, rows)}")
+        except self.database.errors as error:
+            message = (
+                f"{self.target} has no primary key or unique index that fits key={self.key}:"
+                f" {error}. Make one, or correct the key"
+            )
+            raise SinkError(message) from error
 
     def validate_input(self, type_info: TypeInformation) -> None:
         """Check that the table has the columns of the records; raises SinkError if not."""
@@ -189,12 +220,26 @@ class EmbeddedSink(Sink):
             message = f"there is no {self.target}; create it before the job runs"
             message += dot_advice(self.table)
             raise SinkError(message)
-        return match_columns(given, known, self.columns, self.target)
+        columns = match_columns(given, known, self.columns, self.target)
+        missing = [name for name in self.key if given and name not in columns]
+        if missing:
+            message = (
+                f"{self.target}: column {missing[0]!r} of key={self.key} is not among those that"
+                f" are written: {columns}"
+            )
+            raise PermanentSinkError(message)
+        return columns
 
     def insert(self, session: EmbeddedSession, rows: pa.Table) -> None:
-        """Insert rows within the session's transaction."""
-        columns = self.matched(session, rows.column_names)
-        session.insert(quoted_parts(self.database.parts(self.table)), columns, rows)
+        """Insert, or merge, rows within the session's transaction."""
+        table = quoted_parts(self.database.parts(self.table))
+        if not self.key:
+            session.insert(table, self.matched(session, rows.column_names), rows)
+            return
+        columns = self.matched(session, rows.column_names[:-1])
+        named = rows.rename_columns([*columns, GONE])
+        refuse_null_keys(named, self.key, self.target)
+        session.merge(table, columns, self.key, named)
 
     @contextlib.contextmanager
     def session(self, location: str) -> Iterator[EmbeddedSession]:
@@ -257,13 +302,18 @@ class _StagedFileWriter(SinkWriter):
     def write(self, batch: Batch) -> None:
         if not len(batch):
             return
-        refuse_changes(batch)
+        if not self._sink.key:
+            refuse_changes(batch)
         if self._writer is None:
             base = self._sink.database.path.parent
             self._pending = PendingFile(base, self._context, "", fsync=self._sink.fsync)
-            factory = ParquetWriterFactory("none")
-            self._writer = factory.create(self._pending.stream, batch.type_info)
+            self._writer = self._made(self._pending, batch.type_info)
         self._writer.write(batch)
+
+    def _made(self, pending: PendingFile, type_info: TypeInformation) -> BulkWriter:
+        if self._sink.key:
+            return ChangesWriter(pending.stream, type_info)
+        return ParquetWriterFactory("none").create(pending.stream, type_info)
 
     def prepare_commit(self) -> Sequence[Committable]:
         if self._pending is None or self._writer is None:

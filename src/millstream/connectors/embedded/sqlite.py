@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
+from millstream.connectors.embedded.changes import delete_text, last_rows, merge_text
 from millstream.connectors.embedded.sink import (
     EmbeddedDatabase,
     EmbeddedSession,
@@ -50,7 +51,7 @@ _TRANSIENT: Final = frozenset(
 
 
 class SqliteSink(EmbeddedSink):
-    """Inserts into a table of an SQLite database, exactly once.
+    """Inserts into a table of an SQLite database, or merges changes by key, exactly once.
 
     ::
 
@@ -61,6 +62,8 @@ class SqliteSink(EmbeddedSink):
             be in WAL mode, so that readers do not wait.
         table: an existing table.
         columns: its columns in the order of the records' fields; None: found by name.
+        key: columns with a primary key or unique index: records are changes, which are merged and
+            deleted by them; None: records are inserted.
         type_info: the type of the records, so that columns are compared at submit already.
         check_rows: try the rows before the epoch is published (see ``EmbeddedSink``).
         timeout: seconds to wait for other writers.
@@ -73,6 +76,7 @@ class SqliteSink(EmbeddedSink):
         table: str,
         *,
         columns: Sequence[str] | None = None,
+        key: Sequence[str] | None = None,
         type_info: TypeInformation | None = None,
         check_rows: bool = True,
         timeout: float = 60.0,
@@ -82,6 +86,7 @@ class SqliteSink(EmbeddedSink):
             _SqliteDatabase(database_path(path), timeout, fsync=fsync),
             table,
             columns=columns,
+            key=key or (),
             type_info=type_info,
             check_rows=check_rows,
             fsync=fsync,
@@ -146,6 +151,19 @@ class _SqliteSession(EmbeddedSession):
         for batch in rows.to_batches():
             values = zip(*map(sqlite_values, batch.columns), strict=True)
             self._connection.executemany(statement, values)
+
+    def merge(self, table: str, columns: Sequence[str], key: Sequence[str], rows: pa.Table) -> None:
+        places = [columns.index(name) for name in key]
+        values = (
+            row
+            for batch in rows.to_batches()
+            for row in zip(*map(sqlite_values, batch.columns), strict=True)
+        )
+        gone, merged = last_rows(values, places)
+        marks = ", ".join("?" * len(columns))
+        self._connection.executemany(delete_text(table, key), gone)
+        merge = merge_text(table, columns, key, f"VALUES ({marks})")
+        self._connection.executemany(merge, merged)
 
     def close(self) -> None:
         self._connection.close()  # rolls back

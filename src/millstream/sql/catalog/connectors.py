@@ -43,6 +43,7 @@ __all__ = [
     "TableLookup",
     "TableSink",
     "TableSource",
+    "by_key",
     "table_sink",
     "table_source",
 ]
@@ -145,6 +146,27 @@ class TableFactory(Protocol):
 
     def sink(self, context: FactoryContext) -> TableSink:
         """The table as a sink; ValidationError if it cannot be one."""
+
+
+def by_key(context: FactoryContext, given: frozenset[str]) -> frozenset[str]:
+    """What a table takes that inserts rows, or changes them by its key.
+
+    Args:
+        context: of the table.
+        given: the kinds of changes that a query gives.
+
+    Raises:
+        ValidationError: the query changes rows, and the table has no PRIMARY KEY.
+    """
+    if given == INSERT_ONLY:
+        return INSERT_ONLY
+    if not context.table.schema.key_columns:
+        message = (
+            f"{context.owner}: please declare a PRIMARY KEY for table "
+            f"'{context.identifier.as_summary_string()}': the query updates or deletes rows."
+        )
+        raise ValidationError(message)
+    return UPSERTS
 
 
 _HERE: Final = "millstream.sql.catalog.factories."

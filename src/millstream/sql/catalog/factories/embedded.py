@@ -1,7 +1,8 @@
 """Tables in database files: ``'connector' = 'sqlite'`` and ``'connector' = 'duckdb'``.
 
-What it is: SqliteSink and DuckDbSink behind a table whose rows are only added; tables that are
-read as they are when the job starts, and whose rows are looked up by keys.
+What it is: SqliteSink and DuckDbSink behind a table, whose rows are only added, or changed by its
+PRIMARY KEY; tables that are read as they are when the job starts, and whose rows are looked up by
+keys.
 What it is not: the sources and sinks (``connectors/embedded/``).
 """
 
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.sql.catalog.connectors import (
-    INSERT_ONLY,
     FactoryContext,
     TableLookup,
     TableSink,
     TableSource,
+    by_key,
 )
 from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
 from millstream.sql.catalog.options import Options, duration, integer, text
@@ -42,13 +43,14 @@ _OPTIONS: Final = (
 class _EmbeddedTable(TableSink):
     def __init__(self, context: FactoryContext, options: Options) -> None:
         self._options = options
+        self._context = context
         self._columns = [column.name for column in context.physical]
+        self._key = context.table.schema.key_columns
         self._is_sqlite = context.table.options["connector"] == "sqlite"
         self.parallelism = options["sink.parallelism"]
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
-        del given
-        return INSERT_ONLY
+        return by_key(self._context, given)
 
     def create(self) -> Sink:
         path, table = self._options["path"], self._options["table-name"]
@@ -56,10 +58,10 @@ class _EmbeddedTable(TableSink):
         if self._is_sqlite:
             from millstream.connectors.embedded.sqlite import SqliteSink
 
-            return SqliteSink(path, table, columns=self._columns, timeout=timeout)
+            return SqliteSink(path, table, columns=self._columns, key=self._key, timeout=timeout)
         from millstream.connectors.embedded.duckdb import DuckDbSink
 
-        return DuckDbSink(path, table, columns=self._columns, timeout=timeout)
+        return DuckDbSink(path, table, columns=self._columns, key=self._key, timeout=timeout)
 
 
 class _EmbeddedRows(TableSource):
@@ -95,5 +97,5 @@ def source(context: FactoryContext) -> TableSource:
 
 
 def sink(context: FactoryContext) -> TableSink:
-    """Rows that are added to an existing table of the database, exactly once."""
+    """Rows that are added to an existing table of the database, or its changes, exactly once."""
     return _EmbeddedTable(context, Options(context.owner, context.options, _OPTIONS))

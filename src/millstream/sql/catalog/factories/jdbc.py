@@ -18,12 +18,11 @@ import pyarrow as pa
 from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
-    INSERT_ONLY,
-    UPSERTS,
     FactoryContext,
     TableLookup,
     TableSink,
     TableSource,
+    by_key,
 )
 from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
 from millstream.sql.catalog.options import Options, choice, integer, text
@@ -185,14 +184,7 @@ class _JdbcTableSink(TableSink):
         self.parallelism = options["sink.parallelism"]
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
-        if given != INSERT_ONLY and not self._key:
-            message = (
-                f"{self._context.owner}: please declare a PRIMARY KEY for table "
-                f"'{self._context.identifier.as_summary_string()}': the query updates or deletes "
-                "rows."
-            )
-            raise ValidationError(message)
-        return INSERT_ONLY if given == INSERT_ONLY else UPSERTS
+        return by_key(self._context, given)
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
         del declared
