@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
+    "AvroBlocks",
     "AvroFormat",
     "AvroInputFormat",
     "AvroParquetFormat",
@@ -50,21 +51,12 @@ __all__ = [
 ]
 
 
-class AvroFormat(BulkFormat):
-    """Records of Avro's container files; offsets are numbers of records.
-
-    Args:
-        schema: what the records are read as; the file's own schema says how they were written.
-    """
+class AvroBlocks(BulkFormat):
+    """Avro's container files, cut at the file's own blocks; offsets are numbers of records."""
 
     tells_positions = True
-
-    def __init__(self, schema: AvroSchema) -> None:
-        self.schema = schema
-
-    @property
-    def produced_type(self) -> TypeInformation:
-        return GenericRecordAvroTypeInfo(self.schema)
+    #: What records are read as; None: as the file's own schema says.
+    read_as: Any = None
 
     def properties(self, path: str, size: int) -> dict[str, object]:
         """The ends of the file's blocks, in records, and where they begin, in bytes."""
@@ -108,10 +100,31 @@ class AvroFormat(BulkFormat):
         import fastavro
 
         try:
-            return fastavro.block_reader(file, self.schema.parsed)
+            blocks = fastavro.block_reader(file, self.read_as)
         except (EOFError, ValueError, IndexError) as error:
             message = f"{path!r} is not an Avro file, or is incomplete: {error}"
             raise SourceError(message) from error
+        self.check_written(path, blocks.writer_schema)
+        return blocks
+
+    def check_written(self, path: str, schema: Any) -> None:
+        """Look at a file's own schema; raises SourceError if its records are not those wanted."""
+
+
+class AvroFormat(AvroBlocks):
+    """Records of Avro's container files; offsets are numbers of records.
+
+    Args:
+        schema: what the records are read as; the file's own schema says how they were written.
+    """
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self.schema = schema
+        self.read_as = schema.parsed
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return GenericRecordAvroTypeInfo(self.schema)
 
 
 def _numbers(split: Split, name: str) -> list[int]:

@@ -2,13 +2,14 @@
 
 What it is: the bare record of the schema that Flink derives from a table: fields by position, a
 union with null where a column is nullable, times as numbers, decimals as bytes.
-What it is not: a schema registry; files of Avro (``connectors/formats/avro_files.py``).
+What it is not: a schema registry; files of Avro (``connectors/formats/tables/avro_table.py``).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import io
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +40,7 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     import pyarrow as pa
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["AvroRowDecoder", "AvroRowEncoder", "avro_schema_of"]
+__all__ = ["AvroRowDecoder", "AvroRowEncoder", "avro_records", "avro_schema_of"]
 
 _PLAIN: Final[dict[type, str]] = {
     BooleanType: "boolean",
@@ -69,28 +70,52 @@ _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - of no zone, as the col
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def avro_schema_of(kind: LogicalType, name: str, *, legacy: bool) -> Any:
-    """The schema of a type, without the names of logical types: values are what is written.
+@dataclass(frozen=True)
+class _Naming:
+    """How schemas are derived."""
+
+    #: Whether TIMESTAMP is written as instants in milliseconds alone.
+    legacy: bool
+    #: Whether logical types are named, and absent fields are NULL: for files, which others read.
+    logical: bool = False
+
+
+def avro_schema_of(row: RowType, *, legacy: bool) -> Any:
+    """The schema of a file of rows, as fastavro wants it, with the names of logical types.
+
+    Args:
+        row: the rows.
+        legacy: whether TIMESTAMP is written as instants in milliseconds alone.
+
+    Raises:
+        ValidationError: Avro holds no values of a type.
+    """
+    return _root(row, _Naming(legacy, logical=True))
+
+
+def _nullable_schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
+    """The schema of a type.
 
     Raises:
         ValidationError: Avro holds no values of it.
     """
-    made = _schema(kind.with_nullability(False), name, legacy=legacy)  # noqa: FBT003
+    made = _schema(kind.with_nullability(False), name, naming)  # noqa: FBT003
     return ["null", made] if kind.nullable else made
 
 
-def _schema(kind: LogicalType, name: str, *, legacy: bool) -> Any:  # noqa: PLR0911 - a table
+def _schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
     if isinstance(kind, RowType):
         fields = [
             {
                 "name": each.name,
-                "type": avro_schema_of(each.type, f"{name}_{each.name}", legacy=legacy),
+                "type": _nullable_schema(each.type, f"{name}_{each.name}", naming),
+                **({"default": None} if naming.logical and each.type.nullable else {}),
             }
             for each in kind.fields
         ]
         return {"type": "record", "name": name, "fields": fields}
     if isinstance(kind, ArrayType):
-        return {"type": "array", "items": avro_schema_of(kind.element, name, legacy=legacy)}
+        return {"type": "array", "items": _nullable_schema(kind.element, name, naming)}
     if isinstance(kind, MapType | MultisetType):
         key = kind.key if isinstance(kind, MapType) else kind.element
         if not isinstance(key, CharType | VarCharType):
@@ -98,9 +123,18 @@ def _schema(kind: LogicalType, name: str, *, legacy: bool) -> Any:  # noqa: PLR0
             message = f"Avro format doesn't support non-string as key type of map: {shown}"
             raise ValidationError(message)
         value = kind.value if isinstance(kind, MapType) else IntType(nullable=False)
-        return {"type": "map", "values": avro_schema_of(value, name, legacy=legacy)}
+        return {"type": "map", "values": _nullable_schema(value, name, naming)}
+    plain, logical = _leaf(kind, legacy=naming.legacy)
+    return {"type": plain, **logical} if naming.logical and logical else plain
+
+
+def _leaf(kind: LogicalType, *, legacy: bool) -> tuple[str, dict[str, object]]:
+    """The type of what has no parts, and what a schema says of its logical type."""
     if isinstance(kind, DecimalType):
-        return "bytes"
+        sizes = {"precision": kind.precision, "scale": kind.scale}
+        return "bytes", {"logicalType": "decimal", **sizes}
+    if isinstance(kind, DateType):
+        return "int", {"logicalType": "date"}
     if isinstance(kind, TimeType):
         if kind.precision > _MILLIS:
             message = (
@@ -108,30 +142,31 @@ def _schema(kind: LogicalType, name: str, *, legacy: bool) -> Any:  # noqa: PLR0
                 "supports precision less than 3."
             )
             raise ValidationError(message)
-        return "int"
+        return "int", {"logicalType": "time-millis"}
     if isinstance(kind, TimestampType | LocalZonedTimestampType):
-        return _instant_schema(kind, legacy=legacy)
+        return "long", {"logicalType": _instant(kind, legacy=legacy)}
     if type(kind) not in _PLAIN:
         message = f"Unsupported to derive Schema for type: {kind.as_summary_string()}"
         raise ValidationError(message)
-    return _PLAIN[type(kind)]
+    return _PLAIN[type(kind)], {}
 
 
-def _instant_schema(kind: TimestampType | LocalZonedTimestampType, *, legacy: bool) -> str:
+def _instant(kind: TimestampType | LocalZonedTimestampType, *, legacy: bool) -> str:
     most = _MILLIS if legacy else _MICROS
-    is_known = not (legacy and isinstance(kind, LocalZonedTimestampType))
-    if kind.precision > most or not is_known:
+    is_zoned = isinstance(kind, LocalZonedTimestampType)
+    if kind.precision > most or (legacy and is_zoned):
         hint = " (set 'avro.timestamp_mapping.legacy' = 'false')" if legacy else ""
         message = f"Avro does not support {kind.as_summary_string()}{hint}."
         raise ValidationError(message)
-    return "long"
+    name = "timestamp-millis" if kind.precision <= _MILLIS else "timestamp-micros"
+    return name if legacy or is_zoned else f"local-{name}"
 
 
-def _root(row: RowType, *, legacy: bool) -> Any:
+def _root(row: RowType, naming: _Naming) -> Any:
     import json
 
     try:
-        schema = _schema(row, "record", legacy=legacy)
+        schema = _schema(row, "record", naming)
     except ValidationError as error:
         message = f"the format 'avro': {error}"
         raise ValidationError(message) from error
@@ -220,7 +255,7 @@ class AvroRowDecoder(RowDecoder):
 
     def __init__(self, row: RowType, *, legacy: bool = True) -> None:
         super().__init__(row)
-        self._schema = _root(row, legacy=legacy)
+        self._schema = _root(row, _Naming(legacy))
         self._fields: list[tuple[str, Callable[[Any], Any]]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -251,7 +286,7 @@ class AvroRowEncoder(RowEncoder):
 
     def __init__(self, row: RowType, *, legacy: bool = True) -> None:
         super().__init__(row)
-        self._schema = _root(row, legacy=legacy)
+        self._schema = _root(row, _Naming(legacy))
 
     def encode(
         self, columns: pa.RecordBatch, kinds: NDArray[np.int8] | None
@@ -259,15 +294,18 @@ class AvroRowEncoder(RowEncoder):
         import fastavro
 
         del kinds
-        names = self.row.names
-        writers = [_writer(each.type) for each in self.row.fields]
-        values = [columns.column(index).to_pylist() for index in range(len(names))]
         made: list[bytes | None] = []
-        for cells in zip(*values, strict=True):
-            record = {
-                name: write(cell) for name, write, cell in zip(names, writers, cells, strict=True)
-            }
+        for record in avro_records(self.row, columns):
             stream = io.BytesIO()
             fastavro.schemaless_writer(stream, self._schema, record)
             made.append(stream.getvalue())
         return made
+
+
+def avro_records(row: RowType, columns: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Rows as records to be written."""
+    names = row.names
+    writers = [_writer(each.type) for each in row.fields]
+    values = [columns.column(index).to_pylist() for index in range(len(names))]
+    for cells in zip(*values, strict=True):
+        yield {name: write(cell) for name, write, cell in zip(names, writers, cells, strict=True)}

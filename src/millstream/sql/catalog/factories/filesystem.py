@@ -1,4 +1,4 @@
-"""Tables in files: ``'connector' = 'filesystem'`` with csv, json, parquet and others.
+"""Tables in files: ``'connector' = 'filesystem'`` with avro, csv, json, parquet and others.
 
 What it is: FileSource and FileSink behind a table; a line is a message where the format is one of
 messages.
@@ -21,6 +21,11 @@ from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
 from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.parquet_format import ParquetFormat
+from millstream.connectors.formats.tables.avro_table import (
+    AvroTableFormat,
+    AvroTableWriterFactory,
+)
+from millstream.connectors.formats.tables.codec import arrow_schema
 from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
 from millstream.connectors.formats.tables.texts import text_parser
 from millstream.connectors.lookups.whole_source import WholeSourceLookup
@@ -86,7 +91,12 @@ _CSV: Final = (
     boolean("csv.ignore-parse-errors", default=False),
 )
 _PARQUET: Final = (choice("parquet.compression", ("snappy", "gzip", "zstd", "none"), "snappy"),)
+_AVRO: Final = (
+    text("avro.codec", "deflate"),
+    boolean("avro.timestamp_mapping.legacy", default=True),
+)
 _FORMATS: Final[dict[str, tuple[Option, ...]]] = {
+    "avro": _AVRO,
     "csv": _CSV,
     "parquet": _PARQUET,
 }
@@ -127,7 +137,7 @@ def _options(context: FactoryContext) -> Options:
 
 def _schema(context: FactoryContext) -> pa.Schema:
     """The columns that files hold."""
-    return pa.schema([(each.name, each.type.to_arrow()) for each in _row(context).fields])
+    return arrow_schema(_row(context))
 
 
 def _malformed(options: Options, key: str) -> str:
@@ -162,14 +172,25 @@ def _csv_writer(options: Options) -> BulkWriterFactory:
     )
 
 
-_READERS: Final[dict[str, Callable[[pa.Schema, Options], FileFormat]]] = {
-    "csv": _csv_format,
-    "json": lambda schema, _: JsonLinesFormat(schema),
-    "parquet": lambda schema, _: ParquetFormat(schema),
+def _avro_format(row: RowType, options: Options) -> FileFormat:
+    return AvroTableFormat(row, legacy=options["avro.timestamp_mapping.legacy"])
+
+
+def _avro_writer(row: RowType, options: Options) -> BulkWriterFactory:
+    legacy = options["avro.timestamp_mapping.legacy"]
+    return AvroTableWriterFactory(row, options["avro.codec"], legacy=legacy)
+
+
+_READERS: Final[dict[str, Callable[[RowType, Options], FileFormat]]] = {
+    "avro": _avro_format,
+    "csv": lambda row, options: _csv_format(arrow_schema(row), options),
+    "json": lambda row, _: JsonLinesFormat(arrow_schema(row)),
+    "parquet": lambda row, _: ParquetFormat(arrow_schema(row)),
 }
-_WRITERS: Final[dict[str, Callable[[Options], BulkWriterFactory]]] = {
-    "csv": _csv_writer,
-    "parquet": lambda options: ParquetWriterFactory(options["parquet.compression"]),
+_WRITERS: Final[dict[str, Callable[[RowType, Options], BulkWriterFactory]]] = {
+    "avro": _avro_writer,
+    "csv": lambda _, options: _csv_writer(options),
+    "parquet": lambda _, options: ParquetWriterFactory(options["parquet.compression"]),
 }
 
 
@@ -190,7 +211,7 @@ class _FilesSource(TableSource):
     def _format(self) -> FileFormat:
         if self._lines is not None:
             return MessageLines(self._lines.decoder(_row(self._context), self._options))
-        return _READERS[self._options["format"]](self._schema, self._options)
+        return _READERS[self._options["format"]](_row(self._context), self._options)
 
     def create(self) -> Source:
         options, made = self._options, self._format()
@@ -235,7 +256,7 @@ class _FilesSink(TableSink):
         return INSERT_ONLY if self._format is None else self._format.changes
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
-        if self._format is None:
+        if self._format is None and self._options["format"] != "avro":
             return declared
         fields = (RowField(each.name, each.type) for each in self._context.physical)
         return stream_type(RowType(tuple(fields), nullable=False))
@@ -247,7 +268,7 @@ class _FilesSink(TableSink):
             extension = ".jsonl" if self._format.name.endswith("json") else ".txt"
             writer = MessageLinesWriterFactory(encoder, extension)
         else:
-            writer = _WRITERS[self._options["format"]](self._options)
+            writer = _WRITERS[self._options["format"]](_row(self._context), self._options)
         splitter = None
         if self._partition:
             name = self._options["partition.default-name"]
