@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.table.random_queries import random_query
-from tests.table.random_tables import Run, Tables, answer, collected, upserted
+from tests.table.random_tables import Run, Tables, answer, at_the_end, collected, upserted
 
 from millstream.errors import UnsupportedSqlError
 
@@ -40,6 +40,9 @@ def compare(seed: int, directory: Path) -> str:
         print("refused:", refused)
         return "refused"
     assert collected(tables, query.flink, run, directory) == wanted
+    if seed % 2:
+        found = at_the_end(tables, query.flink, run, directory)
+        assert found is None or found == wanted, "in batch mode"
     there = upserted(tables, query.flink, run, directory)
     assert there is None or there == wanted, "by the key of upserts"
     return "right"

@@ -164,7 +164,6 @@ def test_a_column_is_not_written_twice(env: TableEnvironment) -> None:
 
 
 STATEMENTS = {
-    "SET 'execution.runtime-mode' = 'batch'": "Batch mode of tables is not in this release",
     "SET 'table.exec.state.ttl' = '-5 s'": "table.exec.state.ttl is '-5 s'; it must be at least 0",
     "SET 'table.local-time-zone' = 'Mars/Base'": "there is no time zone 'Mars/Base'",
     "EXPLAIN SELECT * FROM parted": "PARTITIONED BY is not in this release",

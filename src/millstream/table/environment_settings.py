@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Self
 
 from millstream.configuration.configuration import Configuration
-from millstream.errors import UnsupportedSqlError
+from millstream.configuration.options import RUNTIME_MODE
 
 __all__ = ["EnvironmentSettings"]
 
@@ -32,19 +32,13 @@ class EnvironmentSettings:
 
         def in_streaming_mode(self) -> Self:
             """Queries over streams, which is the default."""
+            self._configuration.set(RUNTIME_MODE, "STREAMING")
             return self
 
         def in_batch_mode(self) -> Self:
-            """Refused.
-
-            Raises:
-                UnsupportedSqlError: always.
-            """
-            message = (
-                "Batch mode of tables is not in this release: queries over bounded tables run as "
-                "streams and end with their input."
-            )
-            raise UnsupportedSqlError(message)
+            """Queries over bounded tables, which give the rows that are there at the end."""
+            self._configuration.set(RUNTIME_MODE, "BATCH")
+            return self
 
         def with_built_in_catalog_name(self, built_in_catalog_name: str) -> Self:
             """Name the first catalog."""
@@ -75,8 +69,8 @@ class EnvironmentSettings:
         return self._database
 
     def is_streaming_mode(self) -> bool:
-        """It is."""
-        return True
+        """Whether queries are over streams; else all input is bounded."""
+        return bool(self._configuration.get(RUNTIME_MODE) != "BATCH")
 
     def get_configuration(self) -> Configuration:
         """The options."""
@@ -94,5 +88,5 @@ class EnvironmentSettings:
 
     @staticmethod
     def in_batch_mode() -> EnvironmentSettings:
-        """Refused; see ``Builder.in_batch_mode``."""
+        """Settings of queries over bounded tables."""
         return EnvironmentSettings.Builder().in_batch_mode().build()

@@ -23,7 +23,6 @@ from millstream.sql.lowering.pieces import parallelism_of
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
-from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
 from millstream.sql.planner.physical import SinkNode
 from millstream.table.building import column_of
@@ -179,7 +178,7 @@ def write_stream(
         ValidationError: rows are updated that the stream does not take; names the node.
     """
     taken = _kinds(mode) if changelog else INSERT_ONLY
-    below = Converter().convert(plan)
+    below = session.converter().convert(plan)
     name = "*anonymous_datastream_sink$1*"
     (node,) = session.planned(
         SinkNode(row=below.row, inputs=(below,), name=name, sink=_StreamSink(taken))

@@ -125,7 +125,7 @@ class TableResult:
         if isinstance(self._result, RowsResult) and self._result.is_ok:
             sys.stdout.write("OK\n")
             return
-        if isinstance(self._result, QueryResult):
+        if isinstance(self._result, QueryResult) and not self._result.is_batch:
             self._print_stream()
             return
         schema = self.get_resolved_schema()

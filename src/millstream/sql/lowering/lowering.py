@@ -30,6 +30,7 @@ from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table import factories
 from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.runtime.operators.table.expand import ExpandFactory
+from millstream.runtime.operators.table.final_rows import FinalRowsFactory
 from millstream.runtime.operators.table.specs import (
     JoinKind,
     JoinSide,
@@ -57,6 +58,7 @@ from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
+from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 from millstream.types.key_columns import KeyColumns
@@ -106,7 +108,7 @@ class Lowering:
         self._places = Places(uids)
         self.evaluation = EvaluationContext(
             time_zone=options.time_zone,
-            query_start_time=None,
+            query_start_time=options.query_start or None,
             job_parameters=options.job_parameters,
         )
 
@@ -503,6 +505,11 @@ class Lowering:
         )
         return self._stateful(node, factory, single=not node.partition)
 
+    def _final_rows(self, node: FinalRows) -> Transformation:
+        order = sort_columns(node.order)
+        factory = FinalRowsFactory(node.input.row, order, node.offset)
+        return self._stateful(node, factory, single=True)
+
     def _normalize(self, node: physical.ChangelogNormalize) -> Transformation:
         factory = factories.ChangelogNormalizeFactory(
             input_type=node.input.row,
@@ -593,6 +600,7 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.IntervalJoin: Lowering._interval_join,  # noqa: SLF001
     physical.TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
     LookupJoin: Lowering._lookup_join,  # noqa: SLF001
+    FinalRows: Lowering._final_rows,  # noqa: SLF001
     WindowJoin: Lowering._window_join,  # noqa: SLF001
     WindowRank: Lowering._window_rank,  # noqa: SLF001
     physical.Join: Lowering._join,  # noqa: SLF001

@@ -26,6 +26,7 @@ from millstream.sql.lowering.matches import slot_texts
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
+from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 
@@ -298,6 +299,9 @@ class Places:
             f"[{self._inputs(node)}]"
         )
 
+    def _final_rows(self, node: Any) -> str:
+        return f"[{self._order(node)}] [{self._inputs(node)}]"
+
     def _limit(self, node: Any) -> str:
         return f"{node.offset} {node.limit} [{self._inputs(node)}]"
 
@@ -471,6 +475,7 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.TemporalJoin: Places._join_by_time,  # noqa: SLF001
     WindowJoin: Places._window_join,  # noqa: SLF001
     WindowRank: Places._window_rank,  # noqa: SLF001
+    FinalRows: Places._final_rows,  # noqa: SLF001
     LookupJoin: Places._lookup_join,  # noqa: SLF001
     physical.Correlate: Places._correlate,  # noqa: SLF001
     physical.Expand: Places._expand,  # noqa: SLF001

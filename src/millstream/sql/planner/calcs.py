@@ -41,6 +41,9 @@ __all__ = [
 class Converts(Protocol):
     """What the rules need of the converter."""
 
+    #: Whether all input has an end, behind which rows are sorted.
+    is_batch: bool
+
     def convert(self, node: LogicalNode) -> PhysicalNode:
         """The physical plan of a node."""
 

@@ -20,6 +20,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
+from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 
@@ -63,7 +64,7 @@ def kinds_of(node: PhysicalNode) -> frozenset[str]:
 def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR0912 - a table
     if isinstance(node, physical.TableSourceScan | physical.DataStreamScan):
         return frozenset("U" if each in {"UB", "UA"} else each for each in _leaf(node))
-    if not node.inputs:
+    if not node.inputs or isinstance(node, FinalRows):
         return _INSERTS
     below = [kinds_of(each) for each in node.inputs]
     if isinstance(node, _INSERT_ONLY_INPUT):
@@ -239,7 +240,7 @@ class _Planner:
             return None
         if isinstance(node, LookupJoin) and required == _AFTER and not _keeps_each(node):
             return None
-        if isinstance(node, physical.GroupAggregate | physical.Limit):
+        if isinstance(node, physical.GroupAggregate | physical.Limit | FinalRows):
             return self._made(node, [self.visit(node.input, _BOTH)], kinds, required)
         below = [self.visit(each, required) for each in node.inputs]
         return self._made(node, below, kinds, required)

@@ -41,7 +41,8 @@ __all__ = ["Converter"]
 class Converter:
     """Converts one plan; a node that is used twice is converted once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_batch: bool = False) -> None:
+        self.is_batch = is_batch
         self._done: dict[int, PhysicalNode] = {}
         #: Numbered rows of which somebody does not read the number.
         self._without_number: dict[int, PhysicalNode] = {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
+from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_windows import WindowJoin
 
@@ -62,6 +63,7 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
         physical.WatermarkAssigner,
         physical.DropUpdateBefore,
         physical.OverAggregate,
+        FinalRows,
     )
     if isinstance(node, physical.Limit):
         return _NONE if node.offset else upsert_keys(node.input)

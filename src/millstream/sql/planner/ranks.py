@@ -22,6 +22,7 @@ from millstream.sql.planner.calcs import (
     substituted,
 )
 from millstream.sql.planner.logical import OverNode, ProjectNode, references, row_of
+from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.times import keeps_time_attribute
 from millstream.sql.planner.windowed_rows import window_rank
 from millstream.types.logical_types import BigIntType, TimestampKind
@@ -225,6 +226,8 @@ def limit(converter: Converts, node: Any) -> PhysicalNode:
         ValidationError: a stream cannot be sorted so.
     """
     below = converter.convert(node.input)
+    if converter.is_batch and node.limit != 0 and (node.order or node.limit is None):
+        return _sorted(below, node)
     if node.limit is None:
         if node.order and is_rowtime(node.input.row.fields[node.order[0].column].type):
             message = "ORDER BY on time is not in this release; ORDER BY with LIMIT is."
@@ -241,6 +244,10 @@ def limit(converter: Converts, node: Any) -> PhysicalNode:
     if not node.order:
         single = exchange(below, None)
         return physical.Limit(row=below.row, inputs=(single,), offset=node.offset, limit=node.limit)
+    return _first_rows(below, node)
+
+
+def _first_rows(below: PhysicalNode, node: Any) -> PhysicalNode:
     return physical.Rank(
         row=below.row,
         inputs=(exchange(below, None),),
@@ -251,3 +258,12 @@ def limit(converter: Converts, node: Any) -> PhysicalNode:
         end=node.offset + node.limit,
         outputs_rank=False,
     )
+
+
+def _sorted(below: PhysicalNode, node: Any) -> PhysicalNode:
+    """The rows in order when all of them are there; of a few first ones no others are kept."""
+    offset = node.offset
+    if node.limit is not None:
+        below, offset = _first_rows(below, node), 0
+    single = exchange(below, None)
+    return FinalRows(row=below.row, inputs=(single,), order=node.order, offset=offset)

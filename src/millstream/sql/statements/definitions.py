@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.configuration.options import LOCAL_TIME_ZONE
+from millstream.configuration.options import LOCAL_TIME_ZONE, RUNTIME_MODE
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.time_zones import zone_of
 from millstream.sql.catalog.catalog import GenericInMemoryCatalog
@@ -385,13 +385,13 @@ def _check_setting(key: str, value: str) -> None:
     """Refuse a value that could not be honoured.
 
     Raises:
-        UnsupportedSqlError: batch mode.
+        UnsupportedSqlError: neither batch nor streaming mode.
         ValidationError: there is no such time zone.
     """
-    if key == "execution.runtime-mode" and value.strip().lower() != "streaming":
+    if key == RUNTIME_MODE.key and value.strip().lower() not in {"batch", "streaming"}:
         message = (
-            "Batch mode of tables is not in this release: queries over bounded tables run as "
-            "streams and end with their input."
+            f"Unsupported mode '{value}' for 'execution.runtime-mode'. Only an explicit BATCH mode "
+            "or STREAMING mode is supported in Table API."
         )
         raise UnsupportedSqlError(message)
     if key == LOCAL_TIME_ZONE.key:

@@ -190,6 +190,7 @@ def compiled(session: Session, targets: Sequence[Target]) -> Plan:
     if not targets:
         message = "There is nothing to compile: the statement set is empty."
         raise ValidationError(message)
+    _refuse_batch(session)
     sinks = session.sink_plans(targets)
     options = session.lowering_options()
     places = Places()
@@ -207,6 +208,12 @@ def compiled(session: Session, targets: Sequence[Target]) -> Plan:
     return Plan(text + "\n", _release(), tuple(sinks), uids, options)
 
 
+def _refuse_batch(session: Session) -> None:
+    if session.is_batch:
+        message = "The compiled plan feature is not supported in batch mode."
+        raise ValidationError(message)
+
+
 def _release() -> str:
     return __version__
 
@@ -222,6 +229,7 @@ def loaded(session: Session, text: str, place: str) -> Plan:
     Raises:
         ValidationError: it is no plan, is of another version, or does not fit the catalogs.
     """
+    _refuse_batch(session)
     try:
         content = json.loads(text)
         version = content["formatVersion"]

@@ -48,6 +48,8 @@ class QueryResult:
     row: RowType
     #: Of the collect sink.
     directory: str
+    #: Whether there are only the rows that are there at the end.
+    is_batch: bool = False
 
 
 def texts(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> RowsResult:

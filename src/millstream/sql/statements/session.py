@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.configuration import options
 from millstream.connectors.basic.collect import CollectSink
 from millstream.directories.run_directory import run_directory
+from millstream.errors import ValidationError
 from millstream.graph.program_location import caller_location
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.context import BindingContext
@@ -26,6 +28,7 @@ from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.lowering.conversion import external_type
 from millstream.sql.lowering.lowering import Lowering, LoweringOptions
+from millstream.sql.planner.batch import in_batch_mode
 from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.phases import aggregate_in_two_phases
@@ -143,7 +146,7 @@ class Session:
 
     def sink_plans(self, targets: Sequence[Target]) -> list[SinkNode]:
         """The physical plans of some targets; parts that they share are planned once."""
-        converter = Converter()
+        converter = self.converter()
         plans = []
         for target in targets:
             sink = connectors.table_sink(target.identifier, target.table, self.configuration)
@@ -198,8 +201,33 @@ class Session:
 
     def result_plan(self, plan: LogicalNode, name: str = "*anonymous_collect$1*") -> SinkNode:
         """The physical plan of a query whose rows go to the program."""
-        below = Converter().convert(plan)
+        below = self.converter().convert(plan)
         return self.planned(SinkNode(row=below.row, inputs=(below,), name=name, sink=None))[0]
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether queries give the rows that are there when all input is over.
+
+        Raises:
+            ValidationError: neither batch nor streaming mode is asked for.
+        """
+        mode = self.configuration.get(options.RUNTIME_MODE)
+        if mode == "AUTOMATIC":
+            message = (
+                "Unsupported mode 'AUTOMATIC' for 'execution.runtime-mode'. Only an explicit BATCH "
+                "mode or STREAMING mode is supported in Table API."
+            )
+            raise ValidationError(message)
+        return mode == "BATCH"
+
+    @property
+    def mini_batches(self) -> bool:
+        """Whether there is one change per key and batch: in batch mode nobody sees the others."""
+        return self.is_batch or self.configuration.get(options.MINI_BATCH)
+
+    def converter(self) -> Converter:
+        """What makes physical plans of logical ones."""
+        return Converter(is_batch=self.is_batch)
 
     def planned(self, *sinks: SinkNode) -> list[SinkNode]:
         """Plans with their changes and phases.
@@ -207,9 +235,9 @@ class Session:
         Raises:
             ValidationError: a sink does not take the changes.
         """
-        plans = plan_changes(*sinks)
+        plans = plan_changes(*(in_batch_mode(sinks) if self.is_batch else sinks))
         get = self.configuration.get
-        if get(options.MINI_BATCH) and get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
+        if self.mini_batches and get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
             aggregate_in_two_phases(plans)
         return plans
 
@@ -222,7 +250,7 @@ class Session:
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        return QueryResult(client, plan.row, directory)
+        return QueryResult(client, plan.row, directory, is_batch=self.is_batch)
 
     def collected(self, plan: LogicalNode, directory: str) -> Transformation:
         """The end of a query whose rows are kept in files of a directory."""
@@ -251,8 +279,9 @@ class Session:
         get = self.configuration.get
         return LoweringOptions(
             time_zone=get(options.LOCAL_TIME_ZONE),
-            state_ttl=get(options.STATE_TTL),
-            mini_batch=get(options.MINI_BATCH),
+            state_ttl=0 if self.is_batch else get(options.STATE_TTL),
+            mini_batch=self.mini_batches,
+            query_start=time.time_ns() // 1_000_000 if self.is_batch else 0,
             idle_timeout=get(options.SOURCE_IDLE_TIMEOUT) or None,
             drop_nulls=get(options.NOT_NULL_ENFORCER) == "DROP",
             job_parameters=get(options.GLOBAL_JOB_PARAMETERS),
