@@ -414,7 +414,7 @@ class Rank(PhysicalNode):
             "retract": "RetractStrategy",
             "update fast": f"UpdateFastStrategy[{columns_text(below, self.row_key)}]",
         }
-        return f"strategy=[{strategies[self.strategy]}], {ranked_text(self)}"
+        return f"strategy=[{strategies[self.strategy]}], {ranked_text(self, self.input.row)}"
 
 
 @dataclass(eq=False, kw_only=True)

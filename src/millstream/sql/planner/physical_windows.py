@@ -81,4 +81,4 @@ class WindowRank(PhysicalNode):
 
     def details(self) -> str:
         below = self.input.row
-        return f"window=[{self.spec.text(below, *self.window)}], {ranked_text(self)}"
+        return f"window=[{self.spec.text(below, *self.window)}], {ranked_text(self, below)}"

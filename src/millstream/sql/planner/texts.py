@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import AggregateCall, SortKey
-    from millstream.sql.planner.physical import Rank
-    from millstream.sql.planner.physical_windows import WindowRank
     from millstream.types.logical_types import RowType
 
 __all__ = [
@@ -52,9 +50,20 @@ def order_text(row: RowType, order: Iterable[SortKey]) -> str:
     )
 
 
-def ranked_text(rank: Rank | WindowRank) -> str:
+class _Ranked(Protocol):
+    """What both kinds of ``ROW_NUMBER`` have."""
+
+    function: str
+    start: int
+    end: int
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+
+    def fields_text(self) -> str: ...
+
+
+def ranked_text(rank: _Ranked, below: RowType) -> str:
     """What both kinds of ``ROW_NUMBER`` say of their rows: which, of whom, in which order."""
-    below = rank.input.row
     parts = [
         f"rankType=[{rank.function}]",
         f"rankRange=[rankStart={rank.start}, rankEnd={rank.end}]",
