@@ -4,7 +4,7 @@ What it is: bookkeeping without threads and sockets; time is given.  A *region* 
 by edges: no record goes from one to another, so one can go back to the last checkpoint while the
 others go on.
 
-What it is not: the doing of it (``engines/pipelined/run_loop.py``), nor a slot's part
+What it is not: the doing of it (``engines/pipelined/failover.py``), nor a slot's part
 (``runtime/pipelined/main_loop.py``).
 
 The way of a region, one of whose tasks has failed:
@@ -23,7 +23,7 @@ That slot stops the region when it has begun; until all have, nothing is too lat
 
 What can never happen: tasks of two attempts of a region are at work at the same time.
 
-Read next: ``engines/pipelined/run_loop.py``, ``graph/stages.py``.
+Read next: ``engines/pipelined/failover.py``, ``graph/stages.py``.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
 What can never happen: a checkpoint is published after ``run`` has returned, or a slot of a run is
 at work when the next run begins.
 
-Read next: ``engines/pipelined/control_server.py``, ``engines/pipelined/checkpoints.py``.
+Read next: ``engines/pipelined/control_server.py``, ``engines/pipelined/checkpoints.py``,
+``engines/pipelined/failover.py``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ from millstream.crash_points import crash_point
 from millstream.engines.pipelined.checkpoints import Checkpoints
 from millstream.engines.pipelined.committing import Committed, CommittingThread, Dropped
 from millstream.engines.pipelined.control_server import ControlServer
+from millstream.engines.pipelined.failover import Failover
+from millstream.engines.pipelined.readers import Readers
 from millstream.engines.pipelined.regions import Regions
+from millstream.engines.pipelined.triggers import Triggers
 from millstream.errors import EngineError, WorkerLostError
 from millstream.execution.inquiries import UnwantedError
 from millstream.execution.planned_source import plan_sources
@@ -52,39 +56,30 @@ from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
 from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.messages import (
-    Abandoned,
     Acknowledged,
-    Assigned,
     Begin,
-    BeginRegion,
     Completed,
     Declined,
-    Drain,
     End,
     Failed,
-    Grown,
-    Held,
     Progress,
     Registered,
-    Retired,
     Running,
     SlotSettings,
     SourceEnded,
     Stopped,
-    StopRegion,
 )
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.inquiries import Inquiries
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
-    from millstream.runtime.plan import SplitAssignment
 
     _Event = SlotMessage | WorkerLostError | Committed | Dropped
 
@@ -138,8 +133,6 @@ class RunLoop:
             clock=clock,
             inquiries=inquiries,
         )
-        #: Channel -> the slot that reads its split.
-        self._readers: dict[int, int] = {}
         self._token = secrets.token_bytes(32)
         self._server = ControlServer(
             host.driver_host,
@@ -153,19 +146,23 @@ class RunLoop:
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1
         self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
-        self._regions = Regions(by_chain(graph), slots)
+        self._triggers = Triggers(run, self._checkpoints, self._sources, self._server, clock)
+        self._readers = Readers(self._sources, self._server)
+        regions = Regions(by_chain(graph), slots)
+        self._failover = Failover(
+            *(run, regions, self._server, self._checkpoints),
+            *(self._triggers, self._committing, self._readers, clock),
+        )
         mode = CheckpointingMode[self._configuration.get(options.CHECKPOINTING_MODE)]
         #: Without checkpoints there is nothing to go back to alone.
         self._restarts_regions = (
             run.on_failure is not None
-            and len(self._regions) > 1
+            and len(regions) > 1
             and mode is not CheckpointingMode.NONE
             and self._configuration.get(options.FAILOVER_STRATEGY) == "region"
         )
         #: Slots whose tasks are restored.
         self._running: set[int] = set()
-        #: Those of its keys that are not read to their ends.
-        self._open: set[int] = set()
         #: The slots were told that the job is to stop.
         self._stopping = False
         #: The last checkpoint is committed.
@@ -216,7 +213,7 @@ class RunLoop:
             assignments = self._sources.begin(cancelled.is_set)
         except UnwantedError:
             return False
-        self._note(assignments)
+        self._readers.note(assignments)
         processing_time = max(self._clock(), cast("int", run.position["time"]))
         plan = cloudpickle.dumps(run.first_plan(assignments, processing_time))
         graph = cloudpickle.dumps(run.job.graph)
@@ -281,12 +278,12 @@ class RunLoop:
         if self._run.stop.is_asked and not self._sources.is_over:
             self._stop()
         else:
-            self._look_at_sources()
+            self._readers.look(self._clock())
             # A source may have taken long to answer: what is acknowledged by now has not expired.
             if self._hear_all(0):
                 return
             self._look_at_checkpoints()
-        self._look_at_regions()
+        self._failover.look()
         lost = self._host.lost()
         if lost is not None:
             raise lost
@@ -312,8 +309,7 @@ class RunLoop:
         if isinstance(event, Running):
             self._hear_running(event)
         elif isinstance(event, Progress):
-            self._sources.progress(event.splits)
-            self._open.difference_update(c for c, split in event.splits.items() if split.over)
+            self._readers.progress(event.splits)
         elif isinstance(event, Acknowledged):
             self._acknowledged(cast("TaskAck", loads(event.ack)))
         elif isinstance(event, Declined):
@@ -321,128 +317,43 @@ class RunLoop:
         elif isinstance(event, Committed):
             self._committed(event)
         elif isinstance(event, Stopped):
-            self._regions.stopped(event.region, event.attempt, event.slot)
+            self._failover.stopped(event)
         elif isinstance(event, Dropped):
-            self._begin_region(event)
+            self._failover.dropped(event)
         elif isinstance(event, Failed):
-            self._failed(event)
+            self._failover.failed(event, _unpickled(event))
         elif isinstance(event, BaseException):
             raise event
 
     def _hear_running(self, event: Running) -> None:
-        if event.region is None:
-            self._running.add(event.slot)
-            if len(self._running) == self._count:
-                now = time.monotonic()
-                self._regions.begun(now)
-                self._checkpoints.begin(now)
+        if event.region is not None:
+            self._failover.running(event)
             return
-        region = self._regions.running(event.region, event.attempt, event.slot)
-        if region is not None:
-            _LOG.info("%s goes on, attempt %d", region.title, region.attempt)
-            if self._regions.all_run:
-                self._run.on_resumed()
+        self._running.add(event.slot)
+        if len(self._running) == self._count:
+            now = time.monotonic()
+            self._failover.begun(now)
+            self._checkpoints.begin(now)
 
-    # -- regions -------------------------------------------------------------------------------
-
-    def _failed(self, event: Failed) -> None:
-        """Restart a region alone, one of whose tasks has raised; raises if that cannot be done."""
-        error = _unpickled(event)
-        if event.region is None or self._run.on_failure is None or not isinstance(error, Exception):
-            raise error
-        region = self._regions.get(event.region, event.attempt)
-        if region is None:
-            return  # another task of the same attempt was first
-        if self._checkpoints.is_over or self._run.stop.is_asked:
-            raise error  # the job is about to end
-        delay = self._run.on_failure(error, region.sources)
-        self._give_up(self._checkpoints.abort())
-        self._regions.stop(region, delay, time.monotonic(), error)
-        self._server.tell_all(StopRegion(region.number, region.attempt))
-
-    def _give_up(self, epochs: Iterable[int]) -> None:
-        for epoch in epochs:
-            self._run.coordinator.fail_epoch(epoch)
-            self._server.tell_all(Abandoned(epoch))
-
-    def _look_at_regions(self) -> None:
-        # What all tasks have acknowledged will be published: the region goes on from there.
-        if self._regions.all_run:
-            return
-        now = time.monotonic()
-        self._regions.require_stopped(now)
-        if self._checkpoints.pending:
-            return
-        for region in self._regions.due(now):
-            self._committing.drop(region.sinks, region.number, region.attempt)
-
-    def _begin_region(self, event: Dropped) -> None:
-        if event.error is not None:
-            raise event.error
-        region = self._regions.get(event.region, event.attempt)
-        if region is None:
-            return
-        # The number that the others are at is left out: names of what stopped tasks have written
-        # tell it, and they are not to be used again.
-        self._trigger(time.monotonic(), final=False, last=False)
-        self._give_up(self._checkpoints.abort())
-        run = self._run
-        gone, assignments = self._sources.restart(region.sources, run.position, run.last)
-        self._open.difference_update(gone)
-        self._note(assignments)
-        now = max(self._clock(), cast("int", run.position["time"]))
-        plan = run.plan_of_region(assignments, now, self._checkpoints.next)
-        self._regions.begin(region)
-        message = BeginRegion(region.number, region.attempt, cloudpickle.dumps(plan))
-        self._server.tell_all(message)
-
-    # -- sources -------------------------------------------------------------------------------
-
-    def _look_at_sources(self) -> None:
-        update = self._sources.look(self._clock())
-        if not update:
-            return
-        tell = self._server.tell
-        for slot, splits in update.assigned.items():
-            self._note(splits)
-            tell(slot, Assigned(tuple(splits)))
-        for slot in {self._readers[channel] for channel in update.grown.keys() | update.final}:
-            ends = {c: end for c, end in update.grown.items() if self._readers[c] == slot}
-            final = frozenset(c for c in update.final if self._readers[c] == slot)
-            tell(slot, Grown(ends, final))
-        for slot, channels in update.retired.items():
-            tell(slot, Retired(frozenset(channels)))
-        if update.held is not None:
-            self._server.tell_all(Held(update.held))
-        for uid in update.ended:
-            self._server.tell_all(SourceEnded(uid))
-
-    def _note(self, assignments: Iterable[SplitAssignment]) -> None:
-        for each in assignments:
-            self._readers[each.channel] = each.subtask
-            self._open.add(each.channel)
+    # -- checkpoints ---------------------------------------------------------------------------
 
     def _stop(self) -> None:
         """Let the job end behind a last checkpoint, as somebody has asked for."""
         drains = self._run.stop.drains
-        if not self._regions.all_run:
+        if not self._failover.all_run:
             return  # its tasks would not hear of it
         if not self._stopping:
             self._stopping = True
-            # Nothing that is read behind the last barrier would be committed.
-            held = Held(frozenset(self._readers))
-            self._server.tell_all(Drain() if drains else held)
-        self._give_up_expired()
-        if self._checkpoints.is_over or self._checkpoints.pending or (drains and self._open):
+            self._readers.stop(drains=drains)
+        self._triggers.give_up_expired()
+        if self._checkpoints.is_over or self._checkpoints.pending:
             return
-        if not self._all_run:
+        if not self._all_run or (drains and not self._readers.all_is_read):
             return
         if drains:
             for each in self._planned:
                 self._server.tell_all(SourceEnded(each.uid))
-        self._trigger(time.monotonic(), final=drains, last=True)
-
-    # -- checkpoints ---------------------------------------------------------------------------
+        self._triggers.trigger(time.monotonic(), final=drains, last=True)
 
     @property
     def _all_run(self) -> bool:
@@ -452,34 +363,19 @@ class RunLoop:
         slot that is late would put its barrier ahead of all that it reads: the checkpoint would
         be taken for progress although its input has not been tried.
         """
-        return len(self._running) == self._count and self._regions.all_run
+        return len(self._running) == self._count and self._failover.all_run
 
     def _look_at_checkpoints(self) -> None:
         if not self._all_run:
             return
-        self._give_up_expired()
+        self._triggers.give_up_expired()
         checkpoints, now = self._checkpoints, time.monotonic()
         if self._sources.is_over:
             # Behind it nothing may follow, so nothing may be under way that could fail.
             if checkpoints.pending == 0:
-                self._trigger(now, final=True, last=True)
+                self._triggers.trigger(now, final=True, last=True)
         elif checkpoints.is_due(now):
-            self._trigger(now, final=False, last=False)
-
-    def _give_up_expired(self) -> None:
-        for epoch, words in self._checkpoints.expired(time.monotonic()):
-            _LOG.warning("%s", words)
-            self._give_up([epoch])
-
-    def _trigger(self, now: float, *, final: bool, last: bool) -> None:
-        message = self._checkpoints.trigger(now, self._clock(), final=final, last=last)
-        run = self._run
-        # Before any task can write for it.
-        run.coordinator.begin_epoch(
-            run.metadata(_offset_to_come(message.epoch, final), message.time)
-        )
-        self._sources.triggered(message.epoch)
-        self._server.tell_all(message)
+            self._triggers.trigger(now)
 
     def _acknowledged(self, ack: TaskAck) -> None:
         checkpoint = self._checkpoints.acknowledge(ack)
@@ -496,7 +392,7 @@ class RunLoop:
         words = self._checkpoints.declined(event.epoch, event.task, error)
         if words is not None:
             _LOG.warning("%s", words)
-            self._give_up([event.epoch])
+            self._triggers.give_up([event.epoch])
 
     def _committed(self, event: Committed) -> None:
         manifest = self._note_commit(event)
@@ -597,8 +493,3 @@ def _unpickled(failed: Failed | Declined) -> BaseException:
     if isinstance(error, BaseException):
         return error
     return EngineError(f"slot {failed.slot} failed with {error!r}")
-
-
-def _offset_to_come(epoch: int, final: bool) -> dict[str, object]:  # noqa: FBT001 - JSON
-    """All that is known of an offset before the tasks have acknowledged it."""
-    return {"epoch": epoch, "final": final}
