@@ -2,7 +2,7 @@
 
 What it is: one thread that accepts the slots of one run, hands on what they say, and notices the
 slot whose connection ends or whose heartbeats fail to come.  The first such loss *fences* at once:
-all connections are closed, by which all slots end.
+all connections are closed, by which all slots end.  Where slots outlive others, that one is fenced.
 
 What it is not: what the messages mean (``engines/pipelined/run_loop.py``).
 
@@ -13,7 +13,10 @@ What happens to a connection:
 3. It is another of the same number (a host that has started one twice) -> closed, which ends it.
 4. It ends, or nothing is heard for ``heartbeat.timeout``, before the slots were told to end -> the
    run is lost: WorkerLostError, and the fence.
-5. The driver itself did not run for so long (a machine that slept) -> slots get the time again.
+5. As 4, where slots outlive others -> this connection is closed, and ``LostSlot`` handed on.  When
+   its process is known to be gone, another of its number is let in, which is told nothing until it
+   is told to join.
+6. The driver itself did not run for so long (a machine that slept) -> slots get the time again.
 
 What can never happen: a slot that does not end by itself is at work for the run after ``fence``
 and can tell the driver of it.
@@ -39,7 +42,7 @@ from millstream.runtime.pipelined.connect import listen
 from millstream.runtime.pipelined.control import close_in_forks
 from millstream.runtime.pipelined.control_frames import MessageReader, packed
 from millstream.runtime.pipelined.handshake import Party, Role, require_proof
-from millstream.runtime.pipelined.messages import Beat, Registered
+from millstream.runtime.pipelined.messages import Beat, End, Joins, Registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
         SubtaskTimes,
     )
 
-__all__ = ["ControlServer"]
+__all__ = ["ControlServer", "LostSlot"]
 
 _LOG: Final = logging.getLogger("millstream")
 _PIECE: Final = 1 << 18
@@ -82,6 +85,10 @@ class _Slot:
     times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
     #: A long turn was spoken of.
     told_of: bool = False
+    #: Fenced, while others go on.
+    lost: bool = False
+    #: Takes the place of a lost one, and was not told to join the others.
+    is_new: bool = False
 
     @property
     def title(self) -> str:
@@ -90,6 +97,14 @@ class _Slot:
             return f"slot {self.number}"
         who = self.registered
         return f"slot {self.number} (process {who.pid} on {who.machine})"
+
+
+@dataclass(frozen=True, slots=True)
+class LostSlot:
+    """A slot is lost and fenced; the others go on."""
+
+    slot: int
+    error: WorkerLostError
 
 
 class ControlServer:
@@ -102,8 +117,9 @@ class ControlServer:
         token: its secret.
         timeout: seconds without a word after which a slot is lost.
         hand_on: called in another thread with each message, in the order of its slot; with a
-            WorkerLostError when one is lost.
+            WorkerLostError, or where slots outlive others a LostSlot, when one is lost.
         listen_at: the address to listen at, if it is another.
+        outlive: slots go on when others are lost.
 
     Raises:
         OSError: nobody can listen at that address.
@@ -116,8 +132,10 @@ class ControlServer:
         run_id: str,
         token: bytes,
         timeout: float,
-        hand_on: Callable[[SlotMessage | WorkerLostError], None],
+        hand_on: Callable[[SlotMessage | WorkerLostError | LostSlot], None],
         listen_at: str | None = None,
+        *,
+        outlive: bool = False,
     ) -> None:
         self._host = host
         self._count = slots
@@ -137,6 +155,9 @@ class ControlServer:
         #: So many that the next has to wait.
         self._is_full = False
         self._slots: dict[int, _Slot] = {}
+        self._outlive = outlive
+        #: The numbers of lost slots that others may take.
+        self._vacant: set[int] = set()
         #: Slots may end now.
         self._ending = False
         self._fenced = False
@@ -171,10 +192,15 @@ class ControlServer:
         """Say something to a slot; never waits.
 
         Args:
-            slot: one that is there.  If it is gone, nothing happens: it is lost anyway.
+            slot: one that is there.  If it is gone, nothing happens: it is lost anyway.  Nor if it
+                is new and not told to join the others: its tasks begin later, with what is known
+                by then.
             message: what to say.
         """
         found = self._slots[slot]
+        if found.lost or (found.is_new and not isinstance(message, Joins | End)):
+            return
+        found.is_new = False
         with found.sending:
             found.outgoing += packed(message)
             _send(found)
@@ -186,6 +212,10 @@ class ControlServer:
         """Say something to all slots."""
         for slot in sorted(self._slots):
             self.tell(slot, message)
+
+    def readmit(self, slot: int) -> None:
+        """Let another take the number of a lost slot, whose process is about to be ended."""
+        self._vacant.add(slot)
 
     def let_end(self) -> None:
         """From now on slots may close their connections: they are told to end."""
@@ -305,9 +335,13 @@ class ControlServer:
     def _take_in(self) -> None:
         while not self._arrived.empty():
             slot = self._arrived.get()
-            if self._fenced or slot.number in self._slots:
+            before = self._slots.get(slot.number)
+            is_twice = before is not None and not (before.lost and slot.number in self._vacant)
+            if self._fenced or is_twice:
                 slot.connection.close()
                 continue
+            self._vacant.discard(slot.number)
+            slot.is_new = before is not None
             slot.heard = time.monotonic()
             self._slots = {**self._slots, slot.number: slot}  # others read it meanwhile
             self._selector.register(slot.connection, selectors.EVENT_READ, slot)
@@ -322,10 +356,14 @@ class ControlServer:
         if not content:
             slot.ended = True
             self._selector.unregister(slot.connection)
-            if not self._ending:
-                self._lose(WorkerLostError(f"{slot.title} ended, or its machine did"))
+            if slot.lost:
+                slot.connection.close()
+            elif not self._ending:
+                self._lose_slot(slot, WorkerLostError(f"{slot.title} ended, or its machine did"))
             return
         slot.heard = time.monotonic()
+        if slot.lost:
+            return  # it was taken for lost: what it says comes too late
         for message in slot.reader.feed(content):
             self._hear(slot, message)
 
@@ -358,13 +396,15 @@ class ControlServer:
             return
         for slot in self._slots.values():
             silent = now - slot.heard
+            if slot.lost:
+                continue
             if silent > self._timeout and not (silent < _BUSY and _is_at_work(slot.registered)):
                 message = (
                     f"{slot.title} gave no sign of life for {silent:.1f} s (heartbeat.timeout): it"
                     " is stopped, its machine or the network is gone, or one call of a function of"
                     " its held Python's lock for so long; raise the option then"
                 )
-                self._lose(WorkerLostError(message))
+                self._lose_slot(slot, WorkerLostError(message))
                 return
 
     def _register_writers(self) -> None:
@@ -372,6 +412,15 @@ class ControlServer:
             if not slot.ended:
                 wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if slot.outgoing else 0)
                 self._selector.modify(slot.connection, wanted, slot)
+
+    def _lose_slot(self, slot: _Slot, error: WorkerLostError) -> None:
+        if not self._outlive:
+            self._lose(error)
+            return
+        slot.lost = True
+        with contextlib.suppress(OSError):
+            slot.connection.shutdown(socket.SHUT_RDWR)
+        self._hand_on(LostSlot(slot.number, error))
 
     def _lose(self, error: WorkerLostError) -> None:
         self.fence()

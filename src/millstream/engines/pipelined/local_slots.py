@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["LocalSlots", "serve_slot"]
 
 _LOG: Final = logging.getLogger("millstream")
+#: Seconds that a process whose control connection has ended may take to be gone.
+_GONE: Final = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,8 @@ class _Process:
     #: It was killed here.
     killed: bool = False
     gone: bool = False
+    #: With which it ended.
+    code: int = 0
 
 
 class LocalSlots(SlotHost):
@@ -72,56 +76,91 @@ class LocalSlots(SlotHost):
         """The processes of the slots that are not known to be gone, in order."""
         return [process.pid for process in self._processes if not process.gone]
 
+    @property
+    def replaces_slots(self) -> bool:
+        """Processes of this machine end one by one."""
+        return True
+
     def start(self, settings: Sequence[SlotSettings]) -> None:
         """Fork a process for each slot."""
         self._processes, self._lost = [], None
+        for each in settings:
+            self._fork(each)
+
+    def _fork(self, settings: SlotSettings) -> None:
         try:
-            for each in settings:
-                process = _Process(each.slot, *self._nursery.fork())
-                self._processes.append(process)
-                # It may be large, but a new process reads it before anything else.
-                process.connection.send_bytes(pickle.dumps(each))
+            process = _Process(settings.slot, *self._nursery.fork())
+            self._processes.append(process)
+            # It may be large, but a new process reads it before anything else.
+            process.connection.send_bytes(pickle.dumps(settings))
         except OSError as error:
             message = f"no process for a slot can be started: {error}"
             raise EngineError(message) from error
+
+    def end_slot(self, slot: int) -> BaseException | None:
+        """Kill what is left of a slot."""
+        process = self._process(slot)
+        return None if process.gone else self._end(process, _GONE)
+
+    def replace(self, settings: SlotSettings) -> None:
+        """Fork another process for a slot."""
+        self._processes.remove(self._process(settings.slot))
+        self._fork(settings)
+
+    def lost_slot(self, slot: int) -> BaseException | None:
+        """How the process of a slot has ended."""
+        process = self._process(slot)
+        if process.gone or not _has_ended(process.connection):
+            return None
+        return self._bury(process) or WorkerLostError(f"slot {slot} has ended")
+
+    def _process(self, slot: int) -> _Process:
+        return next(each for each in self._processes if each.slot == slot)
 
     def lost(self) -> BaseException | None:
         """How a process has ended; one that was killed before all others."""
         for process in self._processes:
             if not process.gone and _has_ended(process.connection):
-                self._bury(process)
+                self._note(process, self._bury(process))
         return self._lost
 
     def stop(self, patience: float) -> None:
         """Wait for the processes, and kill those that stay."""
         deadline = time.monotonic() + patience
         for process in self._processes:
-            if process.gone:
-                continue
-            if not _has_ended(process.connection, max(0.0, deadline - time.monotonic())):
-                _LOG.debug("slot %d stays: killing process %d", process.slot, process.pid)
-                process.killed = True
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
-            self._bury(process)
+            if not process.gone:
+                self._note(process, self._end(process, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Let the nursery end, which kills what is left."""
         self._nursery.close()
 
-    def _bury(self, process: _Process) -> None:
-        """Wait for a process that has ended, or is about to."""
+    def _end(self, process: _Process, patience: float) -> WorkerLostError | None:
+        """Wait for the end of a process, and kill it if it stays; how it ended, if by itself."""
+        if not _has_ended(process.connection, max(0.0, patience)):
+            _LOG.debug("slot %d stays: killing process %d", process.slot, process.pid)
+            process.killed = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        return self._bury(process)
+
+    def _bury(self, process: _Process) -> WorkerLostError | None:
+        """Wait for a process that has ended, or is about to; how, unless it was told to."""
         code = self._nursery.wait(process.pid)
         process.gone = True
         process.connection.close()
-        if not process.killed and code not in {FENCED, None}:
-            message = (
-                f"slot {process.slot} (worker process {process.pid} of this machine)"
-                f" {how_it_ended(code)}"
-            )
-            # One that was killed says more than one that ended.
-            if self._lost is None or (code < 0 <= self._code):
-                self._lost, self._code = WorkerLostError(message), code
+        if process.killed or code is None or code == FENCED:
+            return None
+        process.code = code
+        return WorkerLostError(
+            f"slot {process.slot} (worker process {process.pid} of this machine)"
+            f" {how_it_ended(code)}"
+        )
+
+    def _note(self, process: _Process, lost: WorkerLostError | None) -> None:
+        # One that was killed says more than one that ended.
+        if lost is not None and (self._lost is None or process.code < 0 <= self._code):
+            self._lost, self._code = lost, process.code
 
 
 def serve_slot(connection: Connection) -> None:

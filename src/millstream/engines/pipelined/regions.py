@@ -18,6 +18,9 @@ The way of a region, one of whose tasks has failed:
 
 From 1 to 5 no checkpoint is triggered.  A task that fails in 4 begins the way again.
 
+A slot that is lost with some of its tasks is as one of them that fails; what a slot that is not
+there would have said is not waited for.
+
 Slots do not begin at the same time: a task may fail while another slot has yet to restore its own.
 That slot stops the region when it has begun; until all have, nothing is too late.
 
@@ -63,6 +66,8 @@ class Region:
     sinks: frozenset[str]
     #: What people call it: the names of its sources.
     title: str
+    #: Slots that have tasks of it: those with lower numbers.
+    width: int
     #: Of its tasks; the first is 0.
     attempt: int = 0
     state: RegionState = RegionState.RUNS
@@ -87,9 +92,13 @@ class Regions:
         self._slots = slots
         #: All slots have restored their tasks, and hear what they are told.
         self._begun = False
+        #: Slots whose places are empty.
+        self._gone: set[int] = set()
         members: dict[int, list[int]] = {}
+        widths: dict[int, int] = {}
         for stage in graph.stages:
             members.setdefault(stage.region, []).extend(stage.nodes)
+            widths[stage.region] = max(widths.get(stage.region, 0), stage.parallelism)
         self._regions = {}
         for number, nodes in members.items():
             own = [graph.nodes[node] for node in nodes]
@@ -98,6 +107,7 @@ class Regions:
                 frozenset(node.uid for node in own if node.kind == "source"),
                 frozenset(node.uid for node in own if node.kind == "sink"),
                 ", ".join(repr(node.name) for node in own if node.kind == "source"),
+                widths[number],
             )
 
     def __len__(self) -> int:
@@ -108,6 +118,33 @@ class Regions:
     def all_run(self) -> bool:
         """Whether no region is on its way back."""
         return all(region.state is RegionState.RUNS for region in self._regions.values())
+
+    @property
+    def least(self) -> int:
+        """In how many slots the narrowest has tasks."""
+        return min(region.width for region in self._regions.values())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether all slots have, once."""
+        return self._begun
+
+    def in_slot(self, slot: int) -> list[Region]:
+        """The regions that have tasks in a slot."""
+        return [region for region in self._regions.values() if slot < region.width]
+
+    def gone(self, slot: int) -> None:
+        """Take that a slot is lost: it has no tasks, and its answers are not waited for."""
+        self._gone.add(slot)
+        for region in self._regions.values():
+            if region.state is RegionState.STOPS:
+                self.stopped(region.number, region.attempt, slot)
+            elif region.state is RegionState.BEGINS:
+                self.running(region.number, region.attempt, slot)
+
+    def taken(self, slot: int) -> None:
+        """Take that the place of a lost slot is taken."""
+        self._gone.discard(slot)
 
     def get(self, number: int, attempt: int) -> Region | None:
         """A region; None if that attempt is not its last, so that nothing of it is news."""
@@ -138,7 +175,7 @@ class Regions:
         region.attempt += 1
         region.error = error
         region.state = RegionState.STOPS
-        region.missing = set(range(self._slots))
+        region.missing = set(range(self._slots)) - self._gone
         region.deadline, region.due = now + _STOPPING, now + delay
 
     def stopped(self, number: int, attempt: int, slot: int) -> None:
@@ -180,7 +217,7 @@ class Regions:
     def begin(self, region: Region) -> None:
         """Note that its slots are told to begin."""
         region.state = RegionState.BEGINS
-        region.missing = set(range(self._slots))
+        region.missing = set(range(self._slots)) - self._gone
 
     def running(self, number: int, attempt: int, slot: int) -> Region | None:
         """Take that a slot has restored the tasks of a region; the region, if all have."""

@@ -13,7 +13,9 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
    the next run.  Those that do not listen are killed.
 3. A slot is lost -> fence: all connections are closed, by which slots end at once; those that stay
    are killed.  A commit under way is waited for, and counts.  The error that says most is raised,
-   unless the last checkpoint is committed by then: the job is over.
+   unless the last checkpoint is committed by then: the job is over.  But where some region has no
+   task in that slot, and its host can replace it, it alone is fenced and replaced, and the run goes
+   on (``engines/pipelined/failover.py``).
 4. A task raises, a checkpoint fails or expires, a source cannot be asked -> as 3, but slots may
    close their functions first, for a short time.  A task that raises ends the run only if the
    restart strategy says so, or if all that runs is one region (``engines/pipelined/regions.py``),
@@ -44,10 +46,11 @@ from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.crash_points import crash_point
 from millstream.engines.pipelined.checkpoints import Checkpoints
 from millstream.engines.pipelined.committing import Committed, CommittingThread, Dropped
-from millstream.engines.pipelined.control_server import ControlServer
+from millstream.engines.pipelined.control_server import ControlServer, LostSlot
 from millstream.engines.pipelined.failover import Failover
 from millstream.engines.pipelined.readers import Readers
 from millstream.engines.pipelined.regions import Regions
+from millstream.engines.pipelined.replacements import Replacements
 from millstream.engines.pipelined.triggers import Triggers
 from millstream.errors import EngineError, WorkerLostError
 from millstream.execution.inquiries import UnwantedError
@@ -62,12 +65,14 @@ from millstream.runtime.pipelined.messages import (
     Declined,
     End,
     Failed,
+    Met,
     Progress,
     Registered,
     Running,
     SlotSettings,
     SourceEnded,
     Stopped,
+    Unreachable,
 )
 from millstream.types.pickling import loads
 
@@ -81,7 +86,7 @@ if TYPE_CHECKING:
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
 
-    _Event = SlotMessage | WorkerLostError | Committed | Dropped
+    _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
 
 __all__ = ["RunLoop"]
 
@@ -134,6 +139,10 @@ class RunLoop:
             inquiries=inquiries,
         )
         self._token = secrets.token_bytes(32)
+        regions = Regions(by_chain(graph), slots)
+        self._restarts_regions = self._can_restart_regions(regions)
+        #: What all regions have tasks in cannot be lost alone.
+        self._outlives = self._restarts_regions and host.replaces_slots and regions.least < slots
         self._server = ControlServer(
             host.driver_host,
             self._count,
@@ -142,24 +151,18 @@ class RunLoop:
             self._configuration.get(options.HEARTBEAT_TIMEOUT) / 1000,
             self._events.put,
             host.listen_host,
+            outlive=self._outlives,
         )
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1
         self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
         self._triggers = Triggers(run, self._checkpoints, self._sources, self._server, clock)
         self._readers = Readers(self._sources, self._server)
-        regions = Regions(by_chain(graph), slots)
+        patience = self._configuration.get(options.SLOT_REQUEST_TIMEOUT) / 1000
+        self._replacements = Replacements(host, self._server, patience)
         self._failover = Failover(
-            *(run, regions, self._server, self._checkpoints),
-            *(self._triggers, self._committing, self._readers, clock),
-        )
-        mode = CheckpointingMode[self._configuration.get(options.CHECKPOINTING_MODE)]
-        #: Without checkpoints there is nothing to go back to alone.
-        self._restarts_regions = (
-            run.on_failure is not None
-            and len(regions) > 1
-            and mode is not CheckpointingMode.NONE
-            and self._configuration.get(options.FAILOVER_STRATEGY) == "region"
+            *(run, regions, self._server, self._checkpoints, self._triggers, self._committing),
+            *(self._readers, self._replacements, clock),
         )
         #: Slots whose tasks are restored.
         self._running: set[int] = set()
@@ -169,6 +172,16 @@ class RunLoop:
         self._over = False
         #: How many ends of commits were heard.
         self._heard = 0
+
+    def _can_restart_regions(self, regions: Regions) -> bool:
+        mode = CheckpointingMode[self._configuration.get(options.CHECKPOINTING_MODE)]
+        return (
+            self._run.on_failure is not None
+            and len(regions) > 1
+            # Without checkpoints there is nothing to go back to alone.
+            and mode is not CheckpointingMode.NONE
+            and self._configuration.get(options.FAILOVER_STRATEGY) == "region"
+        )
 
     @property
     def task_times(self) -> dict[tuple[int, int], SubtaskTimes]:
@@ -217,22 +230,23 @@ class RunLoop:
         processing_time = max(self._clock(), cast("int", run.position["time"]))
         plan = cloudpickle.dumps(run.first_plan(assignments, processing_time))
         graph = cloudpickle.dumps(run.job.graph)
-        self._host.start(
-            [
-                SlotSettings(
-                    slot=slot,
-                    slots=self._count,
-                    run_id=run.run_id,
-                    token=self._token,
-                    driver=self._server.address,
-                    host="127.0.0.1",
-                    graph=graph,
-                    files=run.job.graph.files,
-                    restarts_regions=self._restarts_regions,
-                )
-                for slot in range(self._count)
-            ]
-        )
+        settings = [
+            SlotSettings(
+                slot=slot,
+                slots=self._count,
+                run_id=run.run_id,
+                token=self._token,
+                driver=self._server.address,
+                host="127.0.0.1",
+                graph=graph,
+                files=run.job.graph.files,
+                restarts_regions=self._restarts_regions,
+                outlives_others=self._outlives,
+            )
+            for slot in range(self._count)
+        ]
+        self._replacements.begin(settings)
+        self._host.start(settings)
         registered = self._wait_for_slots(cancelled)
         if registered is None:
             return False
@@ -284,7 +298,7 @@ class RunLoop:
                 return
             self._look_at_checkpoints()
         self._failover.look()
-        lost = self._host.lost()
+        lost = None if self._outlives else self._host.lost()
         if lost is not None:
             raise lost
 
@@ -316,12 +330,10 @@ class RunLoop:
             self._declined(event)
         elif isinstance(event, Committed):
             self._committed(event)
-        elif isinstance(event, Stopped):
-            self._failover.stopped(event)
-        elif isinstance(event, Dropped):
-            self._failover.dropped(event)
         elif isinstance(event, Failed):
             self._failover.failed(event, _unpickled(event))
+        elif isinstance(event, Stopped | Dropped | LostSlot | Registered | Met | Unreachable):
+            self._failover.hear(event)
         elif isinstance(event, BaseException):
             raise event
 
@@ -330,7 +342,9 @@ class RunLoop:
             self._failover.running(event)
             return
         self._running.add(event.slot)
-        if len(self._running) == self._count:
+        if self._replacements.under_way:
+            self._failover.taken(event.slot)
+        elif len(self._running) == self._count:
             now = time.monotonic()
             self._failover.begun(now)
             self._checkpoints.begin(now)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from millstream.errors import EngineError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -33,6 +35,8 @@ class SlotHost(ABC):
          were told to end.  Slots end by themselves then; ``stop`` kills those that do not.
          (engine)
       4. ``lost`` never waits, and says why a slot ended until the next ``start``.  (host)
+      5. When ``end_slot`` returns no process of that slot is at work; its control connection is
+         closed before.  ``replace`` follows, or ``stop``.  (host, engine)
     """
 
     @property
@@ -54,6 +58,37 @@ class SlotHost(ABC):
         Raises:
             EngineError: they cannot; says what is missing, and what to do.
         """
+
+    @property
+    def replaces_slots(self) -> bool:
+        """Whether the others go on when one slot has ended, and a new one can take its place."""
+        return False
+
+    def end_slot(self, slot: int) -> BaseException | None:
+        """See that one slot of a run is gone.
+
+        Returns:
+            How it had ended, if it was not ended here and that says anything.
+        """
+        message = f"slot {slot} cannot be ended alone here"
+        raise EngineError(message)
+
+    def replace(self, settings: SlotSettings) -> None:
+        """Start another in the place of a slot that was ended.
+
+        Args:
+            settings: of the slot, as of ``start``.
+
+        Raises:
+            EngineError: it cannot be started.
+        """
+        message = f"slot {settings.slot} cannot be replaced here"
+        raise EngineError(message)
+
+    def lost_slot(self, slot: int) -> BaseException | None:
+        """How one slot has ended; None: it lives, or how slots end one by one is not known here."""
+        del slot
+        return None
 
     @abstractmethod
     def start(self, settings: Sequence[SlotSettings]) -> None:

@@ -3,9 +3,12 @@
 What it is: each slot listens before it registers at the driver; when all have registered, each
 connects to those with lower numbers and is connected to by those with higher ones.
 
-What it is not: a way to come back: a connection that is lost ends the run.
+A slot that takes the place of a lost one listens and registers as well; the others connect to it.
 
-Read next: ``runtime/pipelined/handshake.py``, ``runtime/pipelined/transport.py``.
+What it is not: a way to come back: a connection that is lost while both its slots live ends the
+run.
+
+Read next: ``runtime/pipelined/handshake.py``, ``runtime/pipelined/newcomers.py``.
 """
 
 from __future__ import annotations
@@ -27,9 +30,10 @@ from millstream.runtime.pipelined.handshake import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-__all__ = ["connect_slots", "listen"]
+__all__ = ["connect_slots", "connect_to", "join_slots", "listen"]
 
 #: How long a slot may be out of reach: all of them have registered, so all listen.
 _REACH_SECONDS: Final = 30.0
@@ -75,15 +79,46 @@ def connect_slots(
     Raises:
         SlotLostError: a slot cannot be reached or did not connect in time; names it.
     """
+    lower = dict(enumerate(addresses[:slot]))
+    higher = frozenset(range(slot + 1, len(addresses)))
+    return join_slots(slot, listener, lower, higher, token, run_id, timeout)
+
+
+def join_slots(
+    slot: int,
+    listener: socket.socket,
+    connect: Mapping[int, tuple[str, int]],
+    accept: AbstractSet[int],
+    token: bytes,
+    run_id: str,
+    timeout: float = _READY_SECONDS,
+) -> dict[int, socket.socket]:
+    """Connect to some slots of a run, and be connected to by others.
+
+    Args:
+        slot: the own number.
+        listener: where others connect to; it is closed.
+        connect: slot -> its address.
+        accept: the slots that connect to this one.
+        token: the secret of the run.
+        run_id: the run.
+        timeout: seconds, for all of them.
+
+    Returns:
+        Slot -> an authenticated connection.
+
+    Raises:
+        SlotLostError: a slot cannot be reached or did not connect in time; names it.
+    """
     deadline = time.monotonic() + timeout
-    higher = len(addresses) - slot - 1
     made: dict[int, socket.socket] = {}
     # Accepting goes on while this slot connects: whoever waits for its answer has a deadline.
-    accepting = _Accepting(slot, listener, token, run_id, higher)
+    accepting = _Accepting(slot, listener, token, run_id, frozenset(accept))
     try:
-        for other in range(slot):
-            made[other] = _connect(slot, other, addresses[other], token, run_id, deadline)
-        made.update(accepting.wait(deadline, set(range(slot + 1, len(addresses)))))
+        for other, address in connect.items():
+            left = deadline - time.monotonic()
+            made[other] = connect_to(slot, other, address, token, run_id, left)
+        made.update(accepting.wait(deadline, set(accept)))
     except BaseException:
         for sock in made.values():
             sock.close()
@@ -93,15 +128,29 @@ def connect_slots(
     return made
 
 
-def _connect(
+def connect_to(
     slot: int,
     other: int,
     address: tuple[str, int],
     token: bytes,
     run_id: str,
-    deadline: float,
+    timeout: float = _READY_SECONDS,
 ) -> socket.socket:
+    """Connect to one slot of a run.
+
+    Args:
+        slot: the own number.
+        other: its number.
+        address: where it listens.
+        token: the secret of the run.
+        run_id: the run.
+        timeout: seconds that it may take.
+
+    Raises:
+        SlotLostError: it cannot be reached, or is none of the run.
+    """
     sock: socket.socket | None = None
+    deadline = time.monotonic() + timeout
     try:
         left = max(0.001, deadline - time.monotonic())
         sock = socket.create_connection(address, min(left, _REACH_SECONDS))
@@ -126,17 +175,22 @@ class _Accepting:
         listener: closed with this.
         token: the secret of the run.
         run_id: the run.
-        wanted: how many slots will connect.
+        wanted: the slots that will connect.
     """
 
     def __init__(
-        self, slot: int, listener: socket.socket, token: bytes, run_id: str, wanted: int
+        self,
+        slot: int,
+        listener: socket.socket,
+        token: bytes,
+        run_id: str,
+        wanted: frozenset[int],
     ) -> None:
         self._me = Party(Role.SLOT, slot)
         self._listener = listener
         self._token = token
         self._run_id = run_id
-        self._slots = slot + 1 + wanted
+        self._wanted = wanted
         self._arrived: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
         self._turns = threading.BoundedSemaphore(_MOST_HANDSHAKES)
         self._closed = threading.Event()
@@ -204,7 +258,7 @@ class _Accepting:
             return
         finally:
             self._turns.release()
-        if peer.role is Role.SLOT and self._me.number < peer.number < self._slots:
+        if peer.role is Role.SLOT and peer.number in self._wanted:
             self._arrived.put((peer.number, sock))
         else:
             sock.close()

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, cast
 from millstream.errors import EngineError, WorkerLostError
 from millstream.runtime.pipelined.control_frames import MessageReader, packed
 from millstream.runtime.pipelined.handshake import Party, Role, prove
-from millstream.runtime.pipelined.messages import Beat, Begin, End, Registered
+from millstream.runtime.pipelined.messages import Beat, Begin, End, Joins, Registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -140,7 +140,7 @@ class ControlConnection:
         """
         self.send(Registered(self._slot, address, os.getpid(), socket.gethostname()))
 
-    def begin(self) -> Begin | None:
+    def begin(self) -> Begin | Joins | None:
         """Wait until all slots are there.
 
         Returns:
@@ -151,7 +151,7 @@ class ControlConnection:
             EngineError: it has said something else.
         """
         message = self._messages.get()
-        if isinstance(message, Begin):
+        if isinstance(message, Begin | Joins):
             return message
         if isinstance(message, End):
             return None

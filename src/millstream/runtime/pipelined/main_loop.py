@@ -188,7 +188,8 @@ class MainLoop:
     Args:
         number: of the slot.
         graph: makes the job's graph, anew for each task: functions share nothing.
-        make_plan: makes the plan to restore from, anew for each task.
+        make_plan: makes the plan to restore from, anew for each task; None: others of the run are
+            at work, and the tasks of this slot begin with their regions.
         transport: to the other slots.
         send: tells the driver something.
         finish: takes what a checkpoint leaves to be finished.
@@ -202,7 +203,7 @@ class MainLoop:
         self,
         number: int,
         graph: Callable[[], JobGraph],
-        make_plan: Callable[[], EpochPlan],
+        make_plan: Callable[[], EpochPlan] | None,
         transport: Transport,
         send: Callable[[SlotMessage], None],
         finish: Callable[[PendingAck], None],
@@ -244,7 +245,8 @@ class MainLoop:
         #: Whose turn to write comes first.
         self._writer = 0
         try:
-            self._make_tasks(shape.stages, make_plan, shape)
+            if make_plan is not None:
+                self._make_tasks(shape.stages, make_plan, shape)
         except BaseException:
             # Behind an error it matters that functions are closed, not what they raise now.
             with contextlib.suppress(Exception):

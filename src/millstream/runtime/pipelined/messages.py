@@ -33,6 +33,9 @@ __all__ = [
     "Failed",
     "Grown",
     "Held",
+    "Joins",
+    "Met",
+    "Newcomer",
     "Progress",
     "Registered",
     "Retired",
@@ -45,6 +48,7 @@ __all__ = [
     "Stopped",
     "SubtaskTimes",
     "TakeCheckpoint",
+    "Unreachable",
 ]
 
 #: A deadline that does not come.
@@ -73,6 +77,8 @@ class SlotSettings:
     files: JobFiles
     #: Whether a region is restarted alone when one of its tasks fails.
     restarts_regions: bool = False
+    #: Whether the slot goes on when others are lost; new ones take their places.
+    outlives_others: bool = False
 
 
 # -- from the driver ---------------------------------------------------------------------------
@@ -87,6 +93,27 @@ class Begin:
     plan: bytes
     #: Of the slots, in order.
     addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joins:
+    """In place of ``Begin``, for a slot that takes the place of a lost one: the others are at work.
+
+    Its tasks begin with their regions.
+    """
+
+    #: To which it connects: new ones as well.
+    connect: dict[int, Address]
+    #: Which connect to it.
+    accept: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A slot has taken the place of a lost one: connect to it."""
+
+    slot: int
+    address: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +219,8 @@ class End:
 
 DriverMessage = (
     Begin
+    | Joins
+    | Newcomer
     | StopRegion
     | BeginRegion
     | Assigned
@@ -229,6 +258,22 @@ class Running:
     #: That of ``BeginRegion``; None: those of all regions, for the first time.
     region: int | None = None
     attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A slot that was told of a newcomer is connected with it."""
+
+    slot: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The connection with another slot has ended; what is sent to it is dropped."""
+
+    slot: int
+    other: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,4 +368,15 @@ class Beat:
     turn: float = 0.0
 
 
-SlotMessage = Registered | Running | Stopped | Progress | Acknowledged | Declined | Failed | Beat
+SlotMessage = (
+    Registered
+    | Running
+    | Met
+    | Unreachable
+    | Stopped
+    | Progress
+    | Acknowledged
+    | Declined
+    | Failed
+    | Beat
+)

@@ -18,19 +18,22 @@ from typing import TYPE_CHECKING, cast
 import cloudpickle
 
 from millstream.runtime.job_files import bring_files, working_directory
-from millstream.runtime.pipelined.connect import connect_slots, listen
+from millstream.runtime.pipelined.connect import connect_slots, join_slots, listen
 from millstream.runtime.pipelined.control import ControlConnection, GivenUpError
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Failed, Running
+from millstream.runtime.pipelined.messages import Failed, Joins, Running, Unreachable
+from millstream.runtime.pipelined.newcomers import Newcomers
 from millstream.runtime.pipelined.transport import TcpTransport
 from millstream.runtime.pipelined.uploader import Uploader
 from millstream.runtime.portable_error import portable_error
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.messages import Begin, SlotSettings
-    from millstream.runtime.pipelined.transport import Transport
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["run_slot"]
@@ -43,7 +46,7 @@ def run_slot(settings: SlotSettings) -> None:
         settings: of the slot.
     """
     listener = listen(settings.host, settings.slots)
-    transport: Transport | None = None
+    transport: TcpTransport | None = None
 
     def wake() -> None:
         if transport is not None:
@@ -59,16 +62,28 @@ def run_slot(settings: SlotSettings) -> None:
         control.let_interrupt()
         bring_files(settings.files)
         with working_directory(settings.files):
-            connections = connect_slots(
-                settings.slot, listener, begin.addresses, settings.token, settings.run_id
-            )
-            transport = TcpTransport(settings.slot, connections, HEADER.size)
+            connections = _connected(settings, listener, begin)
+            on_lost = _teller(settings, control) if settings.outlives_others else None
+            transport = TcpTransport(settings.slot, connections, HEADER.size, on_lost)
             _run(settings, control, transport, begin)
     except GivenUpError:
         pass  # nothing had begun
     except Exception as error:  # noqa: BLE001 - the driver's to raise
         _fail(settings, control, error)
     control.close()
+
+
+def _connected(
+    settings: SlotSettings, listener: socket.socket, begin: Begin | Joins
+) -> dict[int, socket.socket]:
+    own, token, run_id = settings.slot, settings.token, settings.run_id
+    if isinstance(begin, Joins):
+        return join_slots(own, listener, begin.connect, begin.accept, token, run_id)
+    return connect_slots(own, listener, begin.addresses, token, run_id)
+
+
+def _teller(settings: SlotSettings, control: ControlConnection) -> Callable[[int], None]:
+    return lambda other: control.send(Unreachable(settings.slot, other))
 
 
 def _fail(settings: SlotSettings, control: ControlConnection, error: Exception) -> None:
@@ -78,7 +93,10 @@ def _fail(settings: SlotSettings, control: ControlConnection, error: Exception) 
 
 
 def _run(
-    settings: SlotSettings, control: ControlConnection, transport: Transport, begin: Begin
+    settings: SlotSettings,
+    control: ControlConnection,
+    transport: TcpTransport,
+    begin: Begin | Joins,
 ) -> None:
     failures: list[BaseException] = []
 
@@ -87,12 +105,14 @@ def _run(
         transport.wake()
 
     uploader = Uploader(settings.slot, control.send, fail)
+    newcomers = Newcomers(settings, transport, control.send, fail)
+    plan = None if isinstance(begin, Joins) else begin.plan
     # Records are many short-lived objects without cycles: collecting them often only costs.
     gc.set_threshold(200_000, 20, 100)
     loop = MainLoop(
         settings.slot,
         lambda: cast("JobGraph", cloudpickle.loads(settings.graph)),
-        lambda: cast("EpochPlan", cloudpickle.loads(begin.plan)),
+        None if plan is None else lambda: cast("EpochPlan", cloudpickle.loads(plan)),
         transport,
         control.send,
         uploader.take,
@@ -104,7 +124,7 @@ def _run(
         control.send(Running(settings.slot))
         wait = 0.0
         while not loop.ended:
-            wait = loop.turn(control.messages(), wait)
+            wait = loop.turn(newcomers.hear(control.messages()), wait)
             control.alive(loop.times())
             _raise_first(failures)
         uploader.close()

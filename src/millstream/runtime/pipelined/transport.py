@@ -29,7 +29,7 @@ import pyarrow as pa
 from millstream.errors import ProgramError, SlotLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["MAX_PAYLOAD", "Received", "TcpTransport", "Transport"]
 
@@ -62,8 +62,9 @@ class Transport(Protocol):
        change.
     3. ``poll`` returns when something came, at ``wake``, or after its time-out; it may return with
        nothing sooner.
-    4. When another slot is lost, ``poll`` raises, and so does every ``poll`` after it.  A slot that
-       has closed its transport is not lost: it has nothing more to say.
+    4. When another slot is lost, ``poll`` raises, and so does every ``poll`` after it, unless
+       somebody else is to be told.  A slot that has closed its transport is not lost: it has
+       nothing more to say.
     5. All but ``wake`` is called by one thread.
     """
 
@@ -109,24 +110,49 @@ class TcpTransport(Transport):
         slot: the own number.
         connections: to all other slots, authenticated; closed with the transport.
         header_size: bytes of a header.
+        on_lost: told of a slot that is lost, in ``poll``, which goes on; what is sent there is
+            dropped until ``connected``.
     """
 
     def __init__(
-        self, slot: int, connections: Mapping[int, socket.socket], header_size: int
+        self,
+        slot: int,
+        connections: Mapping[int, socket.socket],
+        header_size: int,
+        on_lost: Callable[[int], None] | None = None,
     ) -> None:
         self._slot = slot
         self._header_size = header_size
         self._lost: SlotLostError | None = None
+        self._on_lost = on_lost
         self._bell = _Bell()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._connections: dict[int, _Connection] = {}
         for number, sock in connections.items():
-            sock.settimeout(0)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = _Connection(number, sock, header_size)
-            self._connections[number] = connection
-            self._selector.register(sock, selectors.EVENT_READ, connection)
+            self.connected(number, sock)
+
+    def connected(self, slot: int, sock: socket.socket) -> None:
+        """Take the connection with another slot, in place of the one that there was.
+
+        Args:
+            slot: which.
+            sock: authenticated; closed with the transport.
+        """
+        before = self._connections.get(slot)
+        if before is not None:
+            self._let_go(before)
+        sock.settimeout(0)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = self._connections[slot] = _Connection(slot, sock, self._header_size)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _let_go(self, connection: _Connection) -> None:
+        """Hear nothing more of a connection, and drop what is to be sent on it."""
+        # It is not watched any more behind a goodbye.
+        if connection.sock.fileno() >= 0 and connection.sock in self._selector.get_map():
+            self._selector.unregister(connection.sock)
+        connection.abandon()
 
     def send(self, slot: int, header: bytes, payload: bytes | memoryview | pa.Buffer) -> None:
         connection = self._connections[slot]
@@ -161,6 +187,10 @@ class TcpTransport(Transport):
                 if events & selectors.EVENT_READ and connection.read(came):
                     self._selector.unregister(connection.sock)
             except OSError as error:
+                if self._on_lost is not None:
+                    self._let_go(connection)
+                    self._on_lost(connection.slot)
+                    continue
                 self._lost = SlotLostError(
                     f"slot {self._slot} has lost its connection with slot {connection.slot}:"
                     f" {error or type(error).__name__}"
@@ -248,6 +278,11 @@ class _Connection:
         except OSError:
             self._fall_silent()
             return 0
+
+    def abandon(self) -> None:
+        """Close it without a word."""
+        self._fall_silent()
+        self.sock.close()
 
     def _fall_silent(self) -> None:
         self._is_mute = True

@@ -1,0 +1,231 @@
+"""A slot is lost in which not all pipelines have tasks: those that have none there have no gap."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.pipelined.processes import lives, stopped
+from tests.pipelined.test_regions import KEYS, Count, Paced, check, generations, never, notes
+from tests.support.proxied_slots import ProxiedSlots
+
+from millstream.common import Encoder, Types
+from millstream.datastream import JobStatus, RestartStrategies, StreamExecutionEnvironment
+from millstream.datastream.connectors import FileSink
+from millstream.engines.pipelined import engine, run_loop
+from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.errors import WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from millstream.datastream import JobClient
+    from millstream.runtime.pipelined.messages import SlotSettings
+
+    Make = Callable[..., StreamExecutionEnvironment]
+    Eventually = Callable[[Callable[[], bool], str], None]
+
+NUMBERS = 1200
+
+
+def pipeline(env: StreamExecutionEnvironment, directory: Path, name: str, width: int) -> None:
+    numbers = env.from_sequence(0, NUMBERS - 1).uid(f"{name} numbers").set_parallelism(width)
+    paced = numbers.map(Paced(directory, name, never), Types.LONG()).uid(f"{name} paced")
+    counted = paced.set_parallelism(width).key_by(lambda n: n % KEYS)
+    counts = counted.process(Count(directory, name), Types.STRING()).uid(f"{name} count")
+    sink = FileSink.for_row_format(str(directory / name), Encoder.simple_string_encoder())
+    written = counts.set_parallelism(width).sink_to(sink.build()).uid(f"{name} files")
+    written.set_parallelism(width)
+
+
+def start(
+    make: Make, directory: Path, width: int = 2, restarts: int = 10, **more: str
+) -> JobClient:
+    """``calm`` in the first slot, ``rash`` in all."""
+    settings = {
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+        "execution.checkpointing.interval": "100",
+        "execution.checkpointing.num-retained": "1000",
+        **{key.replace("_", "-"): value for key, value in more.items()},
+    }
+    env = make(width, settings)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 1))
+    pipeline(env, directory, "calm", 1)
+    pipeline(env, directory, "rash", width)
+    return env.execute_async("two")
+
+
+def committed(directory: Path) -> int:
+    """How many files of the rash pipeline are visible."""
+    path = directory / "rash"
+    return len(list(path.glob("part-*"))) if path.exists() else 0
+
+
+def require_calm_has_no_gap(directory: Path) -> None:
+    assert generations(directory) == {1}, "it is the same run"
+    assert len(notes(directory, "calm-0-opened")) == 1
+    assert len(notes(directory, "calm-0-closed")) == 1
+    assert len(notes(directory, "count-calm-opened")) == 1
+
+
+def test_the_pipeline_that_is_not_in_a_killed_slot_has_no_gap(
+    make: Make, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = start(make, tmp_path)
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    (pid,) = notes(tmp_path, "rash-1-opened")
+    os.kill(pid, signal.SIGKILL)
+    client.get_job_execution_result().result()
+    check(tmp_path)
+    require_calm_has_no_gap(tmp_path)
+    assert f"slot 1 (worker process {pid} of this machine) was killed with SIGKILL" in caplog.text
+    stays, comes = notes(tmp_path, "rash-0-opened"), notes(tmp_path, "rash-1-opened")
+    assert len(stays) == len(comes) == 2
+    assert len(set(stays)) == 1, "its process goes on"
+    assert len(set(comes)) == 2
+    assert not any(lives(each) for each in {*stays, *comes})
+
+
+def test_a_slot_that_is_stopped_is_killed_and_replaced(
+    make: Make, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = start(make, tmp_path, **{"heartbeat.timeout": "1000"})
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    (pid,) = notes(tmp_path, "rash-1-opened")
+    with stopped(pid):
+        eventually(lambda: len(notes(tmp_path, "rash-1-opened")) == 2, "another in its place")
+        assert not lives(pid), "it was gone first"
+        client.get_job_execution_result().result()
+    check(tmp_path)
+    require_calm_has_no_gap(tmp_path)
+    assert "gave no sign of life for" in caplog.text
+
+
+def test_two_slots_that_are_killed_at_once_meet_each_other(
+    make: Make, tmp_path: Path, eventually: Eventually
+) -> None:
+    client = start(make, tmp_path, width=3)
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    pids = [*notes(tmp_path, "rash-1-opened"), *notes(tmp_path, "rash-2-opened")]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    client.get_job_execution_result().result()
+    check(tmp_path)
+    require_calm_has_no_gap(tmp_path)
+    assert len(notes(tmp_path, "rash-0-opened")) >= 2
+
+
+@pytest.mark.soak
+def test_a_slot_that_cannot_be_replaced_restarts_the_job(
+    make: Make,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Here the one that takes its place dies before it is there."""
+    replace = LocalSlots.replace
+
+    def kill(self: LocalSlots, settings: SlotSettings) -> None:
+        replace(self, settings)
+        os.kill(self.pids[-1], signal.SIGKILL)
+
+    monkeypatch.setattr(LocalSlots, "replace", kill)
+    client = start(make, tmp_path)
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    os.kill(notes(tmp_path, "rash-1-opened")[0], signal.SIGKILL)
+    client.get_job_execution_result().result()
+    check(tmp_path)
+    assert generations(tmp_path) == {1, 2}
+    assert caplog.text.count("was killed with SIGKILL") >= 2
+
+
+@pytest.mark.soak
+def test_a_place_that_stays_empty_restarts_the_job(
+    make: Make,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replace = LocalSlots.replace
+
+    def stop(self: LocalSlots, settings: SlotSettings) -> None:
+        replace(self, settings)
+        os.kill(self.pids[-1], signal.SIGSTOP)
+
+    client = start(make, tmp_path, **{"slot.request.timeout": "3000"})
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    monkeypatch.setattr(LocalSlots, "replace", stop)
+    os.kill(notes(tmp_path, "rash-1-opened")[0], signal.SIGKILL)
+    client.get_job_execution_result().result()
+    check(tmp_path)
+    assert generations(tmp_path) == {1, 2}
+    assert "the places of lost slots 1 were not taken within 3 s" in caplog.text
+
+
+def test_two_slots_that_live_and_are_not_connected_restart_the_job(
+    make: Make,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hosts: list[ProxiedSlots] = []
+
+    def proxied() -> ProxiedSlots:
+        hosts.append(ProxiedSlots())
+        monkeypatch.setattr(run_loop, "Begin", hosts[0].begin)
+        return hosts[0]
+
+    monkeypatch.setattr(engine, "LocalSlots", proxied)
+    client = start(make, tmp_path)
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    proxy = hosts[0].proxy
+    assert proxy is not None
+    assert proxy.cut(1, 0) == 1
+    client.get_job_execution_result().result()
+    check(tmp_path)
+    assert generations(tmp_path) == {1, 2}
+    assert "have lost their connection, and both live" in caplog.text
+
+
+def test_without_a_restart_the_error_names_the_slot(
+    make: Make, tmp_path: Path, eventually: Eventually
+) -> None:
+    client = start(make, tmp_path, restarts=0)
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    (pid,) = notes(tmp_path, "rash-1-opened")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerLostError, match=f"slot 1 .worker process {pid} .*SIGKILL"):
+        client.get_job_execution_result().result()
+    assert client.get_job_status().result() is JobStatus.FAILED
+    assert not any(lives(each) for each in notes(tmp_path, "calm-0-opened"))
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 12)]
+)
+def test_slots_that_are_killed_and_stopped_again_and_again(
+    make: Make, tmp_path: Path, eventually: Eventually, seed: int
+) -> None:
+    """At random, also while they are being replaced."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    client = start(make, tmp_path, width=3, **{"heartbeat.timeout": "1000"})
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    for _ in range(4):
+        time.sleep(chance.random() * 0.3)  # the fault's moment, not a wait for anything
+        pids = [notes(tmp_path, f"rash-{slot}-opened")[-1] for slot in (0, 1, 2)]
+        alive = [pid for pid in pids[1:] if lives(pid) and pid != pids[0]]
+        if alive:
+            os.kill(chance.choice(alive), chance.choice([signal.SIGKILL, signal.SIGSTOP]))
+    client.get_job_execution_result().result()
+    check(tmp_path)
+    for slot in (0, 1, 2):
+        assert not any(lives(pid) for pid in notes(tmp_path, f"rash-{slot}-opened"))
