@@ -8,13 +8,15 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from tests.pipelined.test_stop import Seconds
 
 from millstream.checkpoint import LocalStorage, ManifestLog
-from millstream.common import WatermarkStrategy
+from millstream.common import Duration, Encoder, Time, Types, WatermarkStrategy
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.contracts.source import Boundedness
-from millstream.datastream import JobStatus, MapFunction
-from millstream.datastream.connectors import DiscardingSink
+from millstream.datastream import JobStatus, MapFunction, TumblingEventTimeWindows
+from millstream.datastream.connectors import DiscardingSink, FileSink
+from millstream.engines.pipelined.local_slots import LocalSlots
 from millstream.errors import SourceError
 from millstream.execution import inquiries as inquiries_module
 from millstream.execution.inquiries import Inquiries, UnwantedError
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.contracts.source import KnownSplits, Split
-    from millstream.datastream import StreamExecutionEnvironment
+    from millstream.datastream import JobClient, StreamExecutionEnvironment
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
@@ -92,6 +94,92 @@ def test_checkpoints_go_on_and_so_does_a_stop(
     client.stop().result()
     assert not Hanging.gate.is_set()
     assert client.get_accumulators().result()["hanging.numRecordsIn"] == 1000
+
+
+class HangingAtFirst(Hanging):
+    """Does not answer, whatever it is asked first; there is a name for each."""
+
+    at: ClassVar[str] = ""
+
+    def _wait(self, what: str) -> None:
+        if what == self.at:
+            self.asked.set()
+            assert self.gate.wait(60)
+
+    def start(self) -> None:
+        self._wait("start")
+        super().start()
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        self._wait("discover")
+        return NumberSequenceSource.discover(self, known)
+
+    def end_offset(self, split: Split) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            self._wait("end")
+        return super().end_offset(split)
+
+
+def greatest(make: Make, directory: Path) -> StreamExecutionEnvironment:
+    """The greatest number of all, when time ends."""
+    settings = {
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+        "execution.checkpointing.interval": "50",
+    }
+    env = make(1, settings)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(0))
+    strategy = strategy.with_timestamp_assigner(Seconds())
+    numbers = env.from_source(HangingAtFirst(0, 99), strategy, "numbers").uid("numbers")
+    windows = numbers.key_by(lambda _: 0).window(TumblingEventTimeWindows.of(Time.days(10_000)))
+    sink = FileSink.for_row_format(str(directory / "out"), Encoder.simple_string_encoder())
+    windows.reduce(max).uid("greatest").map(str, Types.STRING()).uid("words").sink_to(
+        sink.build()
+    ).uid("files")
+    return env
+
+
+@pytest.mark.parametrize("what", ["start", "discover", "end"])
+def test_a_stop_is_heard_before_a_source_has_answered(
+    make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(inquiries_module, "_ENDING", 0.05)
+    monkeypatch.setattr(HangingAtFirst, "at", what)
+    client = greatest(make, tmp_path).execute_async("greatest")
+    eventually(HangingAtFirst.asked.is_set, "the source to be asked")
+    assert client.stop().result() == str(tmp_path / "checkpoints")
+    assert client.get_job_status().result() is JobStatus.FINISHED
+    assert epoch(tmp_path) == -1, "nothing was read"
+    # What there is to read is not taken for read.
+    monkeypatch.setattr(HangingAtFirst, "at", "")
+    client = greatest(make, tmp_path).execute_async("greatest")
+    eventually(lambda: records(client) == 100, "all records")
+    client.stop().result()
+    stands = epoch(tmp_path)
+    monkeypatch.setattr(HangingAtFirst, "at", what)
+    HangingAtFirst.asked.clear()
+    client = greatest(make, tmp_path).execute_async("greatest")
+    eventually(HangingAtFirst.asked.is_set, "the source to be asked")
+    if what == "end":
+        HangingAtFirst.gate.set()  # its first splits are being assigned
+    client.stop(drain=True).result()
+    assert epoch(tmp_path) > stands
+    (written,) = [each for each in (tmp_path / "out").iterdir() if each.name[0] not in "._"]
+    assert written.read_text() == "99\n"
+
+
+def test_a_stop_is_heard_while_slots_are_waited_for(
+    make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = threading.Event()
+    monkeypatch.setattr(LocalSlots, "start", lambda *_: waiting.set())
+    client = job(make, tmp_path).execute_async("waits")
+    eventually(waiting.is_set, "slots to be wanted")
+    client.stop().result()
+    assert client.get_job_status().result() is JobStatus.FINISHED
+
+
+def records(client: JobClient) -> int:
+    return int(str(client.get_accumulators().result().get("numbers.numRecordsIn", 0)))
 
 
 def test_what_it_fails_of_ends_the_run_and_says_which_it_was(

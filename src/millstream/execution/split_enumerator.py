@@ -145,11 +145,18 @@ class SplitEnumerator:
 
     # -- what is read --------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Let the sources begin to monitor."""
+    def start(self, is_unwanted: Callable[[], bool] = lambda: False) -> None:
+        """Let the sources begin to monitor.
+
+        Args:
+            is_unwanted: whether to wait no longer for what a source answers.
+
+        Raises:
+            UnwantedError: it was not waited for.
+        """
         for reading in self._readings:
             with error_context(reading.planned.label):
-                self._with(reading, reading.source.start)
+                self._with(reading, reading.source.start, is_unwanted)
 
     def _with(
         self,
@@ -184,7 +191,31 @@ class SplitEnumerator:
                 if self._splits.is_due(planned, source):
                     look = partial(new_splits, source, planned.table.seen)
                     self._splits.take_in(planned, self._with(reading, look, is_unwanted))
-                self._with(reading, partial(self._begin, reading, now, made))
+                self._with(reading, partial(self._begin, reading, now, made), is_unwanted)
+        return made
+
+    def begin_unasked(self) -> list[SplitAssignment]:
+        """The splits that have begun, in place of ``begin``: the job is to end before it reads.
+
+        Nothing is found, and what the sources answer is not waited for.
+        """
+        self._splits.begin_at(self._start)
+        now = self._clock()
+        made: list[SplitAssignment] = []
+        for number, old in enumerate(self._readings):
+            # Of the old one splits may be assigned when the source answers.
+            planned, source = old.planned, old.source
+            reading = _reading(planned, source, self._start)
+            # So that nobody waits behind a source that does not answer.
+            question = Question(source, None, {})
+            reading.asked = self._inquiries.ask(planned.uid, planned.label, question.ask)
+            begun = reading.position.at
+            reading.ends = {
+                planned.table.splits[each].id: SplitEnd(position, final=False)
+                for each, position in begun.items()
+            }
+            self._readings[number] = reading
+            made += [self._assign(reading, each, begun[each], now) for each in sorted(begun)]
         return made
 
     def _begin(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
@@ -585,7 +616,10 @@ class SplitEnumerator:
                 position.idle.discard(number)
 
     def committed(
-        self, splits: Mapping[str, Mapping[str, SplitState]], offset: Offset | None = None
+        self,
+        splits: Mapping[str, Mapping[str, SplitState]],
+        offset: Offset | None = None,
+        is_unwanted: Callable[[], bool] = lambda: False,
     ) -> None:
         """Take that a checkpoint is published: a run may go on from it, and from older ones kept.
 
@@ -595,13 +629,17 @@ class SplitEnumerator:
         Args:
             splits: source uid -> split id -> state, as in the manifest.
             offset: that of the manifest; None: the one that the run begins with.
+            is_unwanted: whether to wait no longer for a source that is told.
+
+        Raises:
+            UnwantedError: it was not waited for.
         """
         if offset is not None:
             self._splits.begin_at(offset)
         for reading in self._readings:
             reading.committed = splits.get(reading.planned.uid, {})
             if not reading.is_busy:
-                self._with(reading, partial(self._tell_committed, reading))
+                self._with(reading, partial(self._tell_committed, reading), is_unwanted)
 
 
 def _reading(planned: PlannedSource, source: Source, start: Offset) -> Reading:

@@ -8,7 +8,9 @@ What it is not: the life of the job around it (``execution/driver.py``).
 How a run ends, and what holds then, in each case with no slot left when ``run`` returns:
 
 1. All is read, or the job is to stop -> the last checkpoint is triggered when no other is under
-   way, and committed; slots close their functions and end.
+   way, and committed; slots close their functions and end.  Is it to stop, without draining, before
+   its sources have said what there is to read, or its slots have come -> nothing was read, and the
+   last checkpoint is the one that there is.
 2. The job is cancelled -> slots close their functions and end; what is not published is dropped by
    the next run.  Those that do not listen are killed.
 3. A slot is lost -> fence: all connections are closed, by which slots end at once; those that stay
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from millstream.execution.inquiries import Inquiries
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
+    from millstream.runtime.plan import SplitAssignment
 
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
 
@@ -217,14 +220,10 @@ class RunLoop:
     # -- beginning -----------------------------------------------------------------------------
 
     def _begin(self, cancelled: threading.Event) -> bool:
-        """Start the slots and let them begin when all are there; False if it was cancelled."""
+        """Start the slots and let them begin when all are there; False if nobody wants them."""
         run = self._run
-        self._sources.start()
-        if run.last is not None:
-            self._sources.committed(run.last.splits)
-        try:
-            assignments = self._sources.begin(cancelled.is_set)
-        except UnwantedError:
+        assignments = self._first_splits(cancelled)
+        if assignments is None:
             return False
         self._readers.note(assignments)
         processing_time = max(self._clock(), cast("int", run.position["time"]))
@@ -254,11 +253,39 @@ class RunLoop:
         self._server.tell_all(Begin(plan, tuple(each.address for each in registered)))
         return True
 
+    def _first_splits(self, cancelled: threading.Event) -> list[SplitAssignment] | None:
+        """What is read first; None: nothing is to be read any more."""
+        sources, last = self._sources, self._run.last
+
+        def is_unwanted() -> bool:
+            return cancelled.is_set() or self._run.stop.is_asked
+
+        try:
+            sources.start(is_unwanted)
+            if last is not None:
+                sources.committed(last.splits, is_unwanted=is_unwanted)
+            return sources.begin(is_unwanted)
+        except UnwantedError:
+            if self._is_unwanted_whole(cancelled):
+                return None
+            # What is restored is to be drained, whatever there may be to read.
+            return sources.begin_unasked()
+
+    def _is_unwanted_whole(self, cancelled: threading.Event) -> bool:
+        """Whether the run is over before it has begun: cancelled, or stopped without draining.
+
+        Nothing was read: the last checkpoint is where the job stands.
+        """
+        if cancelled.is_set():
+            return True
+        self._over = self._run.stop.is_asked and not self._run.stop.drains
+        return self._over
+
     def _wait_for_slots(self, cancelled: threading.Event) -> list[Registered] | None:
         timeout = self._configuration.get(options.SLOT_REQUEST_TIMEOUT) / 1000
         deadline = time.monotonic() + timeout
         while len(found := self._server.registered) < self._count:
-            if cancelled.is_set():
+            if self._is_unwanted_whole(cancelled):
                 return None
             event = self._next()
             if event is not None and not isinstance(event, Registered):
