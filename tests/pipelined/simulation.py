@@ -507,7 +507,7 @@ class SimulatedRun:
         loop = self.loops[slot]
         if loop.tasks:
             self.sim.failures_left -= 1
-            loop._guarded(self.chance.choice(loop.tasks), _raise)
+            loop._guarded(self.chance.choice(loop.tasks).id, _raise)
 
     def _kill(self, slot: int) -> None:
         self.sim.kills_left -= 1

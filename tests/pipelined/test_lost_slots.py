@@ -44,14 +44,18 @@ def pipeline(env: StreamExecutionEnvironment, directory: Path, name: str, width:
 
 
 def start(
-    make: Make, directory: Path, width: int = 2, restarts: int = 10, **more: str
+    make: Make,
+    directory: Path,
+    width: int = 2,
+    restarts: int = 10,
+    more: dict[str, str] | None = None,
 ) -> JobClient:
     """``calm`` in the first slot, ``rash`` in all."""
     settings = {
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "100",
         "execution.checkpointing.num-retained": "1000",
-        **{key.replace("_", "-"): value for key, value in more.items()},
+        **(more or {}),
     }
     env = make(width, settings)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 1))
@@ -94,7 +98,7 @@ def test_the_pipeline_that_is_not_in_a_killed_slot_has_no_gap(
 def test_a_slot_that_is_stopped_is_killed_and_replaced(
     make: Make, tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = start(make, tmp_path, **{"heartbeat.timeout": "1000"})
+    client = start(make, tmp_path, more={"heartbeat.timeout": "1000"})
     eventually(lambda: committed(tmp_path) > 0, "output")
     (pid,) = notes(tmp_path, "rash-1-opened")
     with stopped(pid):
@@ -159,7 +163,7 @@ def test_a_place_that_stays_empty_restarts_the_job(
         replace(self, settings)
         os.kill(self.pids[-1], signal.SIGSTOP)
 
-    client = start(make, tmp_path, **{"slot.request.timeout": "3000"})
+    client = start(make, tmp_path, more={"slot.request.timeout": "3000"})
     eventually(lambda: committed(tmp_path) > 0, "output")
     monkeypatch.setattr(LocalSlots, "replace", stop)
     os.kill(notes(tmp_path, "rash-1-opened")[0], signal.SIGKILL)
@@ -217,7 +221,7 @@ def test_slots_that_are_killed_and_stopped_again_and_again(
     """At random, also while they are being replaced."""
     print(f"seed {seed}")
     chance = random.Random(seed)
-    client = start(make, tmp_path, width=3, **{"heartbeat.timeout": "1000"})
+    client = start(make, tmp_path, width=3, more={"heartbeat.timeout": "1000"})
     eventually(lambda: committed(tmp_path) > 0, "output")
     for _ in range(4):
         time.sleep(chance.random() * 0.3)  # the fault's moment, not a wait for anything

@@ -266,6 +266,73 @@ def test_slots_that_have_not_begun_may_take_longer_to_stop_a_region() -> None:
     regions.require_stopped(now=611.0)
 
 
+class Refuses(Paced):
+    """The first of the rash ones that is opened refuses to be."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        if self.name == "rash" and claim(self.directory / "refused"):
+            message = "rash refuses to begin"
+            raise ValueError(message)
+
+
+def test_a_function_that_raises_in_its_first_open_restarts_its_region_alone(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(globals(), "Paced", Refuses)
+    two(make, tmp_path, never).execute("two")
+    check(tmp_path)
+    assert "rash refuses to begin" in caplog.text
+    assert generations(tmp_path) == {1}, "it is the same run"
+    for subtask in (0, 1):
+        assert len(notes(tmp_path, f"calm-{subtask}-opened")) == 1
+        assert len(notes(tmp_path, f"calm-{subtask}-closed")) == 1
+
+
+class Hangs(Paced):
+    """Once, in one slot, the calm one is at its opening until it is given up."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        if self.name == "calm" and self.subtask == 1 and claim(self.directory / "hung"):
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                time.sleep(0.01)
+
+
+def test_a_slot_that_hangs_at_its_beginning_while_a_region_has_failed_restarts_the_job(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: the failure counts as one."""
+    monkeypatch.setitem(globals(), "Paced", Hangs)
+    env = two(make, tmp_path, once(tmp_path / "failed", 0), **{"slot.request.timeout": "1000"})
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    began = time.monotonic()
+    env.execute("two")
+    assert time.monotonic() - began < 50, "it was not waited for"
+    check(tmp_path)
+    assert len(notes(tmp_path, "calm-1-opened")) == 2
+
+
+def test_slots_that_have_not_begun_have_so_long_once_a_region_has_failed() -> None:
+    def build(environment: StreamExecutionEnvironment) -> None:
+        for _ in range(2):
+            environment.from_sequence(0, 9).sink_to(DiscardingSink())
+
+    regions = Regions(by_chain(job(build)), 2, patience=300.0)
+    region = regions.get(0, 0)
+    assert region is not None
+    regions.stop(region, 0.0, now=100.0, error=ValueError("refused"))
+    regions.stopped(0, 1, 0)
+    regions.require_stopped(now=399.0)
+    with pytest.raises(ValueError, match="refused") as caught:
+        regions.require_stopped(now=401.0)
+    assert (
+        "slots 1 have not begun within 300 s (slot.request.timeout) of a failure"
+        in (caught.value.__notes__[0])
+    )
+
+
 def test_a_region_that_fails_again_and_again_ends_the_job(make: Make, tmp_path: Path) -> None:
     """However much the other reads meanwhile, that is no progress of this one."""
 

@@ -557,7 +557,8 @@ SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
     "slot.request.timeout",
     parse_duration,
     300_000,
-    "how long to wait until all slots are there, with millstream.execution: pipelined",
+    "how long to wait until all slots are there, or one that takes the place of a lost slot, with "
+    "millstream.execution: pipelined; also until all have begun when a task of one has failed",
     minimum=1,
     without_effect="tasks begin when there is room for them",
     pipelined=True,

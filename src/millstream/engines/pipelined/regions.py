@@ -22,7 +22,7 @@ A slot that is lost with some of its tasks is as one of them that fails; what a 
 there would have said is not waited for.
 
 Slots do not begin at the same time: a task may fail while another slot has yet to restore its own.
-That slot stops the region when it has begun; until all have, nothing is too late.
+That slot stops the region when it has begun; until all have, they have more time.
 
 What can never happen: tasks of two attempts of a region are at work at the same time.
 
@@ -31,10 +31,12 @@ Read next: ``engines/pipelined/failover.py``, ``graph/stages.py``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from millstream.configuration import options
 from millstream.errors import WorkerLostError
 
 if TYPE_CHECKING:
@@ -86,10 +88,12 @@ class Regions:
     Args:
         graph: the job, cut by chain.
         slots: how many slots there are.
+        patience: seconds that slots may take to begin, once a task has failed.
     """
 
-    def __init__(self, graph: JobGraph, slots: int) -> None:
+    def __init__(self, graph: JobGraph, slots: int, patience: float = math.inf) -> None:
         self._slots = slots
+        self._patience = patience
         #: All slots have restored their tasks, and hear what they are told.
         self._begun = False
         #: Slots whose places are empty.
@@ -176,7 +180,8 @@ class Regions:
         region.error = error
         region.state = RegionState.STOPS
         region.missing = set(range(self._slots)) - self._gone
-        region.deadline, region.due = now + _STOPPING, now + delay
+        region.deadline = now + (_STOPPING if self._begun else self._patience)
+        region.due = now + delay
 
     def stopped(self, number: int, attempt: int, slot: int) -> None:
         """Take that a slot has no task of the older attempts of a region."""
@@ -185,21 +190,22 @@ class Regions:
             region.state = RegionState.WAITS
 
     def require_stopped(self, now: float) -> None:
-        """Raise if the tasks of a region have not stopped in time, once all slots have begun.
+        """Raise if the tasks of a region have not stopped in time.
 
         Raises:
             Exception: what the region has failed of, if that is known: the failure is the same.
             WorkerLostError: else.
         """
-        if not self._begun:
-            return
         for region in self._regions.values():
             if region.state is RegionState.STOPS and now > region.deadline:
                 slots = ", ".join(map(str, sorted(region.missing)))
-                message = (
-                    f"slots {slots} have not stopped the tasks of {region.title} within"
-                    f" {_STOPPING:g} s; the whole job is restarted"
+                what = (
+                    f"stopped the tasks of {region.title} within {_STOPPING:g} s"
+                    if self._begun
+                    else f"begun within {self._patience:g} s"
+                    f" ({options.SLOT_REQUEST_TIMEOUT.key}) of a failure of {region.title}"
                 )
+                message = f"slots {slots} have not {what}; the whole job is restarted"
                 if region.error is None:
                     raise WorkerLostError(message)
                 region.error.add_note(message)

@@ -142,7 +142,8 @@ class RunLoop:
             inquiries=inquiries,
         )
         self._token = secrets.token_bytes(32)
-        regions = Regions(by_chain(graph), slots)
+        patience = self._configuration.get(options.SLOT_REQUEST_TIMEOUT) / 1000
+        regions = Regions(by_chain(graph), slots, patience)
         self._restarts_regions = self._can_restart_regions(regions)
         #: What all regions have tasks in cannot be lost alone.
         self._outlives = self._restarts_regions and host.replaces_slots and regions.least < slots
@@ -161,7 +162,6 @@ class RunLoop:
         self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
         self._triggers = Triggers(run, self._checkpoints, self._sources, self._server, clock)
         self._readers = Readers(self._sources, self._server)
-        patience = self._configuration.get(options.SLOT_REQUEST_TIMEOUT) / 1000
         self._replacements = Replacements(host, self._server, patience)
         self._failover = Failover(
             *(run, regions, self._server, self._checkpoints, self._triggers, self._committing),

@@ -63,7 +63,7 @@ from millstream.runtime.portable_error import portable_error
 from millstream.runtime.stage import StageInstance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph, Stage
@@ -174,8 +174,7 @@ class MainLoop:
          thread.  (runner)
       2. After an exception it is closed, and nothing else.  (runner)
       3. Where regions are restarted, what a task raises is told to the driver, and raised by no
-         method but the constructor: no task of its region has another turn, all others go on.
-         (here)
+         method: no task of its region has another turn, all others go on.  (here)
 
     What happens to a region, one of whose tasks has raised:
 
@@ -282,16 +281,22 @@ class MainLoop:
         )
         now = self._seconds()
         for stage in reversed(stages):
-            task = self._task(TaskId(stage.number, self._number), next(graphs), make_plan())
-            feeds = any(link.source == task.id for link in self._out)
-            self._times[task.id] = _Times(now, feeds=feeds)
+            number = TaskId(stage.number, self._number)
+            task = self._guarded(number, self._task, number, graphs, make_plan)
+            if task is None:
+                continue  # it could not be opened, or another of its region could not
+            feeds = any(link.source == number for link in self._out)
+            self._times[number] = _Times(now, feeds=feeds)
             self.tasks = sorted([*self.tasks, task], key=lambda each: each.id, reverse=True)
         self._work = max(_LEAST_WORK, _WORK / max(1, len(self.tasks)))
 
-    def _task(self, task: TaskId, graph: JobGraph, plan: EpochPlan) -> PipelinedTask:
+    def _task(
+        self, task: TaskId, graphs: Iterator[JobGraph], make_plan: Callable[[], EpochPlan]
+    ) -> PipelinedTask:
         links = {link.target: out for link, out in self._out.items() if link.source == task}
         outbox = LinkOutbox(links, self._is_here, self._deliver)
-        instance = StageInstance(graph, task.stage, task.subtask, outbox)
+        plan = make_plan()
+        instance = StageInstance(next(graphs), task.stage, task.subtask, outbox)
         instance.open()
         return PipelinedTask(
             instance,
@@ -310,13 +315,13 @@ class MainLoop:
     def restore(self) -> None:
         """Put all tasks back to the last checkpoint: what one emits waits for those behind it."""
         for task in self.tasks:
-            self._guarded(task, task.restore)
+            self._guarded(task.id, task.restore)
 
     # -- regions -------------------------------------------------------------------------------
 
-    def _guarded(self, task: PipelinedTask, act: Callable[..., _T], *args: object) -> _T | None:
+    def _guarded(self, task: TaskId, act: Callable[..., _T], *args: object) -> _T | None:
         """Have a task do something; None if it, or another of its region, has failed."""
-        region = self._regions[task.id.stage]
+        region = self._regions[task.stage]
         if region.is_lost:
             return None
         try:
@@ -365,13 +370,9 @@ class MainLoop:
     def _begin_region(self, message: BeginRegion) -> None:
         region = self._region(message.region)
         region.attempt, region.is_lost = message.attempt, False
-        try:
-            self._make_tasks(region.stages, lambda: _unpickled(message.plan), None)
-        except Exception as error:  # noqa: BLE001 - the driver's to judge
-            self._lose(region, error)
-            return
+        self._make_tasks(region.stages, lambda: _unpickled(message.plan), None)
         for task in self._tasks_of(region):
-            self._guarded(task, task.restore)
+            self._guarded(task.id, task.restore)
         if region.is_lost:
             return
         early, self._early = self._early, []
@@ -430,7 +431,7 @@ class MainLoop:
             self._obey(message)
         worked = False
         for task in self.tasks:
-            worked = bool(self._guarded(task, self._give_time, task)) or worked
+            worked = bool(self._guarded(task.id, self._give_time, task)) or worked
         now = self._seconds()
         self._look_at_the_clock(now)
         self._close_stopped()
@@ -459,7 +460,7 @@ class MainLoop:
     def _spend(self, task: PipelinedTask, work: Callable[[], object]) -> None:
         """Have a task do something else than process what has come."""
         began = self._seconds()
-        self._guarded(task, work)
+        self._guarded(task.id, work)
         self._times[task.id].busy += self._seconds() - began
 
     def _look_at_the_clock(self, now: float) -> None:
@@ -476,7 +477,7 @@ class MainLoop:
                     self._spend(task, partial(task.tick, clock))
                 else:
                     task.hold()
-                self._guarded(task, task.look_at_output)
+                self._guarded(task.id, task.look_at_output)
             # Whether there is work or not: what is not written by now is in the next pause.
             self._writer = (self._writer + 1) % max(1, len(self.tasks))
             for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):
@@ -487,7 +488,7 @@ class MainLoop:
 
     def _report(self) -> None:
         for task in self.tasks:
-            if task.splits is not None and (news := self._guarded(task, task.splits.progress)):
+            if task.splits is not None and (news := self._guarded(task.id, task.splits.progress)):
                 self._send(Progress(self._number, news))
 
     def times(self) -> dict[tuple[int, int], SubtaskTimes] | None:
@@ -528,7 +529,7 @@ class MainLoop:
     def _tell_splits(self, message: DriverMessage) -> None:
         for task in self.tasks:
             if task.splits is not None:
-                self._guarded(task, _tell, task.splits, message)
+                self._guarded(task.id, _tell, task.splits, message)
 
     def close(self) -> None:
         """Close all tasks; producers first, as in a stage."""
