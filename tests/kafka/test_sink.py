@@ -14,6 +14,7 @@ from kafka import KafkaProducer
 from millstream.common import Configuration, Row, SimpleStringSchema, Types
 from millstream.common.serialization import RowFieldExtractorSchema
 from millstream.connectors.kafka import client, producers
+from millstream.connectors.kafka import sink as kafka_sink
 from millstream.connectors.kafka.transactions import (
     Outcome,
     PreparedTransaction,
@@ -160,6 +161,76 @@ def test_records_of_the_next_epoch_come_behind_those_of_a_sealed_one(broker: Bro
     commit(sink, made[1], 0)
     commit(sink, made[0], 1)
     assert values(broker, topic) == ["r0", "r1"]
+
+
+def slow(broker: Broker, topic: str) -> KafkaSink:
+    """A sink whose producers send nothing by themselves; commits are told of."""
+    sink = exactly_once(broker, topic).set_property("linger.ms", "100000").build()
+    commit(sink, prepare(sink, context(0), "r0"), 0)
+    sink.committed(0)
+    return sink
+
+
+def test_whoever_writes_does_not_wait_for_the_brokers_to_have_the_epoch_before(
+    broker: Broker,
+) -> None:
+    topic = broker.topic()
+    sink = slow(broker, topic)
+    first = sink.create_writer(context(1))
+    first.write(texts("r1"))
+    first.seal()
+    second = sink.create_writer(context(2))
+    second.write(texts("r2"))
+    second.flush()
+    assert not first.is_settled  # type: ignore[attr-defined]
+    assert second._held  # type: ignore[attr-defined]
+    commit(sink, list(first.prepare_commit()), 1)
+    second.flush()
+    assert second._held, "its producer is not ready"  # type: ignore[attr-defined]
+    sink.committed(1)
+    second.flush()
+    assert not second._held  # type: ignore[attr-defined]
+    commit(sink, list(second.prepare_commit()), 2)
+    assert len(producers._idle) == 1
+    assert [len(each) for each in producers._idle.values()] == [1], "one producer was enough"
+    assert values(broker, topic) == ["r0", "r1", "r2"]
+
+
+def test_it_waits_when_much_is_held_back(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = broker.topic()
+    sink = slow(broker, topic)
+    first = sink.create_writer(context(1))
+    first.write(texts("r1"))
+    first.seal()
+    second = sink.create_writer(context(2))
+    monkeypatch.setattr(kafka_sink, "_MOST_HELD", 3)
+    second.write(texts("r2", "r3"))
+    assert not first.is_settled  # type: ignore[attr-defined]
+    second.write(texts("r4"))
+    assert first.is_settled  # type: ignore[attr-defined]
+    assert not second._held  # type: ignore[attr-defined]
+    commit(sink, list(first.prepare_commit()), 1)
+    commit(sink, list(second.prepare_commit()), 2)
+    assert values(broker, topic) == ["r0", "r1", "r2", "r3", "r4"]
+
+
+def test_nothing_is_prepared_behind_an_epoch_that_the_brokers_refuse(broker: Broker) -> None:
+    topic = broker.topic()
+    sink = slow(broker, topic)
+    first = sink.create_writer(context(1))
+    first.write(texts("r1"))
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.abort_orphans("job", "uid", [], 1)  # it fences the first one
+    first.seal()
+    second = sink.create_writer(context(2))
+    second.write(texts("r2"))
+    for writer in (first, second):
+        with pytest.raises(SinkError, match="fenced by"):
+            writer.prepare_commit()
+        writer.abort()
+    committer.close()
+    assert values(broker, topic) == ["r0"]
 
 
 def test_producers_are_used_again_only_after_their_commit(broker: Broker) -> None:

@@ -203,9 +203,9 @@ class SinkWriter(ABC):
     def seal(self) -> None:
         """Take no more records; with ``prepares_aside``, ahead of ``prepare_commit``.
 
-        Called in the thread of ``write``.  The next writer's records come behind it, so where the
+        Called in the thread of ``write``, ahead of the first record of the next writer.  Where the
         target keeps records in the order in which they reach it, these must be there when it
-        returns.
+        returns, or the next writer holds its own back until they are.
         """
 
     @abstractmethod

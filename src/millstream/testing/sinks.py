@@ -136,6 +136,9 @@ class _FailingWriter(SinkWriter):
     def flush(self) -> None:
         self._inner.flush()
 
+    def seal(self) -> None:
+        self._inner.seal()
+
     def prepare_commit(self) -> Sequence[Committable]:
         self._sink.reach("prepare.before")
         committables = self._inner.prepare_commit()

@@ -65,6 +65,8 @@ __all__ = [
     "discard_plain",
     "discard_producers",
     "plain_producer",
+    "ready_producer",
+    "release",
     "transactional_producer",
 ]
 
@@ -329,6 +331,17 @@ def transactional_producer(
     return _make_transactional(properties, name, key)
 
 
+def ready_producer(properties: Mapping[str, str], context: WriterContext) -> PooledProducer | None:
+    """A producer that can begin a transaction without a word to the brokers, if there is one."""
+    with _lock:
+        idle = _idle.get(_pool_key(properties, context), [])
+        for producer in idle:
+            if producer.prepared is None:
+                idle.remove(producer)
+                return producer
+    return None
+
+
 def release(producer: PooledProducer, context: WriterContext) -> None:
     """Keep a producer for later epochs."""
     with _lock:
@@ -345,9 +358,13 @@ def catch_up(properties: Mapping[str, str], context: WriterContext, epoch: int) 
     """
     with _lock:
         idle = _idle.get(_pool_key(properties, context), [])
-        for producer in [each for each in idle if each.prepared is not None]:
-            if producer.epoch <= epoch and producer.catch_up() is not Outcome.COMMITTED:
-                idle.remove(producer)
+        due = [each for each in idle if each.prepared is not None and each.epoch <= epoch]
+        for producer in due:
+            idle.remove(producer)
+    # Without the lock: who writes looks for a producer meanwhile.
+    for producer in due:
+        if producer.catch_up() is Outcome.COMMITTED:
+            release(producer, context)
 
 
 def discard_producers() -> None:

@@ -14,6 +14,7 @@ Read next: ``connectors/kafka/committer.py``, ``connectors/kafka/producers.py``.
 from __future__ import annotations
 
 import contextlib
+import threading
 import uuid
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from millstream.connectors.kafka.producers import (
     check_properties,
     discard_plain,
     plain_producer,
+    ready_producer,
     release,
     transactional_producer,
 )
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
-    from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
+    from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema, Messages
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, WriterContext
 
@@ -49,6 +51,9 @@ __all__ = ["KafkaSink", "KafkaSinkBuilder"]
 
 #: Milliseconds; also the default of the brokers' transaction.max.timeout.ms.
 DEFAULT_TIMEOUT: Final = 900_000
+#: Records and bytes that a writer holds back at most before it waits.
+_MOST_HELD: Final = 20_000
+_MOST_HELD_BYTES: Final = 32 << 20
 
 
 class KafkaSink(Sink):
@@ -71,6 +76,10 @@ class KafkaSink(Sink):
             self.properties.setdefault("transaction.timeout.ms", str(DEFAULT_TIMEOUT))
         #: Of the last writer with transactions, in a worker.
         self._written: WriterContext | None = None
+        #: The writer of the epoch before, in a worker, until the next one writes.
+        self.sealed: _TransactionWriter | None = None
+        #: Whether somebody tells of commits, so that producers get ready by themselves.
+        self.hears_of_commits = False
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
@@ -147,6 +156,7 @@ class KafkaSink(Sink):
     def committed(self, epoch: int) -> None:
         """Make producers ready whose transactions are committed."""
         if self._written is not None:
+            self.hears_of_commits = True
             catch_up(self.properties, self._written, epoch)
 
     def create_committer(self) -> Committer | None:
@@ -189,43 +199,120 @@ class _PlainWriter(SinkWriter):
 
 
 class _TransactionWriter(SinkWriter):
-    """One transaction; an epoch without records has none."""
+    """One transaction; an epoch without records has none.
+
+    Records are held back here while the brokers do not have all of the epoch before, which another
+    producer writes: those of one key would come into the topic in another order.  And while no
+    producer is ready, if one is about to be.  So the thread that writes need not wait for either.
+
+    What is held back is handed over as soon as something is written or flushed and it may be; at
+    the latest ahead of ``prepare_commit``, and when it has become much.
+
+    Args:
+        sink: whose it is.
+        context: the epoch.
+    """
 
     prepares_aside = True
 
     def __init__(self, sink: KafkaSink, context: WriterContext) -> None:
         self._sink = sink
         self._context = context
+        #: Of the epoch before; what it has may not be with the brokers yet.
+        self._before: _TransactionWriter | None = None
         self._producer: PooledProducer | None = None
         self._topic = ""
+        self._held: list[tuple[str, Messages]] = []
+        self._held_count = self._held_bytes = 0
+        #: Who prepares it and who writes the next epoch may both want that.
+        self._delivering = threading.Lock()
+        self._failure: BaseException | None = None
+        #: The brokers have all, or it was given up, and not because they refuse it.
+        self.is_settled = False
 
     def write(self, batch: Batch) -> None:
         if len(batch) == 0:
             return
-        by_topic = self._sink.serializer.messages(batch)
-        producer = self._producer
+        sink = self._sink
+        if sink.sealed is not None:
+            self._before, sink.sealed = sink.sealed, None
+        by_topic = sink.serializer.messages(batch)
+        for topic, messages in by_topic.items():
+            self._held.append((topic, messages))
+            self._topic = topic
+        self.flush()
+        if self._held:
+            self._held_count += len(batch)
+            self._held_bytes += sum(messages.size for messages in by_topic.values())
+            if self._held_count >= _MOST_HELD or self._held_bytes >= _MOST_HELD_BYTES:
+                self._hand_over()
+
+    def flush(self) -> None:
+        """Hand over what was held back, if that need not wait any more."""
+        if self._before is not None and not self._before.is_settled:
+            return
+        if self._held and (self._producer is not None or self._has_begun()):
+            self._hand_over()
+
+    def _has_begun(self) -> bool:
+        """Begin the transaction if there is a producer without waiting for one."""
+        sink = self._sink
+        if not sink.hears_of_commits:
+            return True  # none gets ready by itself: whoever wants one has to see to it
+        self._producer = ready_producer(sink.properties, self._context)
+        if self._producer is not None:
+            self._producer.client.begin_transaction()
+        return self._producer is not None
+
+    def _hand_over(self) -> None:
+        """Give what was held back to the producer; waits for the epoch before, and for one."""
+        before, self._before = self._before, None
+        if before is not None:
+            before.deliver()
+        if not self._held:
+            return
+        producer, sink = self._producer, self._sink
         if producer is None:
-            producer = transactional_producer(
-                self._sink.properties, self._sink.prefix, self._context
-            )
+            producer = transactional_producer(sink.properties, sink.prefix, self._context)
             producer.client.begin_transaction()
             self._producer = producer
-        for topic, messages in by_topic.items():
+        held, self._held = self._held, []
+        self._held_count = self._held_bytes = 0
+        for topic, messages in held:
             producer.send(topic, messages)
-            self._topic = topic
 
     def seal(self) -> None:
-        """Wait for the brokers to have all: another producer writes what comes next."""
-        if self._producer is not None:
-            self._producer.flush()
+        """Have the next writer of the sink wait for this one."""
+        self._sink.sealed = self
+
+    def deliver(self) -> None:
+        """Wait for the brokers to have all; when it is sealed, from any thread.
+
+        Raises:
+            SinkError: they refuse something; again each time.
+        """
+        with self._delivering:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            if self.is_settled:
+                return
+            try:
+                self._hand_over()
+                if self._producer is not None:
+                    self._producer.flush()
+            except BaseException as error:
+                # Whoever hears of it first: what was refused must be in no checkpoint.
+                self._failure = error
+                raise
+            self.is_settled = True
 
     def prepare_commit(self) -> Sequence[Committable]:
         from confluent_kafka import KafkaException, TopicPartition
 
+        self.deliver()
         producer, context = self._producer, self._context
         if producer is None or producer.control is None:
             return []
-        producer.flush()
         marker = f"{context.attempt}-{uuid.uuid4().hex[:8]}"
         crash_point("kafka.marker.before")
         place = TopicPartition(self._topic, 0, context.epoch, metadata=marker)
@@ -250,9 +337,11 @@ class _TransactionWriter(SinkWriter):
         return [committable_of(prepared)]
 
     def abort(self) -> None:
+        self._held = []
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.abort()
+        self.is_settled = self._failure is None
 
 
 class KafkaSinkBuilder:
