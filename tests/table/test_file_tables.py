@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,11 +110,86 @@ def test_lines_that_do_not_parse(tmp_path: Path) -> None:
     assert sum(found.values()) == 4
 
 
+_EVERY = """id INT, b BYTES, bs ARRAY<BYTES>, d DOUBLE, f FLOAT, t TIMESTAMP(9), z TIMESTAMP_LTZ(3),
+    u TIME, v DATE, w DECIMAL(38, 20), s STRING"""
+_VALUES = """(1, X'6869', ARRAY[X'00', X'FF'], CAST('NaN' AS DOUBLE), CAST('-Infinity' AS FLOAT),
+    TIMESTAMP '2024-01-01 00:00:00.123456789', TO_TIMESTAMP_LTZ(5, 3), TIME '10:11:12',
+    DATE '2024-02-29', 123456789012345678.12345678901234567891, 'a,"b'),
+    (2, X'22', ARRAY[X'22'], -0.5, 1.1, TIMESTAMP '1969-12-31 23:59:59', TO_TIMESTAMP_LTZ(-1, 3),
+    TIME '00:00:00', DATE '0001-01-01', -0.5, '')"""
+_SHOWN = """SELECT id, b, bs, CAST(d AS STRING), f, CAST(t AS STRING), CAST(z AS STRING),
+    CAST(u AS STRING), CAST(v AS STRING), CAST(w AS STRING), s FROM"""
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_values_of_every_type_come_back_as_they_were(tmp_path: Path, kind: str) -> None:
+    env = environment(1)
+    env.execute_sql(f"CREATE TEMPORARY VIEW v ({_names(_EVERY)}) AS VALUES {_VALUES}")
+    types = [each.split()[1:] for each in _EVERY.replace("38, 20", "38;20").split(",")]
+    casts = ", ".join(
+        f"CAST({name} AS {' '.join(kind).replace(';', ',')})"
+        for name, kind in zip(_names(_EVERY).split(", "), types, strict=True)
+    )
+    table(env, "t", _EVERY, tmp_path / "out", kind)
+    insert(env, f"INSERT INTO t SELECT {casts} FROM v")
+    shown = _SHOWN.replace("\n", " ")
+    env.execute_sql(f"CREATE TEMPORARY VIEW w ({_names(_EVERY)}) AS SELECT {casts} FROM v")
+    there = [str(tuple(each)) for each in changelog(env, f"{shown} w", tmp_path)]
+    assert [str(tuple(each)) for each in changelog(env, f"{shown} t", tmp_path)] == there
+    assert len(there) == 2
+
+
+def _names(columns: str) -> str:
+    return ", ".join(each.split()[0] for each in columns.replace("38, 20", "").split(","))
+
+
+def test_values_of_csv_are_java_s(tmp_path: Path) -> None:
+    env = environment(1)
+    data = tmp_path / "data"
+    data.mkdir()
+    text = "true,7,NaN,1.005,n/a\n1,8,1.5,12345.6,x\nno,,,,\n"
+    (data / "a").write_text(text)
+    columns = "a BOOLEAN, b INT, c DOUBLE, d DECIMAL(5, 2), e STRING"
+    table(env, "t", columns, data, "csv")
+    found = materialised(changelog(env, "SELECT a, b, CAST(c AS STRING), d, e FROM t", tmp_path))
+    assert found == {
+        (True, 7, "NaN", Decimal("1.01"), "n/a"): 1,
+        (False, 8, "1.5", None, "x"): 1,
+        (False, None, None, None, ""): 1,
+    }
+    for kind, cell in (("INT", "0x10"), ("INT", "NA"), ("DOUBLE", "null"), ("DATE", "2024-1-1")):
+        (data / "a").write_text(f"{cell},x\n")
+        name = f"s_{kind}_{cell[:2]}"
+        table(env, name, f"a {kind}, b STRING", data, "csv")
+        with pytest.raises(MalformedRecordError, match=rf":1: malformed record: .*{cell}"):
+            changelog(env, f"SELECT * FROM {name}", tmp_path)
+
+
+def test_values_of_csv_that_do_not_fit_are_null_if_errors_are_ignored(tmp_path: Path) -> None:
+    env = environment(1)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a").write_text('x\ty\t2024-01-01\n1\n2\t"z\n\t"\t2024-01-02\n3\ta\tb\tc\n4\tw\n')
+    options = ", 'csv.ignore-parse-errors' = 'true', 'csv.field-delimiter' = '\\t'"
+    table(env, "t", "a INT, b STRING, c DATE", data, "csv", options)
+    query = "SELECT a, b, CAST(c AS STRING) FROM t"
+    assert materialised(changelog(env, query, tmp_path, limit=1000)) == {
+        (None, "y", "2024-01-01"): 1,
+        (1, None, None): 1,
+        (2, "z\n\t", "2024-01-02"): 1,
+        (4, "w", None): 1,
+    }
+
+
 def test_formats_and_options_that_there_are_not(tmp_path: Path) -> None:
     env = environment(1)
     table(env, "t", "a INT", tmp_path, "debezium_json")
     with pytest.raises(ValidationError, match="Did you mean 'debezium-json'"):
         env.sql_query("SELECT * FROM t")
+    table(env, "m", "a MAP<STRING, INT>", tmp_path, "csv")
+    for statement in ("SELECT * FROM m", "INSERT INTO m VALUES (MAP['a', 1])"):
+        with pytest.raises(ValidationError, match=r"'csv' has no MAP<STRING, INT>.* column 'a'"):
+            env.explain_sql(statement)
     table(env, "s", "a INT", tmp_path, "canal-json", ", 'canal-json.table.includes' = 'x'")
     with pytest.raises(ValidationError, match=r"Did you mean 'canal-json\.table\.include'"):
         env.sql_query("SELECT * FROM s")

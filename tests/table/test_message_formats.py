@@ -8,16 +8,19 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.connectors.formats.json_columns import JsonColumns
 from millstream.connectors.formats.tables.codec import arrow_schema, columns_of_rows
 from millstream.errors import ValidationError
 from millstream.sql.catalog.formats import chosen_format
 from millstream.sql.catalog.options import Options
 from millstream.sql.parser.parser import parse_statement
 from millstream.types.logical_types import RowField, RowType
+from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -223,6 +226,58 @@ def test_json_at_once_is_json_one_by_one(texts: list[str]) -> None:
     _agree(decoder, [text.encode() for text in texts])
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [b"null"],  # pyarrow crashes
+        [b'{"a":1}', b"null"],  # and makes a row of NULLs
+        [b'{"a":1}null', b""],
+        [b'{"a":1}{"a":2}', b""],  # two rows and none
+        [b'{"a":1}\n\tnull', b'{"a":2}'],
+    ],
+)
+def test_what_is_no_object_is_no_row(messages: list[bytes]) -> None:
+    strict = codec("json", "a INT")
+    assert strict.columns(messages) is None
+    with pytest.raises(ValueError, match=r"\S"):
+        rows(strict, *messages)
+
+
+def test_null_is_no_object_between_lines_either() -> None:
+    reader = JsonColumns(RowTypeInfo([ArrowTypeInfo(pa.int32())], ["a"]), texts=True)
+    for block in (b"null", b' null\n{"a":2}', b'{"a":1}\nnull\n{"a":2}', b'{"a":1} null'):
+        with pytest.raises(ValueError, match="null is no JSON object"):
+            reader.read(block)
+    # In objects of several lines, and in texts, it may look alike.
+    assert reader.read(b'{"b":"}null","a":\nnull}\n{"a":2}')["a"].to_pylist() == [None, 2]
+
+
+def test_half_a_character_is_a_question_mark() -> None:
+    decoder = codec("json", "a STRING, b MAP<STRING, STRING>")
+    message = b'{"a": "x\\ud800y\\ud83d\\ude00", "b": {"\\udc00": "\\u00e9"}}'
+    assert rows(decoder, message) == [(0, ("x?y\U0001f600", [("?", "é")]))]
+
+
+def test_metadata_of_debezium_is_json() -> None:
+    keys = ["schema", "source.properties", "source.timestamp"]
+    decoder = codec("debezium-json", "a INT", metadata=keys, schema_include="true")
+    source = {"snapshot": True, "lsn": 1.50, "more": {"x": [1, None]}, "ts_ms": 7, "no": None}
+    envelope = {"before": None, "after": {"a": 1}, "op": "c", "source": source}
+    message = json.dumps({"schema": {"optional": False}, "payload": envelope}).encode()
+    properties = [
+        ("snapshot", "true"),
+        ("lsn", "1.5"),
+        ("more", '{"x":[1,null]}'),
+        ("ts_ms", "7"),
+        ("no", None),
+    ]
+    assert decoder.decode(message) == [(0, (1, '{"optional":false}', properties, 7))]
+    bare = {"before": None, "after": {"a": 1}, "op": "c", "source": "x"}
+    strict = codec("debezium-json", "a INT", metadata=["source.properties"])
+    with pytest.raises(ValueError, match="'source' is no object"):
+        strict.decode(json.dumps(bare).encode())
+
+
 _PRODUCT = "id BIGINT, name STRING, description STRING, weight DECIMAL(10, 2)"
 _BEFORE = {"id": 111, "name": "scooter", "description": "Big 2-wheel scooter", "weight": 5.18}
 _AFTER = {"id": 111, "name": "scooter", "description": "Big 2-wheel scooter", "weight": 5.15}
@@ -331,11 +386,108 @@ def test_csv_nulls_and_errors() -> None:
     with pytest.raises(ValueError, match="whole number"):
         strict.decode(b"x,y,1,2024-01-01 00:00:00")
     lenient = codec("csv", columns, ignore_parse_errors="true")
-    assert rows(lenient, b"x,y,1;z,never", b"1,2") == [(0, (None, "y", [1, None], None))]
+    short = (0, (1, "2", None, None))
+    assert rows(lenient, b"x,y,1;z,never", b"1,2", b"1,2,3,,5") == [
+        (0, (None, "y", [1, None], None)),
+        short,
+    ]
+    bare = codec("csv", "a STRING, b STRING", disable_quote_character="true")
+    assert rows(bare, b'"x",5" pipe') == [(0, ('"x"', '5" pipe'))]
     piped = codec("csv", "a INT, b STRING", field_delimiter="|", quote_character="'")
     assert rows(piped, b"1|'x|y'") == [(0, (1, "x|y"))]
     tabs = codec("csv", "a INT, b STRING", field_delimiter="\\t")
     assert rows(tabs, b"1\tx") == [(0, (1, "x"))]
+
+
+def test_decimals_of_avro_have_all_their_digits() -> None:
+    columns = "a DECIMAL(38, 10), b ARRAY<DECIMAL(38, 38)>"
+    row = (
+        Decimal("-1234567890123456789012345678.0123456789"),
+        [Decimal("0.12345678901234567890123456789012345678")],
+    )
+    (message,) = encoded(codec("avro", columns, read=False), row)
+    assert rows(codec("avro", columns), message) == [(0, row)]
+
+
+_CELLS = {
+    "BOOLEAN": ["true", " TRUE ", "1", "no", ""],
+    "TINYINT": ["5", "-128", "128", " 7 ", "+7", "007", "0x10", "1.0", ""],
+    "BIGINT": ["9223372036854775807", "9223372036854775808", "-1", "1_0", "x"],
+    "FLOAT": ["1.1", "1e39", "-0", "NaN", "16777217"],
+    "DOUBLE": ["1.5", "1e3", "1e400", "-Infinity", "nan", ".5", "5.", "1d", "0.1", ""],
+    "DECIMAL(5, 2)": ["1.5", "-999.99", "1.005", "1234.5", "1e2", "007.10", " 1", "x"],
+    "DECIMAL(38, 20)": ["123456789012345678.12345678901234567890"],
+    "DECIMAL(2, 2)": ["0.25", "1.5"],
+    "DATE": ["2024-02-29", "2023-02-29", "0001-01-01", "0000-01-01", "2024-1-1", "9999-12-31"],
+    "TIME": ["10:11:12", "10:11", "25:00:00", "10:11:12.5"],
+    "TIME(6)": ["10:11:12", "10:11:12.123456"],
+    "TIMESTAMP(3)": ["2024-01-01 00:00:00", "2024-01-01 00:00:00.1239", "1969-12-31 23:59:59.9"],
+    "TIMESTAMP(6)": ["2024-01-01T00:00:00", "2024-01-01 24:00:00", "0001-01-01 00:00:00"],
+    "TIMESTAMP(9)": ["2024-01-01 00:00:00.123456789", "3000-01-01 00:00:00"],
+    "TIMESTAMP_LTZ(3)": ["2024-01-01 00:00:00.5Z", "2024-01-01 00:00:00", "2024-01-01"],
+    "BYTES": ["aGk=", "aGk", ""],
+    "STRING": ["", "x", "é"],
+    "ARRAY<INT>": ["1;2", "", ";", "x;1"],
+    "ARRAY<TIMESTAMP(3)>": ["2024-01-01 00:00:00;2024-01-01 00:00:00.25", "x"],
+}
+
+
+@pytest.mark.parametrize("kind", _CELLS)
+def test_columns_of_texts_are_what_the_texts_are(kind: str) -> None:
+    """All at once, each by itself, and the lenient way."""
+    for lenient in ("false", "true"):
+        decoder = codec("csv", f"a {kind}, b INT", ignore_parse_errors=lenient)
+        good = []
+        for cell in _CELLS[kind]:
+            message = f'"{cell}",1'.encode()
+            try:
+                one = columns_of_rows(arrow_schema(decoder.row), [decoder.decode(message)[0][1]])
+            except ValueError:
+                assert decoder.columns([message]) is None
+                continue
+            good.append(message)
+            at_once = decoder.columns([message])
+            assert at_once is not None
+            assert at_once.to_pylist() == one.to_pylist() or "nan" in str(one.to_pylist())
+        assert good
+        every = decoder.columns(good)
+        one_by_one = [decoder.decode(message)[0][1] for message in good]
+        expected = columns_of_rows(arrow_schema(decoder.row), one_by_one)
+        assert str(every.to_pylist()) == str(expected.to_pylist())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["DATE", "TIME", "TIMESTAMP(3)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(3)", "BYTES"],
+)
+def test_times_and_bytes_of_json_at_once(kind: str) -> None:
+    for standard in ("SQL", "ISO-8601"):
+        decoder = codec("json", f"a {kind}, b INT", timestamp_format__standard=standard)
+        cells = [*_CELLS[kind], None]
+        for cell in [*cells, *(each.replace(" ", "T") for each in cells if each)]:
+            message = json.dumps({"a": cell, "b": 1}).encode()
+            try:
+                one = columns_of_rows(arrow_schema(decoder.row), [decoder.decode(message)[0][1]])
+            except ValueError:
+                assert decoder.columns([message]) is None
+                continue
+            at_once = decoder.columns([message])
+            assert at_once is not None
+            assert at_once.equals(one)
+
+
+def test_lists_and_rows_of_json_at_once() -> None:
+    columns = "a ROW<x INT, y ARRAY<DECIMAL(5, 2)>>, b ARRAY<ROW<s STRING>>"
+    decoder = codec("json", columns)
+    values: list[Any] = [
+        {"a": {"x": 1, "y": [1.5, None]}, "b": [{"s": "x"}, None, {}]},
+        {"a": None, "b": []},
+        {"a": {}, "b": None},
+        {},
+    ]
+    messages = [json.dumps(each).encode() for each in values]
+    assert decoder.columns(messages) is not None
+    _agree(decoder, messages)
 
 
 def test_avro_is_the_record_of_the_table() -> None:

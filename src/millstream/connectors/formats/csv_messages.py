@@ -100,6 +100,11 @@ class CsvRowDeserializationSchema(RowDeserialization):
             self._options = replace(self._options, quote=single_character(c, "quote character"))
             return self
 
+        def disable_quote_character(self) -> Self:
+            """Let quotes be ordinary characters."""
+            self._options = replace(self._options, quote=None)
+            return self
+
         def set_escape_character(self, c: str) -> Self:
             """Set what takes the meaning from the next character."""
             self._options = replace(self._options, escape=single_character(c, "escape character"))

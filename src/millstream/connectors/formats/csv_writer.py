@@ -15,6 +15,7 @@ Read next: ``connectors/files/file_writers.py``.
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,8 @@ class CsvWriterFactory(BulkWriterFactory):
             Without quotes, what goes before a delimiter.
         line_separator: behind a record.
         comments: whether a reader takes lines that begin with ``#`` for comments.
+        as_java: whether bytes are base64 as it stands, and numbers that are none as Java has
+            them, ``NaN`` and ``-Infinity``; else bytes are JSON text.
     """
 
     extension = ".csv"
@@ -70,6 +73,7 @@ class CsvWriterFactory(BulkWriterFactory):
         escape: str | None = None,
         line_separator: str = "\n",
         comments: bool = False,
+        as_java: bool = False,
     ) -> None:
         self.header = header
         self.delimiter = delimiter
@@ -80,6 +84,7 @@ class CsvWriterFactory(BulkWriterFactory):
         self.escape = escape
         self.line_separator = line_separator
         self.comments = comments
+        self.as_java = as_java
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
         schema = type_info.arrow_schema
@@ -91,6 +96,7 @@ class CsvWriterFactory(BulkWriterFactory):
             and not self.null_text
             and self.delimiter in _PLAIN_DELIMITERS
             and self.line_separator == "\n"
+            and not (self.as_java and any(map(_has_java_texts, schema.types)))
         )
         return (_ArrowWriter if plain else _TextWriter)(stream, self, schema)
 
@@ -182,7 +188,11 @@ class _ColumnWriter(BulkWriter):
         self._schema = schema
 
     def _as_text(self, column: pa.Array, field: pa.Field) -> pa.Array:
-        if not _is_nested(field.type):
+        if self._options.as_java and _has_java_texts(field.type):
+            column = _java_texts(column)
+            if not pa.types.is_list(field.type):
+                return column
+        elif not _is_nested(field.type):
             return column.cast(pa.string())
         separator = self._options.separator_of(field.name)
         if separator is not None and pa.types.is_list(field.type):
@@ -316,6 +326,29 @@ class _RowWriter(BulkWriter):
 
     def finish(self) -> None:
         pass
+
+
+def _has_java_texts(kind: pa.DataType) -> bool:
+    """Whether the texts of values are not those that Arrow makes, with ``as_java``."""
+    if pa.types.is_list(kind):
+        return _has_java_texts(kind.value_type)
+    return bool(pa.types.is_floating(kind) or pa.types.is_binary(kind))
+
+
+def _java_texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_list(column.type):
+        texts = [
+            None if each.as_py() is None else _java_texts(each.values).to_pylist()
+            for each in column
+        ]
+        return pa.array(texts, pa.list_(pa.string()))
+    if pa.types.is_binary(column.type):
+        values = column.to_pylist()
+        texts = [None if v is None else base64.b64encode(v).decode("ascii") for v in values]
+        return pa.array(texts, pa.string())
+    texts = column.cast(pa.string())
+    texts = pc.replace_substring_regex(texts, "^-?nan$", "NaN")
+    return pc.replace_substring_regex(texts, "^(-?)inf$", r"\1Infinity")
 
 
 def _is_nested(kind: Any) -> bool:

@@ -40,6 +40,9 @@ __all__ = ["JsonColumns", "read_json"]
 
 #: Holds every number that ``_LONG`` does not find, which are below 10 ** 19.
 _SHORT: Final = pa.decimal128(38, 18)
+#: What may be a ``null`` in the place of an object, and a little more.
+_NULL: Final = re.compile(rb"(?:\A|[}\n])\s*null")
+_NOT_BLANK: Final = re.compile(r"\S")
 #: What may be a number that does not fit, and a little more.
 _LONG: Final = re.compile(rb'[0-9.]{20}|[:\[,\s"]-?[0-9][0-9.]*[eE]\+?[0-9]+[\s,}\]"]')
 
@@ -94,13 +97,35 @@ def read_json(block: bytes, columns: pa.Schema | None) -> pa.Table:
     """
     if not block.strip():
         return (columns or pa.schema([])).empty_table()
-    block.decode()  # pyarrow lets invalid UTF-8 through into string columns
+    text = block.decode()  # pyarrow lets invalid UTF-8 through into string columns
+    if b"null" in block and _NULL.search(block):
+        _refuse_null(text)
     behaviour = "infer" if columns is None else "ignore"
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=behaviour)
     # One block: a record must not straddle two.
     reading = pj.ReadOptions(use_threads=False, block_size=len(block) + 16)
     table = pj.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
     return table if columns is None else table.select(columns.names)
+
+
+def _refuse_null(text: str) -> None:
+    """Look for a ``null`` in the place of an object.
+
+    pyarrow makes a record of nulls of it, and crashes if it is the first.
+
+    Raises:
+        ValueError: there is one, or what is ahead of it is no JSON.
+    """
+    decoder, at = json.JSONDecoder(), 0
+    while (found := _NOT_BLANK.search(text, at)) is not None:
+        try:
+            record, at = decoder.raw_decode(text, found.start())
+        except RecursionError as error:
+            message = "it is too deep"
+            raise ValueError(message) from error
+        if record is None:
+            message = "null is no JSON object"
+            raise ValueError(message)
 
 
 def _is_decimal(kind: TypeInformation | None) -> bool:

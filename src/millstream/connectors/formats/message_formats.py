@@ -163,6 +163,14 @@ class JsonRowDeserializationSchema(RowDeserialization):
                 ignore_parse_errors=self._ignore_parse_errors,
             )
 
+    def _parse(self, messages: Sequence[bytes]) -> pa.RecordBatch:
+        trimmed = [message.strip() for message in messages]
+        if not all(each[:1] == b"{" and each[-1:] == b"}" for each in trimmed):
+            # So that a record that one has too many does not stand for another's that has none.
+            message = "a message is no JSON object"
+            raise ValueError(message)
+        return super()._parse(trimmed)
+
     def _read(self, block: bytes, breaks: int) -> pa.Table:
         if block.count(b"\n") != breaks:
             # Line breaks within a message can only be blanks of JSON, but where are they?

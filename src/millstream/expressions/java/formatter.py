@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
+from millstream.expressions.decimals import EXACT
 from millstream.expressions.java.strings import from_units, to_units
 
 if TYPE_CHECKING:
@@ -242,7 +243,9 @@ def _general(exact: Decimal, precision: int) -> tuple[str, int, Decimal]:
         return "f", precision - 1, exact
     step = Decimal((0, (1,), exact.adjusted() - precision + 1))
     rounded = (
-        exact.quantize(step, ROUND_HALF_UP) if precision < len(exact.as_tuple().digits) else exact
+        exact.quantize(step, ROUND_HALF_UP, EXACT)
+        if precision < len(exact.as_tuple().digits)
+        else exact
     )
     if _GENERAL_LEAST <= rounded < Decimal(10) ** precision:
         return "f", precision - rounded.adjusted() - 1, rounded
@@ -250,7 +253,7 @@ def _general(exact: Decimal, precision: int) -> tuple[str, int, Decimal]:
 
 
 def _fixed_point(exact: Decimal, precision: int) -> str:
-    shifted = (exact.scaleb(precision)).to_integral_value(ROUND_HALF_UP)
+    shifted = exact.scaleb(precision, EXACT).to_integral_value(ROUND_HALF_UP)
     digits = format(shifted, "f").rjust(precision + 1, "0")
     return f"{digits[:-precision]}.{digits[-precision:]}" if precision else digits
 
@@ -260,7 +263,7 @@ def _scientific(exact: Decimal, precision: int) -> str:
         digits, exponent = "0" * (precision + 1), 0
     else:
         exponent = exact.adjusted()
-        shifted = exact.scaleb(precision - exponent).to_integral_value(ROUND_HALF_UP)
+        shifted = exact.scaleb(precision - exponent, EXACT).to_integral_value(ROUND_HALF_UP)
         digits = format(shifted, "f")
         if len(digits) > precision + 1:
             digits, exponent = digits[:-1], exponent + 1

@@ -11,6 +11,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from millstream.expressions.decimals import EXACT
 from millstream.expressions.nodes import Literal
 from millstream.types.logical_types import (
     DateType,
@@ -73,7 +74,8 @@ def typed_literal(literal: Literal, kind: LogicalType) -> Literal | None:
     if same_form and root is not TypeRoot.CHAR:
         return Literal(value, wanted)
     if isinstance(kind, DecimalType) and isinstance(value, int | Decimal):
-        return Literal(Decimal(value).quantize(Decimal(1).scaleb(-kind.scale)), wanted)
+        step = Decimal(1).scaleb(-kind.scale)
+        return Literal(Decimal(value).quantize(step, context=EXACT), wanted)
     if root is TypeRoot.DOUBLE and isinstance(value, int | float | Decimal):
         return Literal(float(value), wanted)
     return None

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.options import Options
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["FORMATS", "ChosenFormat", "chosen_format"]
+__all__ = ["FORMATS", "ChosenFormat", "chosen_format", "csv_table_options"]
 
 _ERRORS: Final = boolean("ignore-parse-errors", default=False)
 _STANDARD: Final = choice("timestamp-format.standard", ("sql", "iso-8601"), "sql")
@@ -86,6 +86,16 @@ def _csv_options(options: Mapping[str, Any]) -> CsvTableOptions:
         comments=options["allow-comments"],
         ignore_parse_errors=options["ignore-parse-errors"],
     )
+
+
+def csv_table_options(chosen: ChosenFormat, options: Options) -> CsvTableOptions:
+    """The options of CSV in files.
+
+    Raises:
+        ValidationError: they do not go together.
+    """
+    found: CsvTableOptions = chosen.made(lambda: _csv_options(chosen.values(options)))
+    return found
 
 
 def _charset(name: str) -> str:
@@ -241,24 +251,26 @@ class ChosenFormat:
 
     def decoder(self, row: RowType, options: Options, metadata: Sequence[str] = ()) -> RowDecoder:
         """What reads messages; ValidationError if it does not read such rows."""
-        found: RowDecoder = self._made(
-            lambda: self._format.decoder(row, self._values(options), metadata)
+        found: RowDecoder = self.made(
+            lambda: self._format.decoder(row, self.values(options), metadata)
         )
         return found
 
     def encoder(self, row: RowType, options: Options) -> RowEncoder:
         """What writes messages; ValidationError if it does not write such rows."""
-        found: RowEncoder = self._made(lambda: self._format.encoder(row, self._values(options)))
+        found: RowEncoder = self.made(lambda: self._format.encoder(row, self.values(options)))
         return found
 
-    def _made(self, make: Callable[[], Any]) -> Any:
+    def made(self, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives; its errors name the format."""
         try:
             return make()
         except MillstreamError as error:
             message = f"{self._owner}: format '{self.name}': {error}"
             raise ValidationError(message) from error
 
-    def _values(self, options: Options) -> dict[str, Any]:
+    def values(self, options: Options) -> dict[str, Any]:
+        """The values of its options, by the keys without the format's name."""
         found: dict[str, Any] = {
             each.key: options[f"{self._prefix}{self.name}.{each.key}"]
             for each in self._format.options

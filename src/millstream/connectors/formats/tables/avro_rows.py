@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.avro_types import parsed_avro_schema
 from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder
+from millstream.connectors.formats.tables.texts import EXACT
 from millstream.errors import ValidationError
 from millstream.types.logical_types import (
     ArrayType,
@@ -182,7 +183,7 @@ def _reader(kind: LogicalType) -> Callable[[Any], Any]:
 def _plain_reader(kind: LogicalType) -> Callable[[Any], Any]:
     if isinstance(kind, DecimalType):
         scale = -kind.scale
-        return lambda value: Decimal(int.from_bytes(value, "big", signed=True)).scaleb(scale)
+        return lambda value: Decimal(int.from_bytes(value, "big", signed=True)).scaleb(scale, EXACT)
     if isinstance(kind, ArrayType):
         element = _reader(kind.element)
         return lambda value: [element(each) for each in value]
@@ -206,7 +207,7 @@ def _writer(kind: LogicalType) -> Callable[[Any], Any]:
 def _plain_writer(kind: LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
     if isinstance(kind, DecimalType):
         scale = kind.scale
-        return lambda value: _bytes_of(int(value.scaleb(scale)))
+        return lambda value: _bytes_of(int(value.scaleb(scale, EXACT)))
     if isinstance(kind, DateType):
         return lambda value: (value - _EPOCH.date()).days
     if isinstance(kind, TimeType):

@@ -24,11 +24,12 @@ from millstream.connectors.formats.tables.codec import (
 )
 from millstream.connectors.formats.tables.json_rows import (
     JsonRowEncoder,
+    json_as_text,
     parsed_json,
     row_reader,
 )
+from millstream.connectors.formats.tables.texts import integer
 from millstream.types.logical_types import (
-    BigIntType,
     LocalZonedTimestampType,
     LogicalType,
     MapType,
@@ -114,10 +115,13 @@ class _ChangeDecoder(RowDecoder):
         if root is None:
             return None
         if isinstance(kind, LocalZonedTimestampType):
-            return int(root)
-        if isinstance(kind, MapType):
-            return [(name, None if each is None else str(each)) for name, each in root.items()]
-        return root if isinstance(kind, BigIntType) else str(root)
+            return integer(json_as_text(root), 64)
+        if not isinstance(kind, MapType):
+            return json_as_text(root)
+        if not isinstance(root, dict):
+            message = f"the field {path[-1]!r} is no object"
+            raise ValueError(message)  # noqa: TRY004 - as all that does not parse
+        return [(name, None if each is None else json_as_text(each)) for name, each in root.items()]
 
 
 def _unknown_kind(*, field: str, value: Any) -> ValueError:

@@ -1,8 +1,8 @@
 """Lines of CSV as rows of logical types, and back: the format ``csv`` of messages.
 
 What it is: the reader and writer of DataStream programs with the types of a table.  With
-``ignore-parse-errors`` a value that does not fit is NULL, and a message that is no line of so many
-values is left away, as in Flink.
+``ignore-parse-errors`` a value that does not fit or is not there is NULL, and a message that is no
+line, or one of too many values, is left away, as in Flink.
 What it is not: files of CSV (``connectors/formats/csv_format.py``).
 
 Read next: ``connectors/formats/csv_messages.py``.
@@ -11,7 +11,7 @@ Read next: ``connectors/formats/csv_messages.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from millstream.connectors.formats.csv_messages import (
     CsvRowSerializationSchema,
 )
 from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder, arrow_schema
+from millstream.connectors.formats.tables.text_columns import EMPTY_TEXTS, array_of_texts
 from millstream.connectors.formats.tables.texts import (
     text_parser,
     time_text,
@@ -30,14 +31,12 @@ from millstream.errors import ValidationError
 from millstream.types.logical_types import (
     ArrayType,
     BinaryType,
-    CharType,
     DoubleType,
     FloatType,
     LocalZonedTimestampType,
     TimestampType,
     TimeType,
     VarBinaryType,
-    VarCharType,
 )
 from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 from millstream.types.value_texts import double_text, float_text
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["CsvRowDecoder", "CsvRowEncoder", "CsvTableOptions"]
+__all__ = ["CsvRowDecoder", "CsvRowEncoder", "CsvTableOptions", "text_columns", "typed_columns"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,12 @@ class CsvTableOptions:
     ignore_parse_errors: bool = False
 
 
-def _texts(row: RowType) -> RowTypeInfo:
-    """Every value as a text, lists as lists of them."""
+def text_columns(row: RowType) -> RowTypeInfo:
+    """Every value as a text, lists as lists of them.
+
+    Raises:
+        ValidationError: CSV holds no values of a column's type.
+    """
     kinds = []
     for each in row.fields:
         _check(each.type, each.name)
@@ -84,6 +87,26 @@ def _check(kind: LogicalType, name: str) -> None:
         raise ValidationError(message)
 
 
+_Builder = TypeVar(
+    "_Builder", CsvRowDeserializationSchema.Builder, CsvRowSerializationSchema.Builder
+)
+
+
+def _configured(builder: _Builder, options: CsvTableOptions) -> _Builder:
+    """A builder of either with the options that both have."""
+    builder.set_field_delimiter(options.delimiter)
+    builder.set_array_element_delimiter(options.array_delimiter)
+    if options.quote is None:
+        builder.disable_quote_character()
+    else:
+        builder.set_quote_character(options.quote)
+    if options.escape is not None:
+        builder.set_escape_character(options.escape)
+    if options.null is not None:
+        builder.set_null_literal(options.null)
+    return builder
+
+
 class CsvRowDecoder(RowDecoder):
     """One line per message, values by position.
 
@@ -94,40 +117,45 @@ class CsvRowDecoder(RowDecoder):
     def __init__(self, row: RowType, options: CsvTableOptions) -> None:
         super().__init__(row)
         self._options = options
-        builder = CsvRowDeserializationSchema.Builder(_texts(row))
-        builder.set_field_delimiter(options.delimiter)
-        builder.set_allow_comments(options.comments)
-        builder.set_array_element_delimiter(options.array_delimiter)
-        if options.quote is not None:
-            builder.set_quote_character(options.quote)
-        if options.escape is not None:
-            builder.set_escape_character(options.escape)
-        if options.null is not None:
-            builder.set_null_literal(options.null)
-        self._lines = builder.build()
+        builder = CsvRowDeserializationSchema.Builder(text_columns(row))
+        self._lines = _configured(builder, options).set_allow_comments(options.comments).build()
         self._schema = arrow_schema(row)
 
     def decode(self, message: bytes | None) -> list[tuple[int, Sequence[Any]]]:
         if message is None:
             return []
-        lenient = self._options.ignore_parse_errors
         try:
             record: Any = self._lines.deserialize(message)
         except (ValueError, pa.ArrowException) as error:
-            if lenient:
-                return []
+            if self._options.ignore_parse_errors:
+                return self._short(message)
             raise ValueError(str(error)) from error
-        if record is NO_RECORD:
-            return []
-        cells = zip(tuple(record), self.row.children, strict=True)
-        return [(INSERT, [self._value(cell, kind) for cell, kind in cells])]
+        return [] if record is NO_RECORD else [(INSERT, self._values(tuple(record)))]
+
+    def _short(self, message: bytes) -> list[tuple[int, Sequence[Any]]]:
+        """The row of a line with too few values: the others are NULL; none for other lines."""
+        width = len(self.row)
+        for missing in range(1, width):
+            padded = message.rstrip(b"\r\n") + self._options.delimiter.encode() * missing
+            try:
+                record: Any = self._lines.deserialize(padded)
+            except (ValueError, pa.ArrowException):
+                continue
+            cells = (*tuple(record)[: width - missing], *(None,) * missing)
+            return [(INSERT, self._values(cells))]
+        return []
+
+    def _values(self, cells: Sequence[Any]) -> Sequence[Any]:
+        return [
+            self._value(cell, kind) for cell, kind in zip(cells, self.row.children, strict=True)
+        ]
 
     def _value(self, cell: Any, kind: LogicalType) -> Any:
         if cell is None:
             return None
         if isinstance(kind, ArrayType):
             return [self._value(each, kind.element) for each in cell]
-        if cell == "" and not isinstance(kind, CharType | VarCharType):
+        if cell == "" and not isinstance(kind, EMPTY_TEXTS):
             return None
         parse: Any = text_parser(kind)
         try:
@@ -138,10 +166,31 @@ class CsvRowDecoder(RowDecoder):
             raise
 
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        """All at once where every column is a text or a number that pyarrow casts as Java."""
-        if not all(isinstance(each, CharType | VarCharType) for each in self.row.children):
+        texts = self._lines.deserialize_columns(messages)
+        if texts is None:
             return None
-        return self._lines.deserialize_columns(messages)
+        try:
+            return typed_columns(texts, self.row, lenient=self._options.ignore_parse_errors)
+        except ValueError:
+            return None
+
+
+def typed_columns(texts: pa.RecordBatch, row: RowType, *, lenient: bool) -> pa.RecordBatch:
+    """Columns of texts, or of lists of them, as those of a table.
+
+    Args:
+        texts: the columns.
+        row: the table's.
+        lenient: whether what does not parse is NULL.
+
+    Raises:
+        ValueError: a text does not parse.
+    """
+    arrays = [
+        array_of_texts(column, kind, lenient=lenient, empty_is_null=True)
+        for column, kind in zip(texts.columns, row.children, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(row))
 
 
 class CsvRowEncoder(RowEncoder):
@@ -149,18 +198,9 @@ class CsvRowEncoder(RowEncoder):
 
     def __init__(self, row: RowType, options: CsvTableOptions) -> None:
         super().__init__(row)
-        builder = CsvRowSerializationSchema.Builder(_texts(row))
-        builder.set_field_delimiter(options.delimiter)
-        builder.set_array_element_delimiter(options.array_delimiter)
-        if options.quote is None:
-            builder.disable_quote_character()
-        else:
-            builder.set_quote_character(options.quote)
-        if options.escape is not None:
-            builder.set_escape_character(options.escape)
-        if options.null is not None:
-            builder.set_null_literal(options.null)
-        self._lines = builder.build()
+        self._lines = _configured(
+            CsvRowSerializationSchema.Builder(text_columns(row)), options
+        ).build()
 
     def encode(
         self, columns: pa.RecordBatch, kinds: NDArray[np.int8] | None

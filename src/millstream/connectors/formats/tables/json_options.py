@@ -17,8 +17,8 @@ class JsonOptions:
 
     fail_on_missing_field: bool = False
     ignore_parse_errors: bool = False
-    #: Whether timestamps are ISO 8601.
-    iso: bool = False
+    #: Whether timestamps are ISO 8601; None: they are written as SQL's, and either is read.
+    iso: bool | None = False
     #: FAIL, DROP or LITERAL, of keys of maps that are NULL.
     map_null_key: str = "FAIL"
     map_null_literal: str = "null"

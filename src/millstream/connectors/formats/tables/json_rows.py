@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.connectors.formats.json_columns import JsonColumns
+from millstream.connectors.formats.schema import row_type_of
 from millstream.connectors.formats.tables.codec import (
     INSERT,
     RowDecoder,
@@ -24,27 +25,33 @@ from millstream.connectors.formats.tables.codec import (
     arrow_schema,
 )
 from millstream.connectors.formats.tables.json_texts import plain_columns, row_texts
+from millstream.connectors.formats.tables.text_columns import array_of_texts
 from millstream.connectors.formats.tables.texts import INTEGER_BITS, integer, text_parser
 from millstream.errors import ValidationError
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,
+    BinaryType,
     BooleanType,
     CharType,
+    DateType,
     DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
     IntType,
+    LocalZonedTimestampType,
     MapType,
     MultisetType,
     RowType,
     SmallIntType,
+    TimestampType,
+    TimeType,
     TinyIntType,
+    VarBinaryType,
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 from millstream.types.value_texts import double_text
 
 if TYPE_CHECKING:
@@ -56,7 +63,7 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.tables.json_options import JsonOptions
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["JsonRowDecoder", "JsonRowEncoder", "parsed_json", "row_reader"]
+__all__ = ["JsonRowDecoder", "JsonRowEncoder", "json_as_text", "parsed_json", "row_reader"]
 
 _FAST = (
     BooleanType,
@@ -70,8 +77,24 @@ _FAST = (
     VarCharType,
     CharType,
 )
+#: Texts in JSON.
+_TEXTS = (
+    DateType,
+    TimeType,
+    TimestampType,
+    LocalZonedTimestampType,
+    BinaryType,
+    VarBinaryType,
+)
 #: Converted from any number, cut; the narrower ones from texts of whole numbers alone.
 _CUT = (IntType, BigIntType, YearMonthIntervalType, DayTimeIntervalType)
+
+
+def _is_fast(kind: LogicalType) -> bool:
+    """Whether pyarrow reads such values, those that are the usual ones."""
+    if isinstance(kind, RowType):
+        return bool(kind.fields) and all(map(_is_fast, kind.children))
+    return _is_fast(kind.element) if isinstance(kind, ArrayType) else isinstance(kind, _FAST)
 
 
 class _Real(float):
@@ -98,22 +121,40 @@ def parsed_json(message: bytes) -> Any:
         ValueError: it is no JSON.
     """
     try:
-        return json.loads(message.decode(), parse_float=_real, parse_constant=_refuse)
+        found = json.loads(message.decode(), parse_float=_real, parse_constant=_refuse)
+        return _with_whole_characters(found) if b"\\u" in message else found
     except RecursionError as error:
         reason = "it is too deep"
         raise ValueError(reason) from error
 
 
-def _compact(node: Any) -> str:
+def _with_whole_characters(node: Any) -> Any:
+    """With a question mark for each half of a surrogate pair, as Java writes it as UTF-8."""
+    if isinstance(node, str):
+        return node if node.isascii() else node.encode(errors="replace").decode()
+    if isinstance(node, dict):
+        return {
+            _with_whole_characters(name): _with_whole_characters(each)
+            for name, each in node.items()
+        }
+    return [_with_whole_characters(each) for each in node] if isinstance(node, list) else node
+
+
+def compact_json(node: Any) -> str:
     """An object or a list as JSON without blanks."""
     if isinstance(node, dict):
-        parts = (f"{json.dumps(k, ensure_ascii=False)}:{_compact(v)}" for k, v in node.items())
+        parts = (f"{json.dumps(k, ensure_ascii=False)}:{compact_json(v)}" for k, v in node.items())
         return "{" + ",".join(parts) + "}"
     if isinstance(node, list):
-        return "[" + ",".join(map(_compact, node)) + "]"
+        return "[" + ",".join(map(compact_json, node)) + "]"
     if isinstance(node, _Real):
         return double_text(node)
     return json.dumps(node, ensure_ascii=False)
+
+
+def json_as_text(node: Any) -> str:
+    """A value as Java shows it, an object or a list as JSON."""
+    return compact_json(node) if isinstance(node, dict | list) else _as_text(node)
 
 
 def _as_text(node: Any) -> str:
@@ -169,7 +210,7 @@ class _Readers:
         if isinstance(kind, BooleanType):
             return lambda node: node if isinstance(node, bool) else parse(_as_text(node))
         if isinstance(kind, CharType | VarCharType):
-            return lambda node: _compact(node) if isinstance(node, dict | list) else _as_text(node)
+            return json_as_text
         if isinstance(kind, FloatType | DoubleType):
             return lambda node: float(node) if isinstance(node, _Real) else parse(_as_text(node))
         if isinstance(kind, DecimalType):
@@ -186,7 +227,7 @@ class _Readers:
 
         def convert(node: Any) -> list[Any]:
             if not isinstance(node, list):
-                message = f"{_compact(node)!r:.100} is no list"
+                message = f"{compact_json(node)!r:.100} is no list"
                 raise ValueError(message)  # noqa: TRY004 - as all that does not parse
             return [element(each) for each in node]
 
@@ -203,7 +244,7 @@ class _Readers:
 
         def convert(node: Any) -> list[tuple[str, Any]]:
             if not isinstance(node, dict):
-                message = f"{_compact(node)!r:.100} is no object"
+                message = f"{compact_json(node)!r:.100} is no object"
                 raise ValueError(message)  # noqa: TRY004 - as all that does not parse
             return [(name, convert_value(each)) for name, each in node.items()]
 
@@ -216,7 +257,7 @@ class _Readers:
 
         def convert(node: Any) -> dict[str, Any]:
             if not isinstance(node, dict):
-                message = f"{_compact(node)!r:.100} is no JSON object"
+                message = f"{compact_json(node)!r:.100} is no JSON object"
                 raise ValueError(message)  # noqa: TRY004 - as all that does not parse
             if required:
                 for name, _ in fields:
@@ -246,15 +287,18 @@ class JsonRowDecoder(RowDecoder):
 
     def __init__(self, row: RowType, options: JsonOptions) -> None:
         super().__init__(row)
-        self._options = options
+        self.options = options
         self._schema = arrow_schema(row)
         row_reader(row, options)
         self._reader: Callable[[Any], dict[str, Any]] | None = None
         self._columns: JsonColumns | None = None
-        fast = all(isinstance(each.type, _FAST) for each in row.fields)
+        fast = all(_is_fast(each.type) or isinstance(each.type, _TEXTS) for each in row.fields)
         if fast and row.fields and not options.fail_on_missing_field:
-            kinds = [ArrowTypeInfo(field.type) for field in self._schema]
-            self._columns = JsonColumns(RowTypeInfo(kinds, list(row.names)), texts=True)
+            fields = [
+                field.with_type(pa.string()) if isinstance(kind, _TEXTS) else field
+                for field, kind in zip(self._schema, row.children, strict=True)
+            ]
+            self._columns = JsonColumns(row_type_of(pa.schema(fields)), texts=True)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made of closures."""
@@ -264,28 +308,41 @@ class JsonRowDecoder(RowDecoder):
         if message is None:
             return []
         if self._reader is None:
-            self._reader = row_reader(self.row, self._options)
+            self._reader = row_reader(self.row, self.options)
         try:
             return [(INSERT, tuple(self._reader(parsed_json(message)).values()))]
         except ValueError:
-            if self._options.ignore_parse_errors:
+            if self.options.ignore_parse_errors:
                 return []
             raise
 
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        if self._columns is None:
-            return None
+        # Each begins and ends as an object, so that a row that one has too many does not stand for
+        # another's that has none.
         block = b"\n".join(messages)
-        if block.count(b"\n") != len(messages) - 1:
+        if (
+            self._columns is None
+            or block.count(b"\n") != len(messages) - 1
+            or not all(each[:1] == b"{" and each[-1:] == b"}" for each in messages)
+        ):
             return None
         try:
             table = self._columns.read(block)
+            if table.num_rows != len(messages):
+                return None
+            (batch,) = table.combine_chunks().to_batches(max_chunksize=len(messages) + 1)
+            return self._typed(batch)
         except (ValueError, pa.ArrowException):
             return None
-        if table.num_rows != len(messages):
-            return None
-        (batch,) = table.combine_chunks().to_batches(max_chunksize=len(messages) + 1)
-        return batch
+
+    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            array_of_texts(column, kind, iso=self.options.iso)
+            if isinstance(kind, _TEXTS)
+            else column
+            for column, kind in zip(batch.columns, self.row.children, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class JsonRowEncoder(RowEncoder):
@@ -310,7 +367,7 @@ class JsonRowEncoder(RowEncoder):
         """A JSON object per row."""
         found = None
         if not self._options.ignore_null_fields:
-            found = plain_columns(columns, self.row, iso=self._options.iso)
+            found = plain_columns(columns, self.row, iso=bool(self._options.iso))
         if found is not None:
             return found
         return row_texts(columns, self.row, self._options)

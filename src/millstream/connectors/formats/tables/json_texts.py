@@ -129,8 +129,8 @@ class _Writer:
         if isinstance(kind, MapType | MultisetType):
             return self._map(value, kind)
         if isinstance(kind, _INSTANTS):
-            zoned = isinstance(kind, LocalZonedTimestampType)
-            return f'"{timestamp_text(value, iso=self._options.iso, zoned=zoned)}"'
+            iso, zoned = bool(self._options.iso), isinstance(kind, LocalZonedTimestampType)
+            return f'"{timestamp_text(value, iso=iso, zoned=zoned)}"'
         if isinstance(kind, TimeType):
             return f'"{time_text(value)}"'
         if isinstance(kind, DateType):

@@ -8,7 +8,7 @@ Read next: ``connectors/formats/tables/codec.py``, ``connectors/formats/line_for
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["MessageLines", "MessageLinesWriterFactory"]
+
+#: Lines of which one that the fast way does not take sends the others the slow one.
+_AT_ONCE: Final = 2000
 
 
 class MessageLines(LineFormat):
@@ -56,16 +59,24 @@ class MessageLines(LineFormat):
         self, parse: Callable[[bytes], pa.Table], block: bytes, offset: int = 0
     ) -> Iterator[pa.Table | FaultyRecord]:
         del parse
-        lines = [line.rstrip(b"\r") for line in block.split(b"\n")]
-        there = [line for line in lines if line.strip()]
-        columns = self._decoder.columns(there) if there else None
-        if columns is not None:
-            yield pa.Table.from_batches([columns])
-            return
+        lines = block.split(b"\n")
+        for start in range(0, len(lines), _AT_ONCE):
+            some = lines[start : start + _AT_ONCE]
+            trimmed = [line.rstrip(b"\r") for line in some]
+            there = [line for line in trimmed if line.strip()]
+            columns = self._decoder.columns(there) if there else None
+            if columns is not None:
+                yield pa.Table.from_batches([columns])
+            else:
+                yield from self._one_by_one(some, offset)
+            offset += sum(map(len, some)) + len(some)
+
+    def _one_by_one(
+        self, lines: Sequence[bytes], position: int
+    ) -> Iterator[pa.Table | FaultyRecord]:
         rows: list[Sequence[Any]] = []
         kinds: list[int] = []
-        position = offset
-        for raw in block.split(b"\n"):
+        for raw in lines:
             line = raw.rstrip(b"\r")
             try:
                 found = self._decoder.decode(line) if line.strip() else []

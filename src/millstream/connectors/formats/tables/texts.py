@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 __all__ = [
+    "EXACT",
     "INTEGER_BITS",
     "integer",
     "rounded",
@@ -69,7 +70,10 @@ _DAY: Final = 86_400_000_000_000
 #: Nanoseconds.
 _UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DATE_DIGITS: Final = 10
-_EXACT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
+#: The least number of 64 bits is none of a time to Arrow.
+_LEAST: Final = 1 - (1 << 63)
+#: Arithmetic on decimals of any type; the default has 28 digits.
+EXACT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
 
 
 def integer(text: str, bits: int) -> int:
@@ -95,7 +99,7 @@ def _real(text: str) -> float:
 
 def rounded(value: Decimal, kind: DecimalType) -> Decimal | None:
     """A number with the digits of a type; None if it does not fit."""
-    found = value.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
+    found = value.quantize(Decimal(1).scaleb(-kind.scale), context=EXACT)
     return None if len(found.as_tuple().digits) > kind.precision and found else found
 
 
@@ -125,15 +129,19 @@ def _nanoseconds(text: str, pattern: re.Pattern[str]) -> int:
     return seconds * 10**9 + int(fraction.ljust(9, "0"))
 
 
-def _instant(text: str, unit: str, *, iso: bool, zoned: bool) -> int:
-    separator = "T" if iso else " "
-    day, clock = text[:_DATE_DIGITS], text[_DATE_DIGITS + 1 :]
-    if text[_DATE_DIGITS : _DATE_DIGITS + 1] != separator or zoned != clock.endswith("Z"):
-        example = f"2024-12-31{separator}23:59:59.999{'Z' if zoned else ''}"
+def _instant(text: str, unit: str, *, iso: bool | None, zoned: bool) -> int:
+    separators = " T" if iso is None else "T" if iso else " "
+    day, between, clock = text[:_DATE_DIGITS], text[_DATE_DIGITS:][:1], text[_DATE_DIGITS + 1 :]
+    if not between or between not in separators or zoned != clock.endswith("Z"):
+        example = f"2024-12-31{separators[0]}23:59:59.999{'Z' if zoned else ''}"
         message = f"{text!r} is no timestamp as {example}"
         raise ValueError(message)
-    pattern = _ISO_TIME if iso else _TIME
-    return (_days(day) * _DAY + _nanoseconds(clock.removesuffix("Z"), pattern)) // _UNITS[unit]
+    pattern = _ISO_TIME if between == "T" else _TIME
+    found = (_days(day) * _DAY + _nanoseconds(clock.removesuffix("Z"), pattern)) // _UNITS[unit]
+    if not _LEAST <= found <= -_LEAST:
+        message = f"{text!r} is too far away for nanoseconds"
+        raise ValueError(message)
+    return found
 
 
 def _base64(text: str) -> bytes:
@@ -145,13 +153,13 @@ def _base64(text: str) -> bytes:
 
 
 def text_parser(  # noqa: C901, PLR0911 - a table
-    kind: LogicalType, *, iso: bool = False
+    kind: LogicalType, *, iso: bool | None = False
 ) -> Callable[[str], Any] | None:
     """What makes values of texts; None for types that no text holds.
 
     Args:
         kind: the type.
-        iso: whether timestamps are ISO 8601 (``T`` between date and time) or SQL.
+        iso: whether timestamps are ISO 8601 (``T`` between date and time) or SQL; None: either.
     """
     bits = INTEGER_BITS.get(type(kind))
     if bits is not None:

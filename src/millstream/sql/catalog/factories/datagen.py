@@ -128,7 +128,10 @@ def _fraction(kind: LogicalType, setting: dict[str, Any], drawn: random.Random) 
     if kind.root is TypeRoot.DECIMAL:
         from decimal import Decimal
 
-        return Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))  # type: ignore[attr-defined]
+        from millstream.expressions.decimals import EXACT
+
+        step = Decimal(1).scaleb(-kind.scale)  # type: ignore[attr-defined]
+        return Decimal(value).quantize(step, context=EXACT)
     return value
 
 

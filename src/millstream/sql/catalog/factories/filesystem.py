@@ -7,25 +7,24 @@ What it is not: the formats (``sql/catalog/formats.py``, ``connectors/formats/``
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
 
 from millstream.connectors.files.file_columns import FileColumns
 from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.connectors.files.partitions import PartitionSplitter
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileSource
-from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
-from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.connectors.formats.tables.avro_table import (
     AvroTableFormat,
     AvroTableWriterFactory,
 )
 from millstream.connectors.formats.tables.codec import arrow_schema
+from millstream.connectors.formats.tables.csv_files import CsvTableFormat
+from millstream.connectors.formats.tables.json_rows import JsonRowDecoder
 from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
 from millstream.connectors.formats.tables.texts import text_parser
 from millstream.connectors.lookups.whole_source import WholeSourceLookup
@@ -38,7 +37,7 @@ from millstream.sql.catalog.connectors import (
     TableSink,
     TableSource,
 )
-from millstream.sql.catalog.formats import chosen_format
+from millstream.sql.catalog.formats import chosen_format, csv_table_options
 from millstream.sql.catalog.options import Option, Options, boolean, choice, duration, integer, text
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.suggestions import did_you_mean
@@ -60,6 +59,8 @@ from millstream.types.time import Duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
+
     from millstream.connectors.files.file_writers import BulkWriterFactory
     from millstream.connectors.formats.file_format import FileFormat
     from millstream.contracts.sink import Sink
@@ -80,16 +81,6 @@ _OWN: Final = (
     choice("lookup.full-cache.reload-strategy", ("periodic",), "periodic"),
     duration("lookup.full-cache.periodic-reload.interval"),
 )
-_CSV: Final = (
-    text("csv.field-delimiter", ","),
-    text("csv.quote-character", '"'),
-    boolean("csv.disable-quote-character", default=False),
-    text("csv.escape-character"),
-    text("csv.null-literal"),
-    text("csv.array-element-delimiter", ";"),
-    boolean("csv.allow-comments", default=False),
-    boolean("csv.ignore-parse-errors", default=False),
-)
 _PARQUET: Final = (choice("parquet.compression", ("snappy", "gzip", "zstd", "none"), "snappy"),)
 _AVRO: Final = (
     text("avro.codec", "deflate"),
@@ -97,11 +88,10 @@ _AVRO: Final = (
 )
 _FORMATS: Final[dict[str, tuple[Option, ...]]] = {
     "avro": _AVRO,
-    "csv": _CSV,
     "parquet": _PARQUET,
 }
-
-
+#: If it is not said, timestamps of either standard are read.
+_STANDARD: Final = "json.timestamp-format.standard"
 #: Types of columns of partitions.
 _IN_NAMES: Final = (
     CharType,
@@ -113,8 +103,8 @@ _IN_NAMES: Final = (
     BooleanType,
     DateType,
 )
-#: Formats of messages: a line is one.
-_MESSAGES: Final = ("json", "debezium-json", "canal-json", "maxwell-json", "raw")
+#: Formats of messages: a line is one, but of CSV, whose values may have several lines.
+_MESSAGES: Final = ("json", "csv", "debezium-json", "canal-json", "maxwell-json", "raw")
 _METADATA: Final[dict[str, LogicalType]] = {
     "file.path": VarCharType(nullable=False),
     "file.name": VarCharType(nullable=False),
@@ -130,8 +120,8 @@ def _options(context: FactoryContext) -> Options:
         hint = did_you_mean(name, known)
         message = f"{context.owner} has no format '{name}'.{hint} It has {', '.join(known)}."
         raise ValidationError(message)
-    lines = chosen_format(context.owner, context.options, among=_MESSAGES)
-    more = _FORMATS.get(name, ()) if lines is None else lines.known
+    chosen = chosen_format(context.owner, context.options, among=_MESSAGES)
+    more = _FORMATS.get(name, ()) if chosen is None else chosen.known
     return Options(context.owner, context.options, (*_OWN, *more))
 
 
@@ -140,35 +130,44 @@ def _schema(context: FactoryContext) -> pa.Schema:
     return arrow_schema(_row(context))
 
 
-def _malformed(options: Options, key: str) -> str:
-    return "dead-letter" if options[key] else "fail"
+def _reader(row: RowType, chosen: ChosenFormat | None, options: Options) -> FileFormat:
+    """What reads files with such rows.
+
+    Raises:
+        ValidationError: the format does not read them.
+    """
+    if chosen is None:
+        return _READERS[options["format"]](row, options)
+    decoder = chosen.decoder(row, options)
+    if chosen.name == "csv":
+        return CsvTableFormat(row, csv_table_options(chosen, options))
+    if isinstance(decoder, JsonRowDecoder) and _STANDARD not in options.given:
+        decoder = JsonRowDecoder(row, replace(decoder.options, iso=None))
+    return MessageLines(decoder)
 
 
-def _csv_format(schema: pa.Schema, options: Options) -> FileFormat:
-    quote = None if options["csv.disable-quote-character"] else options["csv.quote-character"]
-    null = options["csv.null-literal"]
-    lists = [each.name for each in schema if pa.types.is_list(each.type)]
-    chosen = CsvOptions(
-        delimiter=options["csv.field-delimiter"],
-        quote=quote,
-        escape=options["csv.escape-character"],
-        header=False,
-        null_values=None if null is None else (null,),
-        comments=options["csv.allow-comments"],
-        array_separators=dict.fromkeys(lists, options["csv.array-element-delimiter"]),
-    )
-    return CsvFormat(schema, _malformed(options, "csv.ignore-parse-errors"), chosen)
+def _writer(row: RowType, chosen: ChosenFormat | None, options: Options) -> BulkWriterFactory:
+    """What writes files with such rows.
 
-
-def _csv_writer(options: Options) -> BulkWriterFactory:
-    quote = None if options["csv.disable-quote-character"] else options["csv.quote-character"]
+    Raises:
+        ValidationError: the format does not write them.
+    """
+    if chosen is None:
+        return _WRITERS[options["format"]](row, options)
+    encoder = chosen.encoder(row, options)
+    if chosen.name != "csv":
+        extension = ".jsonl" if chosen.name.endswith("json") else ".txt"
+        return MessageLinesWriterFactory(encoder, extension)
+    given = csv_table_options(chosen, options)
     return CsvWriterFactory(
         header=False,
-        delimiter=options["csv.field-delimiter"],
-        quote=quote,
-        escape=options["csv.escape-character"],
-        null_text=options["csv.null-literal"] or "",
-        array_separator=options["csv.array-element-delimiter"],
+        delimiter=given.delimiter,
+        quote=given.quote,
+        escape=given.escape,
+        null_text=given.null or "",
+        array_separator=given.array_delimiter,
+        comments=given.comments,
+        as_java=True,
     )
 
 
@@ -183,13 +182,10 @@ def _avro_writer(row: RowType, options: Options) -> BulkWriterFactory:
 
 _READERS: Final[dict[str, Callable[[RowType, Options], FileFormat]]] = {
     "avro": _avro_format,
-    "csv": lambda row, options: _csv_format(arrow_schema(row), options),
-    "json": lambda row, _: JsonLinesFormat(arrow_schema(row)),
-    "parquet": lambda row, _: ParquetFormat(arrow_schema(row)),
+    "parquet": lambda row, _: ParquetFormat(stream_type(row)),
 }
 _WRITERS: Final[dict[str, Callable[[RowType, Options], BulkWriterFactory]]] = {
     "avro": _avro_writer,
-    "csv": lambda _, options: _csv_writer(options),
     "parquet": lambda _, options: ParquetWriterFactory(options["parquet.compression"]),
 }
 
@@ -200,18 +196,16 @@ class _FilesSource(TableSource):
         self._options = options
         self._schema = _schema(context)
         self._partition = _partition(context)
-        self._lines = _lines(context, options)
-        if self._lines is not None:
-            self.changes = self._lines.changes
-            self._lines.decoder(_row(context), options)
+        self._chosen = chosen_format(context.owner, context.options, among=_MESSAGES)
+        if self._chosen is not None:
+            self.changes = self._chosen.changes
+        self._format()
 
     def metadata(self) -> Mapping[str, LogicalType]:
         return _METADATA
 
     def _format(self) -> FileFormat:
-        if self._lines is not None:
-            return MessageLines(self._lines.decoder(_row(self._context), self._options))
-        return _READERS[self._options["format"]](_row(self._context), self._options)
+        return _reader(_row(self._context), self._chosen, self._options)
 
     def create(self) -> Source:
         options, made = self._options, self._format()
@@ -248,45 +242,24 @@ class _FilesSink(TableSink):
         self.parallelism = options["sink.parallelism"]
         self._partition = _partition(context)
         self._format = chosen_format(context.owner, context.options, among=_MESSAGES)
-        if self._format is not None:
-            self._format.encoder(_row(context), options)
+        _writer(_row(context), self._format, options)
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
         del given
         return INSERT_ONLY if self._format is None else self._format.changes
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
-        if self._format is None and self._options["format"] != "avro":
-            return declared
+        del declared
         fields = (RowField(each.name, each.type) for each in self._context.physical)
         return stream_type(RowType(tuple(fields), nullable=False))
 
     def create(self) -> Sink:
-        writer: Any
-        if self._format is not None:
-            encoder = self._format.encoder(_row(self._context), self._options)
-            extension = ".jsonl" if self._format.name.endswith("json") else ".txt"
-            writer = MessageLinesWriterFactory(encoder, extension)
-        else:
-            writer = _WRITERS[self._options["format"]](_row(self._context), self._options)
+        writer = _writer(_row(self._context), self._format, self._options)
         splitter = None
         if self._partition:
             name = self._options["partition.default-name"]
             splitter = PartitionSplitter(tuple(self._partition), name)
         return FileSink(_path(self._options), writer, bucket_assigner=splitter)
-
-
-def _lines(context: FactoryContext, options: Options) -> ChosenFormat | None:
-    """The format of the lines; None: files are read as a whole by a format of their own.
-
-    Plain JSON is read by pyarrow, which takes timestamps of both standards.
-    """
-    found = chosen_format(context.owner, context.options, among=_MESSAGES)
-    if found is None or found.name != "json":
-        return found
-    is_strict = options["json.fail-on-missing-field"] or options["json.ignore-parse-errors"]
-    is_said = "json.timestamp-format.standard" in options.given
-    return found if is_strict or is_said else None
 
 
 def _row(context: FactoryContext) -> RowType:

@@ -1,0 +1,95 @@
+"""Files of CSV as rows of logical types: the format ``csv`` of tables in files.
+
+What it is: the reader of CSV files for texts, and what messages of CSV make of texts.
+What it is not: the writer (``connectors/formats/csv_writer.py``).
+
+Read next: ``connectors/formats/csv_format.py``, ``connectors/formats/tables/csv_rows.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
+from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.connectors.formats.line_format import FaultyRecord
+from millstream.connectors.formats.tables.codec import arrow_schema
+from millstream.connectors.formats.tables.csv_rows import text_columns, typed_columns
+from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millstream.connectors.formats.tables.csv_rows import CsvTableOptions
+    from millstream.types.logical_types import RowType
+
+__all__ = ["CsvTableFormat"]
+
+
+class CsvTableFormat(CsvFormat):
+    """Rows of a table in files without a header.
+
+    Args:
+        row: the table.
+        options: the table's.
+
+    Raises:
+        ValidationError: CSV holds no values of a column's type.
+    """
+
+    def __init__(self, row: RowType, options: CsvTableOptions) -> None:
+        schema = arrow_schema(row)
+        lenient = options.ignore_parse_errors
+        policy = MalformedPolicy.DEAD_LETTER if lenient else MalformedPolicy.FAIL
+        chosen = CsvOptions(
+            delimiter=options.delimiter,
+            quote=options.quote,
+            escape=options.escape,
+            header=False,
+            null_values=None if options.null is None else (options.null,),
+            comments=options.comments,
+            array_separators=dict.fromkeys(row.names, options.array_delimiter),
+        )
+        kinds = [ArrowTypeInfo(field.type) for field in schema]
+        super().__init__(RowTypeInfo(kinds, list(row.names)), policy, chosen)
+        self._row = row
+        self._lenient = lenient
+        self._texts = CsvFormat(text_columns(row), policy, chosen)
+
+    def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
+        self._texts.multi_line = self.multi_line
+        parse = self._texts.parser(path, header)
+
+        def typed(block: bytes) -> pa.Table:
+            batches = parse(block).combine_chunks().to_batches()
+            schema = arrow_schema(self._row)
+            typed = [typed_columns(each, self._row, lenient=self._lenient) for each in batches]
+            return pa.Table.from_batches(typed, schema)
+
+        return typed
+
+    def _parse_one(
+        self, parse: Callable[[bytes], pa.Table], record: bytes, offset: int, reason: str
+    ) -> Iterator[pa.Table | FaultyRecord]:
+        for outcome in super()._parse_one(parse, record, offset, reason):
+            short = None
+            if self._lenient and isinstance(outcome, FaultyRecord):
+                short = self._short(parse, record)
+            yield outcome if short is None else short
+
+    def _short(self, parse: Callable[[bytes], pa.Table], record: bytes) -> pa.Table | None:
+        """The row of a record with too few values, whose others are NULL; None: it is another."""
+        width = len(self._row)
+        for missing in range(1, width):
+            padded = record.rstrip(b"\r\n") + self.options.delimiter.encode() * missing
+            try:
+                table = parse(padded)
+            except (ValueError, pa.ArrowException):
+                continue
+            if table.num_rows == 1 and self.problem_of_row(table) is None:
+                there = list(table.columns[: width - missing])
+                nulls = [pa.nulls(1, field.type) for field in list(table.schema)[-missing:]]
+                return pa.Table.from_arrays([*there, *nulls], schema=table.schema)
+        return None
