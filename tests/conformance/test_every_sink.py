@@ -21,7 +21,10 @@ import millstream.engines.spark
 from millstream.common import Encoder, Row, SimpleStringSchema, Types
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.connectors.basic.print_sink import PrintSink
+from millstream.connectors.files.partition_commit import PartitionCommit
 from millstream.connectors.files.sink import FileSink, OutputFileConfig
+from millstream.connectors.files.table_sink import TableFileSink
+from millstream.connectors.formats.csv_writer import CsvWriterFactory
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.connectors.postgres.sink import PostgresSink
@@ -75,6 +78,9 @@ def files(kind: str, directory: Path) -> Case:
         "json_lines": lambda: FileSink.json_lines(out),
         "parquet": lambda: FileSink.parquet(out),
         "buckets": lambda: FileSink.csv(out, bucket_assigner=by_length),
+        "table": lambda: TableFileSink(
+            out, CsvWriterFactory(), None, commit=PartitionCommit(("c", "d", "t"), ())
+        ),
         "text": lambda: text.with_output_file_config(config).build(),
     }
 
@@ -83,7 +89,7 @@ def files(kind: str, directory: Path) -> Case:
         return [
             row
             for path in found
-            if ".pending" not in str(path)
+            if ".pending" not in str(path) and ".progress" not in str(path)
             for row in READERS[path.suffix[1:]](path)
         ]
 
@@ -166,7 +172,7 @@ def others(kind: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> Ca
     return Case(PrintSink, read, TEXTS)
 
 
-FILES = ["csv", "json_lines", "parquet", "buckets", "text"]
+FILES = ["csv", "json_lines", "parquet", "buckets", "text", "table"]
 DATABASES = [
     *TARGETS,
     "postgres-commit-table-key",
@@ -203,7 +209,8 @@ def test_sink(
         ordered=case.ordered,
         by_key=case.by_key,
         # Formats and options of one sink share its protocol.
-        processes=kind not in {"json_lines", "parquet", "buckets", "text"} and not case.by_key,
+        processes=kind not in {"json_lines", "parquet", "buckets", "text", "table"}
+        and not case.by_key,
     )
 
 
@@ -224,6 +231,7 @@ def test_no_sink_is_forgotten() -> None:
         "PostgresUpsertSink",
         "PrintSink",
         "SqliteSink",
+        "TableFileSink",
     }
     templates = {"GenericWriteAheadSink", "TwoPhaseCommitSinkFunction", "UpsertSink"}
     nothing_to_see = {"BlackholeSink"}

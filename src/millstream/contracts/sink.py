@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
+    "PROGRESS",
     "CommitRequest",
     "Committable",
     "Committer",
@@ -42,6 +43,9 @@ __all__ = [
 
 #: Bits of a fence that are the epoch's.
 _EPOCH_BITS: Final = 32
+
+#: The key of committables that say how far a subtask is; see ``Sink.wants_progress``.
+PROGRESS: Final = "progress"
 
 #: What a writer hands to the committer: any picklable value (dicts of plain values age best).
 Committable = object
@@ -302,6 +306,13 @@ class Sink(ABC):
     kind: SinkKind = SinkKind.TWO_PHASE
     #: Whether what was written is still there when the driver has ended.
     outlives_the_run: bool = True
+    #: Whether each subtask also says how far it is with every snapshot, though it has no records:
+    #: ``{PROGRESS: {"subtask", "parallelism", "run", "watermark", "idle", "ended", "now"}}``, the
+    #: run by its generation, times in milliseconds, the watermark None before the run's first.
+    wants_progress: bool = False
+    #: For so many milliseconds behind its last record a subtask is to have a snapshot though no
+    #: record comes, and one behind them; None: it need not.
+    wants_ticks: int | None = None
 
     @property
     def connector(self) -> str:

@@ -160,6 +160,8 @@ class SinkTransformation(PhysicalTransformation):
     #: Where the program does not say, it is as parallel as what it reads, not as the job: its
     #: output is looked at, and keeps the order of the stream.
     follows_input: bool = False
+    #: Whether it is told the time though no record comes.
+    needs_processing_time: bool = False
 
     @property
     def inputs(self) -> list[Transformation]:

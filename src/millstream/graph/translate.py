@@ -264,6 +264,7 @@ def _node(
     elif isinstance(each, SinkTransformation):
         node.sink = each.sink
         node.factory = each.factory
+        node.needs_processing_time = each.needs_processing_time
     elif isinstance(each, OperatorTransformation):
         node.factory = each.factory
         node.needs_processing_time = each.needs_processing_time

@@ -52,14 +52,12 @@ def target_of(
         session: of the plan.
         plan: what is written.
         to: the path of the table, or its descriptor.
-        overwrite: refused.
+        overwrite: whether what is in the table is replaced.
 
     Raises:
         ValidationError: there is no such table, or the columns do not fit.
     """
     context = session.context(None)
-    if overwrite:
-        raise context.error(None, "overwrite is not in this release.")
     if isinstance(to, str):
         name = parse_identifier(to)
         found = session.catalogs.find_table(name.names)
@@ -72,5 +70,8 @@ def target_of(
         found = described(session, to)
     assert isinstance(found.table, CatalogTable)  # noqa: S101 - of both
     return Target(
-        found.identifier, found.table, fitted(context, plan, found.identifier, found.table)
+        found.identifier,
+        found.table,
+        fitted(context, plan, found.identifier, found.table),
+        {} if overwrite else None,
     )

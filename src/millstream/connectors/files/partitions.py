@@ -9,19 +9,23 @@ Read next: ``connectors/files/sink.py``.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.files.sink import BatchSplitter
 from millstream.contracts.batch import Batch
+from millstream.types.logical_types import DateType
 from millstream.types.typeinfo import RowTypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
-__all__ = ["PartitionSplitter", "escaped"]
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["PartitionSplitter", "directory_of", "escaped", "shown_value", "value_text"]
 
 #: What Flink does not write into names of directories.
 _SPECIAL: Final = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
@@ -30,6 +34,27 @@ _SPECIAL: Final = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 def escaped(text: str) -> str:
     """A text as part of a directory's name."""
     return _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def value_text(value: object, default_name: str) -> str:
+    """The value of a column in the name of a directory."""
+    if value is None or value == "":
+        return default_name
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def shown_value(value: Any, kind: LogicalType) -> object:
+    """A value of SQL as that of an Arrow column."""
+    if value is not None and isinstance(kind, DateType):
+        return dt.date(1970, 1, 1) + dt.timedelta(days=value)
+    return value
+
+
+def directory_of(texts: Iterable[tuple[str, str]]) -> str:
+    """The directory of a partition, by its columns and their texts."""
+    return "/".join(f"{escaped(name)}={escaped(text)}" for name, text in texts)
 
 
 class PartitionSplitter(BatchSplitter):
@@ -62,16 +87,8 @@ class PartitionSplitter(BatchSplitter):
                 row_kinds=batch.row_kinds,
             )
         for values, indices in places.items():
-            pairs = zip(self._columns, values, strict=True)
-            directory = "/".join(f"{escaped(name)}={escaped(value)}" for name, value in pairs)
+            directory = directory_of(zip(self._columns, values, strict=True))
             yield directory, rest if len(places) == 1 else rest.take(indices)
 
     def _texts(self, column: pa.Array) -> list[str]:
-        return [self._text(value) for value in column.to_pylist()]
-
-    def _text(self, value: Any) -> str:
-        if value is None or value == "":
-            return self._default_name
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        return str(value)
+        return [value_text(value, self._default_name) for value in column.to_pylist()]

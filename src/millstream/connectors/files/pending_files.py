@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.connectors.refusals import directory_refusal
-from millstream.contracts.sink import Committer
+from millstream.contracts.sink import PROGRESS, Committer
 from millstream.crash_points import crash_point
 from millstream.directories.durable import sync_directory
 from millstream.errors import PermanentSinkError, SinkError
@@ -47,6 +47,7 @@ __all__ = [
     "PendingFileCommitter",
     "local_directory",
     "pending_directory",
+    "sync_directory",
 ]
 
 
@@ -130,6 +131,8 @@ class PendingFileCommitter(Committer):
         """
         directories: set[Path] = set()
         for request in requests:
+            if _says_progress(request.committable):
+                continue  # the program does not ask for it any more
             paths = _paths(request.committable)
             pending = self._base / paths["pending"]
             final = _final_path(pending, self._base / paths["final"], request)
@@ -170,7 +173,8 @@ class PendingFileCommitter(Committer):
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
         directory = pending_directory(self._base, job_id, sink_uid)
-        kept = {(self._base / _paths(committable)["pending"]).name for committable in keep}
+        files = [each for each in keep if not _says_progress(each)]
+        kept = {(self._base / _paths(committable)["pending"]).name for committable in files}
         try:
             entries = [path.name for path in directory.iterdir()]
         except FileNotFoundError:
@@ -213,6 +217,10 @@ def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
         " back both from one copy, or move the output that was written since out of the way"
     )
     raise PermanentSinkError(message)
+
+
+def _says_progress(committable: Committable) -> bool:
+    return isinstance(committable, dict) and PROGRESS in committable
 
 
 def _paths(committable: Committable) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from millstream.connectors.refusals import sink_error
 from millstream.contracts.operator import Operator, OperatorSnapshot
-from millstream.contracts.sink import WriterContext
+from millstream.contracts.sink import PROGRESS, WriterContext
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SinkError, TypeMismatchError
 from millstream.runtime.user_code import private_copy, user_line
@@ -52,18 +52,27 @@ class SinkOperator(Operator):
         #: What the writer was told, for messages.
         self._where: WriterContext | None = None
         self._records = 0
+        self._watermark: int | None = None
+        self._is_idle = False
+        self._is_over = False
+        self._now: int | None = None
+        #: Until when snapshots are wanted though no record comes.
+        self._due: int | None = None
 
     def restore(self, restored: RestoreContext) -> None:
         """Start an epoch; the writer is made when the first record comes."""
         self._drop_writer()
         self._restored = restored
         self._records = 0
+        if self._due is None:
+            self._note_due()  # for what the subtask, or another in its place, has written before
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
         if not len(batch):
             return
         self._records += len(batch)
+        self._note_due()
         try:
             if self._writer is None:
                 self._writer = self._make_writer()
@@ -73,7 +82,18 @@ class SinkOperator(Operator):
             self._drop_writer()
             raise self._wrapped(error, "writing") from error
 
+    def process_processing_time(self, now: int) -> None:
+        self._now = now
+
+    def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
+        self._is_idle = idle
+        super().process_idle(idle)
+
+    def end_input(self) -> None:
+        self._is_over = True
+
     def process_watermark(self, watermark: int) -> None:
+        self._watermark = watermark
         if self._writer is not None:
             try:
                 self._writer.write_watermark(watermark)
@@ -107,6 +127,8 @@ class SinkOperator(Operator):
             pending.seal()
         else:
             committables = pending.finish()
+        if self._sink.wants_progress:
+            committables = [*committables, {PROGRESS: self._progress()}]
         self._unflushed = False
         metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
         self._records = 0
@@ -115,7 +137,29 @@ class SinkOperator(Operator):
                 self._restored, epoch=checkpoint.epoch + 1, attempt=checkpoint.next_attempt
             )
         output = pending if aside else None
-        return OperatorSnapshot(committables=committables, output=output, metrics=metrics)
+        due = self._due if self._due is not None and self._time() < self._due else None
+        return OperatorSnapshot(
+            committables=committables, output=output, metrics=metrics, next_due=due
+        )
+
+    def _note_due(self) -> None:
+        if self._sink.wants_ticks is not None:
+            self._due = self._time() + self._sink.wants_ticks + 1
+
+    def _time(self) -> int:
+        return int(time.time() * 1000) if self._now is None else self._now
+
+    def _progress(self) -> dict[str, object]:
+        """How far the subtask is."""
+        return {
+            "subtask": self.context.subtask,
+            "parallelism": self.context.parallelism,
+            "run": -1 if self._restored is None else self._restored.generation,
+            "watermark": self._watermark,
+            "idle": self._is_idle,
+            "ended": self._is_over,
+            "now": self._time(),
+        }
 
     def committed(self, epoch: int) -> Callable[[], None]:
         """Let the sink know."""

@@ -28,9 +28,21 @@ __all__ = ["bound_insert", "fitted", "with_metadata"]
 
 
 def bound_insert(
-    context: BindingContext, node: Any, identifier: ObjectIdentifier, table: CatalogTable
+    context: BindingContext,
+    node: Any,
+    identifier: ObjectIdentifier,
+    table: CatalogTable,
+    static: Mapping[str, Literal],
 ) -> LogicalNode:
-    """The plan of an INSERT, with exactly the columns that the table takes."""
+    """The plan of an INSERT, with exactly the columns that the table takes.
+
+    Args:
+        context: of the statement.
+        node: the statement.
+        identifier: the table's name.
+        table: the table.
+        static: the columns that PARTITION says.
+    """
     plan = query_binder(context).bind(node.query)
     names = [column.last for column in node.columns]
     persisted = [column.name for column in table.schema.persisted]
@@ -39,10 +51,13 @@ def bound_insert(
             hint = did_you_mean(column.last, persisted)
             message = f"Column '{column}' of table '{identifier.object_name}' not found.{hint}"
             raise context.error(column, message)
+        if column.last in static:
+            message = f"Target column '{column.last}' is in PARTITION already."
+            raise context.error(column, message)
         if names.count(column.last) > 1:
             message = f"Target column '{column.last}' is assigned more than once."
             raise context.error(column, message)
-    return fitted(context, plan, identifier, table, names, node)
+    return fitted(context, plan, identifier, table, names, node, static)
 
 
 def fitted(
@@ -52,6 +67,7 @@ def fitted(
     table: CatalogTable,
     names: Sequence[str] = (),
     node: Any = None,
+    static: Mapping[str, Literal] | None = None,
 ) -> LogicalNode:
     """A plan as the rows of a table.
 
@@ -62,15 +78,18 @@ def fitted(
         table: the table.
         names: the columns that the query gives, in its order; empty: all, in the table's.
         node: the statement, for errors.
+        static: columns that the statement says itself.
 
     Raises:
         ValidationError: columns are missing, or their types do not fit; shows both schemas.
     """
     persisted = table.schema.persisted
-    order = list(names) or [column.name for column in persisted]
+    said = static or {}
+    order = list(names) or [column.name for column in persisted if column.name not in said]
     if len(order) != len(plan.row):
         raise context.error(node, _mismatch(plan, table, identifier, "Different number of columns"))
-    given = dict(zip(order, references(plan.row), strict=True))
+    columns: dict[str, Expression] = dict(zip(order, references(plan.row), strict=True))
+    given = {**columns, **said}
     expressions: list[Expression] = []
     for column in persisted:
         if column.name not in given:

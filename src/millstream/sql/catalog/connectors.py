@@ -130,6 +130,16 @@ class TableSink(ABC):
         """The type of the stream that the sink wants; ``declared`` has the table's columns."""
         return declared
 
+    def overwriting(self, static: Mapping[str, object]) -> TableSink | None:
+        """The sink that replaces what is in the table; None: the connector has none.
+
+        Args:
+            static: the columns of the partition that the statement says, with their values as
+                ``expressions/nodes.py`` has them.
+        """
+        del static
+        return None
+
     #: Operators to put before the sink are as parallel as this; None: not said.
     parallelism: int | None = None
 
@@ -258,9 +268,18 @@ def _check_metadata(
 
 
 def table_sink(
-    identifier: ObjectIdentifier, table: CatalogTable, configuration: Configuration
+    identifier: ObjectIdentifier,
+    table: CatalogTable,
+    configuration: Configuration,
+    overwrite: Sequence[tuple[str, object]] | None = None,
 ) -> TableSink:
     """A table as a sink.
+
+    Args:
+        identifier: the table's name.
+        table: the table.
+        configuration: of the session.
+        overwrite: the partition that is replaced, as far as it is said; None: rows are added.
 
     Raises:
         ValidationError: there is no such connector, or it refuses the options or columns.
@@ -268,4 +287,14 @@ def table_sink(
     context = FactoryContext(identifier, table, configuration)
     found = _factory(context).sink(context)
     _check_metadata(context, table.schema.persisted, found.metadata(), " to write")
-    return found
+    if overwrite is None:
+        return found
+    replacing = found.overwriting(dict(overwrite))
+    if replacing is None:
+        message = (
+            "INSERT OVERWRITE requires that the underlying DynamicTableSink of table "
+            f"'{identifier.as_summary_string()}' implements the SupportsOverwrite interface: "
+            f"{context.owner} cannot replace rows."
+        )
+        raise ValidationError(message)
+    return replacing

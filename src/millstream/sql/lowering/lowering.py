@@ -44,6 +44,7 @@ from millstream.sql.lowering.matches import match_factory
 from millstream.sql.lowering.pieces import (
     aggregate_calls,
     parallelism_of,
+    require_bounded,
     sink_parallelism,
     sort_columns,
 )
@@ -172,6 +173,8 @@ class Lowering:
         below = self._one("SinkConversion", conform, below, declared)
         name = f"Sink: {node.name}"
         parallelism, alone = sink_parallelism(node, below)
+        if node.overwrite is not None:
+            require_bounded(node, below)
         return SinkTransformation(
             id=self._next_id(),
             location=self._location,
@@ -183,6 +186,7 @@ class Lowering:
             input=below,
             sink=sink,
             factory=SinkFactory(sink),
+            needs_processing_time=sink.wants_ticks is not None,
             parallelism=parallelism,
             non_parallel=alone,
         )

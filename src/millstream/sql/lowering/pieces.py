@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import UnsupportedSqlError
+from millstream.contracts.source import Boundedness
+from millstream.errors import UnsupportedSqlError, ValidationError
 from millstream.graph.transformation import (
     PhysicalTransformation,
     SideOutputTransformation,
+    SourceTransformation,
     UnionTransformation,
 )
 from millstream.runtime.columnar.user_kernel import check_user_aggregate
@@ -24,7 +26,13 @@ if TYPE_CHECKING:
     from millstream.graph.transformation import Transformation
     from millstream.sql.planner.physical import SinkNode
 
-__all__ = ["aggregate_calls", "parallelism_of", "sink_parallelism", "sort_columns"]
+__all__ = [
+    "aggregate_calls",
+    "parallelism_of",
+    "require_bounded",
+    "sink_parallelism",
+    "sort_columns",
+]
 
 
 def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
@@ -62,6 +70,30 @@ def sink_parallelism(node: SinkNode, below: Transformation) -> tuple[int | None,
         )
         raise UnsupportedSqlError(message)
     return wanted, False
+
+
+def require_bounded(node: SinkNode, below: Transformation) -> None:
+    """Refuse INSERT OVERWRITE of what never ends: what was there is replaced at the end.
+
+    Raises:
+        ValidationError: a source has no end.
+    """
+    seen: set[int] = set()
+    left = [below]
+    while left:
+        each = left.pop()
+        if each.id in seen:
+            continue
+        seen.add(each.id)
+        left += each.inputs
+        if isinstance(each, SourceTransformation):
+            source = each.source
+            if source is None or source.boundedness is not Boundedness.BOUNDED:
+                message = (
+                    f"Streaming mode not support overwrite: '{each.name}', which INSERT OVERWRITE "
+                    f"of '{node.name}' reads, has no end."
+                )
+                raise ValidationError(message)
 
 
 def aggregate_calls(

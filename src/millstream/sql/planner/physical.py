@@ -594,6 +594,8 @@ class SinkNode(PhysicalNode):
     #: The table; None: what takes the rows is none.
     identifier: ObjectIdentifier | None = None
     table: CatalogTable | None = None
+    #: The partition that is replaced, as far as the statement says it; None: rows are added.
+    overwrite: tuple[tuple[str, object], ...] | None = None
     #: Positions of the primary key.
     key: tuple[int, ...] = ()
     materialize: bool = False
@@ -603,4 +605,5 @@ class SinkNode(PhysicalNode):
 
     def details(self) -> str:
         extra = ", upsertMaterialize=[true]" if self.materialize else ""
+        extra += "" if self.overwrite is None else ", overwrite=[true]"
         return f"table=[{self.name}], fields=[{self.fields_text()}]{extra}"

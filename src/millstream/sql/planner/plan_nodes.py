@@ -41,7 +41,12 @@ if TYPE_CHECKING:
         def source(self, identifier: ObjectIdentifier, table: CatalogTable) -> TableSource:
             """The table as a source."""
 
-        def sink(self, identifier: ObjectIdentifier, table: CatalogTable) -> TableSink:
+        def sink(
+            self,
+            identifier: ObjectIdentifier,
+            table: CatalogTable,
+            overwrite: Sequence[tuple[str, object]] | None,
+        ) -> TableSink:
             """The table as a sink."""
 
 
@@ -171,7 +176,7 @@ def _tables(
     identifier = given["identifier"]
     table = tables.read(identifier, written["table"])
     if kind is physical.SinkNode:
-        return {"table": table, "sink": tables.sink(identifier, table)}
+        return {"table": table, "sink": tables.sink(identifier, table, given.get("overwrite"))}
     source = tables.source(identifier, table)
     if kind is physical.TableSourceScan:
         return {"table": table, "source": source}

@@ -136,9 +136,14 @@ class _Tables:
         """The table as a source."""
         return connectors.table_source(identifier, table, self._session.configuration)
 
-    def sink(self, identifier: ObjectIdentifier, table: CatalogTable) -> TableSink:
+    def sink(
+        self,
+        identifier: ObjectIdentifier,
+        table: CatalogTable,
+        overwrite: Sequence[tuple[str, object]] | None,
+    ) -> TableSink:
         """The table as a sink."""
-        return connectors.table_sink(identifier, table, self._session.configuration)
+        return connectors.table_sink(identifier, table, self._session.configuration, overwrite)
 
 
 def _is_secret(key: str, value: str) -> bool:

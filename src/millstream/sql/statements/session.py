@@ -23,6 +23,7 @@ from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.context import BindingContext
 from millstream.sql.binder.hints import table_options
 from millstream.sql.binder.inserts import bound_insert, with_metadata
+from millstream.sql.binder.partitions import static_partition
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.catalog.objects import CatalogTable
@@ -38,10 +39,11 @@ from millstream.sql.statements.results import JobResult, QueryResult
 from millstream.types.logical_types import RowField, RowType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
     from millstream.execution.job_client import JobClient
+    from millstream.expressions.nodes import Literal
     from millstream.graph.model import JobGraph
     from millstream.graph.transformation import Transformation
     from millstream.sql.catalog.identifiers import ObjectIdentifier
@@ -72,12 +74,25 @@ class Target:
     """A query and the table that it goes to."""
 
     def __init__(
-        self, identifier: ObjectIdentifier, table: CatalogTable, plan: LogicalNode
+        self,
+        identifier: ObjectIdentifier,
+        table: CatalogTable,
+        plan: LogicalNode,
+        overwrite: Mapping[str, Literal] | None = None,
     ) -> None:
-        """Take the plan, whose columns are the table's."""
+        """Take the plan, whose columns are the table's.
+
+        Args:
+            identifier: the table's name.
+            table: the table.
+            plan: what is written.
+            overwrite: of what is written over the partition, as far as it is said; None: rows are
+                added.
+        """
         self.identifier = identifier
         self.table = table
         self.plan = plan
+        self.overwrite = overwrite
 
 
 class Session:
@@ -132,24 +147,24 @@ class Session:
         if not isinstance(table, CatalogTable):
             message = f"'{statement.table}' is a view and cannot be written."
             raise context.error(statement.table, message)
-        if statement.overwrite:
-            message = "INSERT OVERWRITE is not in this release; INSERT INTO is."
-            raise context.error(statement, message)
-        if statement.partition:
-            message = "INSERT INTO ... PARTITION is not in this release."
-            raise context.error(statement, message)
-        plan = bound_insert(context, statement, found.identifier, table)
+        name = found.identifier.as_summary_string()
+        static = static_partition(context, table, name, statement.partition)
+        plan = bound_insert(context, statement, found.identifier, table, static)
         overrides = table_options(context, statement.hints)
         if overrides:
             table = table.copy({**table.options, **overrides})
-        return Target(found.identifier, table, plan)
+        return Target(found.identifier, table, plan, static if statement.overwrite else None)
 
     def sink_plans(self, targets: Sequence[Target]) -> list[SinkNode]:
         """The physical plans of some targets; parts that they share are planned once."""
         converter = self.converter()
         plans = []
         for target in targets:
-            sink = connectors.table_sink(target.identifier, target.table, self.configuration)
+            said = target.overwrite
+            overwrite = None if said is None else tuple((k, v.value) for k, v in said.items())
+            sink = connectors.table_sink(
+                target.identifier, target.table, self.configuration, overwrite
+            )
             below = converter.convert(with_metadata(target.plan, target.table, sink.metadata()))
             persisted = [column.name for column in target.table.schema.persisted]
             key = tuple(persisted.index(name) for name in target.table.schema.key_columns)
@@ -162,6 +177,7 @@ class Session:
                     sink=sink,
                     identifier=target.identifier,
                     table=target.table,
+                    overwrite=overwrite,
                     key=key,
                 )
             )

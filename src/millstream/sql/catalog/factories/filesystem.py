@@ -7,15 +7,22 @@ What it is not: the formats (``sql/catalog/formats.py``, ``connectors/formats/``
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.files.file_columns import FileColumns
 from millstream.connectors.files.file_writers import ParquetWriterFactory
-from millstream.connectors.files.partitions import PartitionSplitter
+from millstream.connectors.files.partitions import (
+    PartitionSplitter,
+    directory_of,
+    shown_value,
+    value_text,
+)
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileSource
+from millstream.connectors.files.table_sink import Overwrite, TableFileSink
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.connectors.formats.tables.avro_table import (
@@ -36,6 +43,10 @@ from millstream.sql.catalog.connectors import (
     TableLookup,
     TableSink,
     TableSource,
+)
+from millstream.sql.catalog.factories.partition_options import (
+    PARTITION_OPTIONS,
+    partition_commit,
 )
 from millstream.sql.catalog.formats import chosen_format, csv_table_options
 from millstream.sql.catalog.options import Option, Options, boolean, choice, duration, integer, text
@@ -80,6 +91,7 @@ _OWN: Final = (
     choice("lookup.cache", ("full",), "full"),
     choice("lookup.full-cache.reload-strategy", ("periodic",), "periodic"),
     duration("lookup.full-cache.periodic-reload.interval"),
+    *PARTITION_OPTIONS,
 )
 _PARQUET: Final = (choice("parquet.compression", ("snappy", "gzip", "zstd", "none"), "snappy"),)
 _AVRO: Final = (
@@ -241,8 +253,23 @@ class _FilesSink(TableSink):
         self._options = options
         self.parallelism = options["sink.parallelism"]
         self._partition = _partition(context)
+        self._commit = partition_commit(context, options)
+        self._overwrite: Overwrite | None = None
         self._format = chosen_format(context.owner, context.options, among=_MESSAGES)
         _writer(_row(context), self._format, options)
+
+    def overwriting(self, static: Mapping[str, object]) -> TableSink:
+        default_name = self._options["partition.default-name"]
+        made = copy(self)
+        pairs = [
+            (name, value_text(shown_value(static[name], kind), default_name))
+            for name, kind in self._partition.items()
+            if name in static
+        ]
+        made._overwrite = Overwrite(  # noqa: SLF001 - of the same class
+            len(self._partition), directory_of(pairs), len(pairs) == len(self._partition)
+        )
+        return made
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
         del given
@@ -259,7 +286,10 @@ class _FilesSink(TableSink):
         if self._partition:
             name = self._options["partition.default-name"]
             splitter = PartitionSplitter(tuple(self._partition), name)
-        return FileSink(_path(self._options), writer, bucket_assigner=splitter)
+        path = _path(self._options)
+        if self._commit is None and self._overwrite is None:
+            return FileSink(path, writer, bucket_assigner=splitter)
+        return TableFileSink(path, writer, splitter, commit=self._commit, overwrite=self._overwrite)
 
 
 def _row(context: FactoryContext) -> RowType:

@@ -1,0 +1,204 @@
+"""When a partition of files is complete, and what is done then: Flink's partition commit.
+
+What it is: the policies (a ``_SUCCESS`` file, a class of the user), the time that the values of a
+partition say, and the rule by which a partition is complete: so long after its first file, or when
+the watermark has passed its time.
+What it is not: the keeping of what is still open (``connectors/files/progress.py``).
+
+Read next: ``connectors/files/table_sink.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from millstream.errors import PermanentSinkError
+from millstream.expressions.java.date_time_formatter import formatter_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "PartitionCommit",
+    "PartitionCommitPolicy",
+    "PartitionContext",
+    "PartitionTime",
+    "SuccessFile",
+    "values_of",
+]
+
+_PLAIN: Final = re.compile(
+    r"(\d+)-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.\d{1,9})?)?"
+)
+_MILLI: Final = 1_000_000
+
+
+def values_of(directory: str) -> dict[str, str]:
+    """The texts of a partition's columns, by its directory below the table's."""
+    parts = (each.partition("=") for each in directory.split("/"))
+    return {unquote(name): unquote(value) for name, _, value in parts}
+
+
+@dataclass(frozen=True)
+class PartitionContext:
+    """What a policy is told: the names are those of Flink's ``PartitionCommitPolicy.Context``."""
+
+    table: tuple[str, str, str]
+    path: Path
+    #: The texts of the columns, from the top directory down.
+    spec: dict[str, str]
+
+    def catalog_name(self) -> str:
+        """The catalog of the table."""
+        return self.table[0]
+
+    def database_name(self) -> str:
+        """The database of the table."""
+        return self.table[1]
+
+    def table_name(self) -> str:
+        """The table."""
+        return self.table[2]
+
+    def partition_keys(self) -> list[str]:
+        """The columns."""
+        return list(self.spec)
+
+    def partition_values(self) -> list[str]:
+        """Their texts."""
+        return list(self.spec.values())
+
+    def partition_path(self) -> Path:
+        """The directory."""
+        return self.path
+
+    def partition_spec(self) -> dict[str, str]:
+        """The texts by the columns."""
+        return dict(self.spec)
+
+
+class PartitionCommitPolicy(ABC):
+    """What is done when a partition is complete; called in the driver, behind its files' commit.
+
+    It may be called again for the same partition: after a crash, and when late rows came.
+    """
+
+    @abstractmethod
+    def commit(self, context: PartitionContext) -> None:
+        """Do it; an exception fails the commit, which is tried again."""
+
+
+@dataclass(frozen=True)
+class SuccessFile(PartitionCommitPolicy):
+    """An empty file that says that a partition is complete."""
+
+    name: str = "_SUCCESS"
+
+    def commit(self, context: PartitionContext) -> None:
+        """Make it, or make it newer."""
+        (context.partition_path() / self.name).touch()
+
+
+@dataclass(frozen=True)
+class PartitionTime:
+    """The time that the values of a partition say.
+
+    Args:
+        pattern: a text with ``$column`` for values; None: the first value.
+        formatter: Java's pattern of that text; None: ``yyyy-MM-dd[ HH:mm:ss]``.
+    """
+
+    pattern: str | None = None
+    formatter: str | None = None
+
+    def millis(self, values: dict[str, str], zone: str) -> int:
+        """Milliseconds since 1970, of a clock in a time zone.
+
+        Raises:
+            PermanentSinkError: the values say no time.
+        """
+        text = next(iter(values.values())) if self.pattern is None else self.pattern
+        if self.pattern is not None:
+            for name in sorted(values, key=len, reverse=True):
+                text = text.replace(f"${name}", values[name])
+        try:
+            local = self._local(text)
+            return int(local.replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
+        except (ValueError, ArithmeticError) as error:
+            wanted = self.formatter or "yyyy-MM-dd HH:mm:ss"
+            message = (
+                f"partition {values} has no time: {text!r} is not as {wanted!r} says ({error}); "
+                "'partition.time-extractor.timestamp-pattern' says how columns make one"
+            )
+            raise PermanentSinkError(message) from error
+
+    def _local(self, text: str) -> dt.datetime:
+        if self.formatter is not None:
+            nanos = formatter_of(self.formatter).read(text)
+            if nanos is None:
+                message = "it does not match"
+                raise ValueError(message)
+            return dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=nanos // _MILLI)  # noqa: DTZ001
+        found = _PLAIN.fullmatch(text)
+        if found is None:
+            message = "no date"
+            raise ValueError(message)
+        return dt.datetime(*(int(each or 0) for each in found.groups()))  # type: ignore[arg-type] # noqa: DTZ001
+
+
+@dataclass(frozen=True)
+class PartitionCommit:
+    """How partitions of a table are committed.
+
+    Args:
+        table: catalog, database, name.
+        policies: what is done.
+        time: the time of partitions; None: they are complete by the clock.
+        delay: milliseconds behind that time, or behind the first file.
+        zone: the time zone of the watermark's clock.
+        default_name: stands for NULL; a partition with it has no time.
+    """
+
+    table: tuple[str, str, str]
+    policies: tuple[PartitionCommitPolicy, ...]
+    time: PartitionTime | None = None
+    delay: int = 0
+    zone: str = "UTC"
+    default_name: str = ""
+
+    def time_of(self, directory: str) -> int | None:
+        """The time of a partition; None if it has none.
+
+        Raises:
+            PermanentSinkError: its values say no time.
+        """
+        values = values_of(directory)
+        if self.time is None or self.default_name in values.values():
+            return None
+        return self.time.millis(values, self.zone)
+
+    def is_complete(self, directory: str, first: int, watermark: int | None, now: int) -> bool:
+        """Whether a partition is complete.
+
+        Args:
+            directory: of the partition.
+            first: when its first file came, in milliseconds.
+            watermark: how far event time has got everywhere; None: nobody knows.
+            now: the time of the clock.
+        """
+        if self.time is None:
+            return self.delay == 0 or now > first + self.delay
+        due = self.time_of(directory)
+        return due is not None and watermark is not None and watermark > due + self.delay
+
+    def run(self, base: Path, directory: str) -> None:
+        """Do what is to be done with a partition that is complete."""
+        context = PartitionContext(self.table, base / directory, values_of(directory))
+        for policy in self.policies:
+            policy.commit(context)

@@ -1,0 +1,274 @@
+"""Files of a table: partitions that are committed when they are complete, tables that are replaced.
+
+What it is: a FileSink whose committer knows how far all writers are.  A partition is committed
+behind the commit of its files; what INSERT OVERWRITE writes is set aside, and put in the place of
+what was there when nothing more can come.
+What it is not: the rule of when a partition is complete
+(``connectors/files/partition_commit.py``).
+
+Cases, of a crash while a table is replaced:
+
+1. Nothing is decided: the next run commits the last epoch again, and decides.
+2. What is moved and deleted stands in the record: it is done to its end, by whoever comes next.
+3. All is done, and stands in the record: a repeated commit changes nothing.
+
+Readers may see a table between the deletion of the old files and the last rename, as in Flink.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from millstream.connectors.files.pending_files import PendingFileCommitter, sync_directory
+from millstream.connectors.files.progress import Progress, ProgressFile, files_and_reports
+from millstream.connectors.files.sink import BatchSplitter, FileSink
+from millstream.connectors.refusals import directory_refusal
+from millstream.crash_points import crash_point
+from millstream.errors import SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from millstream.connectors.files.file_writers import BulkWriterFactory
+    from millstream.connectors.files.partition_commit import PartitionCommit
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
+
+__all__ = ["Overwrite", "TableFileSink"]
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """What INSERT OVERWRITE replaces.
+
+    Args:
+        columns: how many columns partition the table.
+        static: the directory that the statement's partition begins with; empty: none is said.
+        is_whole: whether the statement says all of the partition, or the table has none: then it
+            is replaced even if no rows come.
+    """
+
+    columns: int = 0
+    static: str = ""
+    is_whole: bool = True
+
+
+class TableFileSink(FileSink):
+    """Writes files of a table, exactly once.
+
+    Args:
+        path: the base directory.
+        writer_factory: the format.
+        splitter: deals rows out to partitions; None: there are none.
+        commit: how partitions are committed; None: they are not.
+        overwrite: what is replaced; None: files are added.
+    """
+
+    wants_progress = True
+
+    def __init__(
+        self,
+        path: str,
+        writer_factory: BulkWriterFactory,
+        splitter: BatchSplitter | None,
+        *,
+        commit: PartitionCommit | None = None,
+        overwrite: Overwrite | None = None,
+    ) -> None:
+        if splitter is not None and commit is not None:
+            splitter = _CheckedSplitter(splitter, commit)
+        super().__init__(path, writer_factory, bucket_assigner=splitter)
+        self.partition_commit = commit
+        if commit is not None and commit.time is None and commit.delay:
+            self.wants_ticks = commit.delay
+        self.overwrite = overwrite
+
+    @property
+    def connector(self) -> str:
+        """Files that are added are committed alike, with and without a commit of partitions."""
+        return "FileSink" if self.overwrite is None else "OverwritingFileSink"
+
+    def create_committer(self) -> Committer:
+        if self.overwrite is not None:
+            return _OverwritingCommitter(self.directory, self.overwrite, self.partition_commit)
+        return _PartitionCommitter(self.directory, self.partition_commit)
+
+
+class _CheckedSplitter(BatchSplitter):
+    """Refuses rows of partitions that say no time before they are written, not at their commit."""
+
+    def __init__(self, inner: BatchSplitter, commit: PartitionCommit) -> None:
+        self._inner = inner
+        self._commit = commit
+        self._known: set[str] = set()
+
+    def split(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
+        for directory, part in self._inner.split(batch):
+            if directory not in self._known:
+                self._commit.time_of(directory)
+                self._known.add(directory)
+            yield directory, part
+
+
+def _now(reports: Iterable[dict[str, Any]]) -> int:
+    return max((each["now"] for each in reports), default=int(time.time() * 1000))
+
+
+class _TableCommitter(PendingFileCommitter):
+    """What both committers share."""
+
+    def __init__(self, base: Path, commit: PartitionCommit | None) -> None:
+        super().__init__(base)
+        self._commit = commit
+        self._record: ProgressFile | None = None
+
+    def open(self, context: CommitterContext) -> None:
+        self._record = ProgressFile(self._base, context.job_id, context.sink_uid)
+
+    @property
+    def record(self) -> ProgressFile:
+        """The record of what is open."""
+        assert self._record is not None  # noqa: S101 - open comes first
+        return self._record
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        try:
+            self._commit_all(requests)
+        except OSError as error:
+            what = "cannot commit partitions"
+            raise directory_refusal(what, self._base, error) from error
+
+    def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
+        raise NotImplementedError
+
+    def _run(self, directory: str) -> None:
+        """Commit a partition."""
+        if self._commit is None:
+            return
+        crash_point("partition.commit.before")
+        try:
+            self._commit.run(self._base, directory)
+        except SinkError:
+            raise
+        except Exception as error:
+            message = f"partition '{directory}' of {self._base} is not committed: {error!r}"
+            raise SinkError(message) from error
+        crash_point("partition.commit.after")
+
+
+class _PartitionCommitter(_TableCommitter):
+    """Renames files, then commits the partitions that are complete."""
+
+    def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
+        files, reports = files_and_reports(requests)
+        super(_TableCommitter, self).commit(files)
+        if not requests or self._commit is None:
+            return
+        progress, epoch = self.record.read(), requests[0].epoch
+        if progress.epoch == epoch and requests[0].retried:
+            return
+        now = _now(reports)
+        progress.take(reports)
+        for each in files:
+            progress.open.setdefault(_directory(each), now)
+        for directory, first in list(progress.open.items()):
+            complete = self._commit.is_complete(directory, first, progress.watermark, now)
+            if complete or progress.all_ended:
+                self._run(directory)
+                del progress.open[directory]
+        progress.epoch = epoch
+        self.record.write(progress, fsync=self._fsync)
+
+
+class _OverwritingCommitter(_TableCommitter):
+    """Sets files aside, and puts them in the place of the old ones at the end."""
+
+    def __init__(self, base: Path, overwrite: Overwrite, commit: PartitionCommit | None) -> None:
+        super().__init__(base, commit)
+        self._overwrite = overwrite
+
+    def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
+        files, reports = files_and_reports(requests)
+        progress = self.record.read()
+        if not requests or progress.is_done:
+            return
+        if progress.moves is None:
+            aside = str(self._aside.relative_to(self._base))
+            moved = [replace(each, committable=_moved(each, aside)) for each in files]
+            super(_TableCommitter, self).commit(moved)
+            progress.take(reports)
+            progress.epoch = requests[0].epoch
+            if progress.all_ended:
+                self._decide(progress)
+            self.record.write(progress, fsync=self._fsync)
+        if progress.moves is not None:
+            self._replace(progress)
+
+    @property
+    def _aside(self) -> Path:
+        return self.record.directory / "aside"
+
+    def _decide(self, progress: Progress) -> None:
+        """Say what is moved into place and what is deleted."""
+        aside = self._aside
+        found = sorted(each.relative_to(aside) for each in aside.rglob("*") if each.is_file())
+        progress.moves = [str(each) for each in found]
+        places = {str(each.parent) for each in found} if self._overwrite.columns else {"."}
+        if self._overwrite.columns and self._overwrite.is_whole:
+            places.add(self._overwrite.static)
+        old: set[str] = set()
+        for place in places:
+            directory = self._base / place
+            for each in directory.rglob("*") if directory.is_dir() else ():
+                below = each.relative_to(self._base)
+                if each.is_file() and not any(part.startswith((".", "_")) for part in below.parts):
+                    old.add(str(below))
+        progress.deletes = sorted(old)
+        progress.open = dict.fromkeys(sorted(places - {"."}), 0)
+
+    def _replace(self, progress: Progress) -> None:
+        """Delete and move, from wherever it stopped."""
+        crash_point("overwrite.delete.before")
+        changed = {self._base}
+        for name in progress.deletes:
+            (self._base / name).unlink(missing_ok=True)
+            changed.add((self._base / name).parent)
+        crash_point("overwrite.delete.after")
+        for name in progress.moves or ():
+            source, target = self._aside / name, self._base / name
+            if not source.exists() and target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(target)
+            changed |= self._with_parents({target.parent})
+            crash_point("overwrite.move.after")
+        if self._fsync:
+            for directory in changed:
+                if directory.is_dir():
+                    sync_directory(directory)
+        for partition in progress.open:
+            (self._base / partition).mkdir(parents=True, exist_ok=True)
+            self._run(partition)
+        progress.is_done, progress.moves, progress.deletes, progress.open = True, None, [], {}
+        self.record.write(progress, fsync=self._fsync)
+        for path in sorted(self._aside.rglob("*"), reverse=True):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        with contextlib.suppress(OSError):
+            self._aside.rmdir()
+
+
+def _directory(request: CommitRequest) -> str:
+    """The directory of the partition that a file goes to."""
+    committable: Any = request.committable
+    return str(committable["final"]).rpartition("/")[0]
+
+
+def _moved(request: CommitRequest, aside: str) -> Committable:
+    """A committable whose file is set aside."""
+    committable: Any = request.committable
+    return {**committable, "final": f"{aside}/{committable['final']}"}
