@@ -41,6 +41,7 @@ from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
 from millstream.sql.lowering.matches import match_factory
+from millstream.sql.lowering.overs import over_factory
 from millstream.sql.lowering.pieces import (
     aggregate_calls,
     parallelism_of,
@@ -63,7 +64,7 @@ from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 from millstream.types.key_columns import KeyColumns
-from millstream.types.logical_types import IntType, MultisetType, TimestampKind
+from millstream.types.logical_types import IntType, MultisetType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -449,27 +450,13 @@ class Lowering:
         return self._one("Calc", drop, ranked, stream_type(node.row))
 
     def _over(self, node: physical.OverAggregate) -> Transformation:
-        below = node.input.row
-        first = node.calls[0]
-        time = node.order[0].column
-        attribute = getattr(below.fields[time].type, "kind", None)
-        if any(each.call.filter is not None for each in node.calls):
-            message = "FILTER with OVER is not in this release."
-            raise UnsupportedSqlError(message)
-        factory = factories.OverFactory(
-            input_type=below,
-            keys=node.partition,
-            aggregates=aggregate_calls(
-                [each.call for each in node.calls],
-                self.evaluation.job_parameters,
-                retracts=first.preceding is not None,
-            ),
-            rowtime=time if attribute is TimestampKind.ROWTIME else None,
-            is_rows=first.is_rows,
-            preceding=first.preceding,
-            state_ttl=self.options.state_ttl,
+        factory = over_factory(node, self.evaluation.job_parameters, self.options.state_ttl)
+        by_clock = (
+            isinstance(factory, factories.OverFactory)
+            and factory.rowtime is None
+            and not factory.is_rows
+            and factory.preceding is not None
         )
-        by_clock = factory.rowtime is None and not first.is_rows and first.preceding is not None
         return self._stateful(node, factory, single=not node.partition, ticks=by_clock)
 
     def _match(self, node: Match) -> Transformation:

@@ -274,9 +274,10 @@ class Places:
     def _over(self, node: Any) -> str:
         calls = self._calls(node, [each.call for each in node.calls])
         frames = [(each.is_rows, each.preceding) for each in node.calls]
+        frames_text = f"updating {frames}" if node.updating else str(frames)
         return (
             f"[{self.columns(node.input, node.partition)}] [{self._order(node)}] [{calls}] "
-            f"{frames} [{self._inputs(node)}]"
+            f"{frames_text} [{self._inputs(node)}]"
         )
 
     def _match(self, node: Any) -> str:

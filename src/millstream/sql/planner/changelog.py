@@ -43,7 +43,6 @@ _INSERT_ONLY_INPUT: Final = (
     physical.Deduplicate,
     physical.WindowAggregate,
     physical.IntervalJoin,
-    physical.OverAggregate,
     Match,
     WindowJoin,
     WindowRank,
@@ -76,6 +75,11 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
     if isinstance(node, physical.TemporalJoin):
         # What is taken back later would meet another version than it did when it came.
         check_takes("The left of TemporalJoin", node.inputs[0], _INSERTS)
+    if isinstance(node, physical.OverAggregate):
+        if not node.updating:
+            check_takes(node.kind, node.input, _INSERTS)
+            return _INSERTS
+        return frozenset("IU") if below[0] == _INSERTS else _ALL
     if isinstance(node, physical.GroupAggregate):
         if not node.calls:
             return _INSERTS if below[0] == _INSERTS else frozenset("IUD")
@@ -240,7 +244,8 @@ class _Planner:
             return None
         if isinstance(node, LookupJoin) and required == _AFTER and not _keeps_each(node):
             return None
-        if isinstance(node, physical.GroupAggregate | physical.Limit | FinalRows):
+        takes_both = (physical.GroupAggregate, physical.Limit, physical.OverAggregate, FinalRows)
+        if isinstance(node, takes_both):
             return self._made(node, [self.visit(node.input, _BOTH)], kinds, required)
         below = [self.visit(each, required) for each in node.inputs]
         return self._made(node, below, kinds, required)

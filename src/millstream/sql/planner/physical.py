@@ -436,6 +436,8 @@ class OverAggregate(PhysicalNode):
     partition: tuple[int, ...]
     order: tuple[SortKey, ...]
     calls: tuple[OverCall, ...]
+    #: Over a changelog, or in another order than that of time: rows that are given may change.
+    updating: bool = False
     kind: ClassVar[str] = "OverAggregate"
 
     def details(self) -> str:

@@ -21,6 +21,7 @@ from millstream.sql.planner.calcs import (
     is_rowtime,
     substituted,
 )
+from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.logical import OverNode, ProjectNode, references, row_of
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.times import keeps_time_attribute
@@ -206,17 +207,42 @@ def over(converter: Converts, node: Any) -> PhysicalNode:
         )
         raise ValidationError(message)
     below = converter.convert(node.input)
-    time = _time_order(node)
-    if time is None or time[1] or not keeps_time_attribute(below, node.order[0].column):
-        message = "OVER windows' ordering in stream mode must be defined on a time attribute."
-        raise ValidationError(message)
     return physical.OverAggregate(
         row=node.row,
         inputs=(exchange(below, node.partition),),
         partition=node.partition,
         order=node.order,
         calls=node.calls,
+        updating=_is_updating(node, below),
     )
+
+
+def _is_updating(node: OverNode, below: PhysicalNode) -> bool:
+    """Whether the rows in front of a row may still change when it is given.
+
+    Raises:
+        ValidationError: frames of time are only over inserts, in the order of time.
+    """
+    time = _time_order(node)
+    by_time = time is not None and keeps_time_attribute(below, node.order[0].column)
+    if by_time and time is not None:
+        attribute, descending = time
+        if descending:
+            message = "OVER windows can only be ordered by time in ASCENDING mode."
+            raise ValidationError(message)
+        if attribute is TimestampKind.PROCTIME or kinds_of(below) == frozenset("I"):
+            return False
+    fields = node.input.row.fields
+    kinds = [getattr(fields[each.column].type, "kind", None) for each in node.order]
+    by_clock = TimestampKind.PROCTIME in kinds
+    if by_clock or any(not each.is_rows and each.preceding for each in node.calls):
+        message = (
+            "OVER windows' ordering in stream mode must be defined on a time attribute where it is "
+            "processing time, or RANGE has a length; then it is over rows that are not updated. "
+            "ROWS and RANGE UNBOUNDED PRECEDING go by any other order."
+        )
+        raise ValidationError(message)
+    return True
 
 
 def limit(converter: Converts, node: Any) -> PhysicalNode:

@@ -40,6 +40,8 @@ def keeps_time_attribute(node: PhysicalNode, column: int) -> bool:
             return all(keeps_time_attribute(each, column) for each in node.inputs)
         elif isinstance(node, WindowJoin | WindowRank):
             return is_rowtime(node.row.fields[column].type)
+        elif isinstance(node, physical.OverAggregate):
+            return not node.updating
         else:
             return not isinstance(node, physical.Join | physical.GroupAggregate)
 

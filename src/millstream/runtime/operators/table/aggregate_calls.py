@@ -118,9 +118,7 @@ class Aggregates:
             keyed: where they are registered.
             runtime: of the task, for functions of users.
         """
-        for kernel in self.kernels:
-            if isinstance(kernel, UserKernel):
-                kernel.runtime = runtime
+        self.open_functions(runtime)
         for number, (call, kernel) in enumerate(zip(self.calls, self.kernels, strict=True)):
             if kernel.keeps_values:
                 name = f"\0values {number} {call.function} {call.arguments} {call.filter}"
@@ -129,6 +127,12 @@ class Aggregates:
                 at = (call.arguments, call.filter)
                 if at not in self._seen:
                     self._seen[at] = PackedMaps(keyed, f"\0distinct {at}")
+
+    def open_functions(self, runtime: RuntimeContext | None) -> None:
+        """Give functions of users their task; all that ``run_anew`` needs."""
+        for kernel in self.kernels:
+            if isinstance(kernel, UserKernel):
+                kernel.runtime = runtime
 
     @property
     def fresh(self) -> list[pa.Array]:
@@ -188,6 +192,19 @@ class Aggregates:
             after.append(found)
             states.extend(last)
         return before, after, states
+
+    def run_anew(self, rows: SortedRows, segments: Segments) -> list[pa.Array]:
+        """Results behind each row of segments that begin with nothing; no state is kept."""
+        lifted = []
+        for call, kernel in zip(self.calls, self.kernels, strict=True):
+            arguments = [rows.column(index) for index in call.arguments]
+            counted = self._filtered(call.filter, rows)
+            if is_distinct(call):
+                counted = _firsts(arguments, counted, segments)
+            lifted.append(kernel.lift(Rows(arguments, counted, rows.weights)))
+        nothing = pa.array(np.zeros(len(segments), dtype=np.int64))
+        initial = [column.take(nothing) for column in self.fresh]
+        return self.add_up(lifted, segments, initial, last_only=False)[1]
 
     @staticmethod
     def _filtered(index: int | None, rows: SortedRows) -> NDArray[np.bool_]:
@@ -267,16 +284,25 @@ class Aggregates:
             maps.changed(keys)
 
 
-def _enter(
-    maps: PackedMaps, columns: list[pa.Array], counted: NDArray[np.bool_], segments: Segments
+def _firsts(
+    columns: list[pa.Array], counted: NDArray[np.bool_], segments: Segments
 ) -> NDArray[np.bool_]:
-    """Note values that nobody takes back; which rows brought one that was not there."""
+    """Which rows that count bring values that their segment has not had yet."""
     parts = [codes_of(column) for column in columns]
     codes, bound = combined_codes([part for part, _ in parts], [len(each) for _, each in parts])
     both, _ = combined_codes([segments.segment_of, codes], [len(segments), max(bound, 1)])
     taken = np.flatnonzero(counted)
     _, firsts = np.unique(both[taken], return_index=True)
-    firsts = np.sort(taken[firsts])
+    found = np.zeros(len(counted), dtype=np.bool_)
+    found[taken[firsts]] = True
+    return found
+
+
+def _enter(
+    maps: PackedMaps, columns: list[pa.Array], counted: NDArray[np.bool_], segments: Segments
+) -> NDArray[np.bool_]:
+    """Note values that nobody takes back; which rows brought one that was not there."""
+    firsts = np.flatnonzero(_firsts(columns, counted, segments))
     picked = pa.array(firsts)
     names = encoded_keys([column.take(picked) for column in columns])
     keys = segments.keys

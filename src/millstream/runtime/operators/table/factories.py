@@ -38,6 +38,7 @@ from millstream.runtime.operators.table.plans import (
     SinkMaterializerPlan,
     TemporalJoinPlan,
     TopNPlan,
+    UpdatingOverPlan,
     WindowAggregatePlan,
     WindowFunctionPlan,
     WindowRankPlan,
@@ -49,6 +50,7 @@ from millstream.runtime.operators.table.sink_materializer import (
 )
 from millstream.runtime.operators.table.temporal_join import TemporalJoinOperator
 from millstream.runtime.operators.table.top_n import TopNOperator
+from millstream.runtime.operators.table.updating_over import UpdatingOverOperator
 from millstream.runtime.operators.table.window_aggregate import WindowAggregateOperator
 from millstream.runtime.operators.table.window_function import WindowFunctionOperator
 from millstream.runtime.operators.table.window_rank import WindowRankOperator
@@ -70,6 +72,7 @@ __all__ = [
     "SinkMaterializerFactory",
     "TemporalJoinFactory",
     "TopNFactory",
+    "UpdatingOverFactory",
     "WindowAggregateFactory",
     "WindowFunctionFactory",
     "WindowRankFactory",
@@ -164,6 +167,15 @@ class OverFactory(OverPlan):
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return OverOperator(self)
+
+
+@dataclass(frozen=True)
+class UpdatingOverFactory(UpdatingOverPlan):
+    """Aggregates over the rows in front of each row of a changelog."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return UpdatingOverOperator(self)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ __all__ = [
     "SinkMaterializerPlan",
     "TemporalJoinPlan",
     "TopNPlan",
+    "UpdatingOverPlan",
     "WindowAggregatePlan",
     "WindowFunctionPlan",
     "WindowRankPlan",
@@ -274,6 +275,34 @@ class OverPlan:
             "frame": frame,
         }
         return [StateSection("frames", "packed accumulators and rows by key", details=details)]
+
+
+@dataclass(frozen=True)
+class UpdatingOverPlan:
+    """Aggregates over the rows in front of each row of a changelog.
+
+    Gives the input's columns, then these.  The frame ends at the current row.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    order: tuple[SortColumn, ...]
+    aggregates: tuple[AggregateCall, ...]
+    #: ROWS; False: RANGE, in which rows of one order are together.
+    is_rows: bool
+    update_before: bool
+    #: How many rows the frame begins before the current row; None: UNBOUNDED.  RANGE: None or 0.
+    preceding: int | None = None
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "columns": _columns_text(self.input_type),
+            "order": ", ".join(map(str, self.order)),
+        }
+        return [StateSection("ordered rows", "packed rows by key, then order", details=details)]
 
 
 @dataclass(frozen=True)

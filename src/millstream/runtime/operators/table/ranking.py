@@ -21,11 +21,11 @@ from millstream.state.packed_buckets import joined_bucket, split_bucket
 if TYPE_CHECKING:
     from millstream.state.packed_state import PackedMap
 
-__all__ = ["BucketRanking", "Ranking", "ranking_of"]
+__all__ = ["BEHIND", "BucketRanking", "Ranking", "ranking_of"]
 
 _NUMBER: Final = struct.Struct(">Q")
 #: Behind the names of all rows of one sort key.
-_BEHIND: Final = b"\xff" * 9
+BEHIND: Final = b"\xff" * 9
 
 
 class Ranking:
@@ -49,7 +49,7 @@ class Ranking:
 
     def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
         """Put a row behind those of the same order; returns its position."""
-        at = bisect_right(self.names, sort_key + _BEHIND)
+        at = bisect_right(self.names, sort_key + BEHIND)
         name = sort_key + _NUMBER.pack(self.next_number)
         self.next_number += 1
         self.names.insert(at, name)
@@ -65,7 +65,7 @@ class Ranking:
     def find(self, sort_key: bytes, row: bytes) -> int:
         """Return the position of the first row of that order that equals ``row``; -1: none."""
         start = bisect_left(self.names, sort_key)
-        stop = bisect_right(self.names, sort_key + _BEHIND)
+        stop = bisect_right(self.names, sort_key + BEHIND)
         try:
             return self.rows.index(row, start, stop)
         except ValueError:
@@ -100,7 +100,7 @@ class BucketRanking(Ranking):
         if self.next_number < 0:
             last = max([name[-8:] for name in self.names], default=None)
             self.next_number = 0 if last is None else int(_NUMBER.unpack(last)[0]) + 1
-        at = bisect_right(self.names, sort_key + _BEHIND)
+        at = bisect_right(self.names, sort_key + BEHIND)
         self.names.insert(at, sort_key + _NUMBER.pack(self.next_number))
         self.next_number += 1
         self.rows.insert(at, row)
