@@ -12,7 +12,7 @@ import re
 import time
 from typing import Final
 
-from bench.nexmark.queries import LEFT_OUT, QUERIES, TABLES, quoted
+from bench.nexmark.queries import QUERIES, TABLES, quoted
 
 from millstream.connectors.basic.nexmark import events_of
 from millstream.table import EnvironmentSettings, TableEnvironment
@@ -69,8 +69,6 @@ def main() -> None:
         rate = events / taken / 1000
         line = f"{rate:.0f} | {rate / given.parallelism:.0f} | {PUBLISHED.get(name, '')}"
         print(f"| {name} | {line} | {taken:.1f} |", flush=True)
-    for name, reason in LEFT_OUT.items():
-        print(f"{name} is left out: {reason}.")
 
 
 if __name__ == "__main__":

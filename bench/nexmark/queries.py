@@ -1,16 +1,19 @@
-"""The queries of Nexmark in our SQL, and what DuckDB is asked for the same answer.
+"""The queries of Nexmark in SQL, and what DuckDB is asked for the same answer.
 
 What it is: ``QUERIES``, by name.  A query's ``oracle`` is DuckDB's text where that is another.
-What it is not: all of them; ``LEFT_OUT`` says which are not there and why.
+What it is not: for one system alone; ``bench/nexmark/flink_jobs.py`` runs the same text on Flink.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["LEFT_OUT", "QUERIES", "TABLES", "Query", "quoted"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["QUERIES", "SIDE_ROWS", "TABLES", "Query", "quoted", "sink_of", "write_side_input"]
 
 TABLES: Final = {
     "person": (
@@ -28,12 +31,18 @@ TABLES: Final = {
 }
 
 
+#: How many keys the table has that q13 looks up.
+SIDE_ROWS: Final = 10_000
+
+
 @dataclass(frozen=True)
 class Query:
     """A query, and DuckDB's text of it where it is another."""
 
     text: str
     other: str | None = None
+    #: Columns and partitions of the files that it writes; None: its result goes nowhere.
+    files: str | None = None
 
     @property
     def sql(self) -> str:
@@ -49,6 +58,27 @@ class Query:
 def quoted(text: str) -> str:
     """Put the column that is called as a type is in backticks."""
     return re.sub(r"\bdateTime\b", "`dateTime`", text)
+
+
+def sink_of(query: Query, directory: Path) -> str:
+    """What follows the name of the table that a query is inserted into; "" if any will do."""
+    if query.files is None:
+        return ""
+    return (
+        f"{quoted(query.files)} WITH ('connector' = 'filesystem', 'format' = 'csv', "
+        f"'path' = 'file://{directory.absolute()}')"
+    )
+
+
+def write_side_input(directory: Path) -> str:
+    """Write the table that q13 looks up; returns its CREATE TABLE."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = [f"{key},value-{key * 7919 % SIDE_ROWS}\n" for key in range(SIDE_ROWS)]
+    (directory / "side.csv").write_text("".join(lines))
+    return (
+        "CREATE TABLE side_input (`key` BIGINT, `value` STRING) WITH ('connector' = 'filesystem', "
+        f"'format' = 'csv', 'path' = 'file://{directory.absolute()}')"
+    )
 
 
 _HOP = "TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))"
@@ -109,6 +139,13 @@ QUERIES: Final[dict[str, Query]] = {
         f"WITH n AS (SELECT auction, COUNT(*) AS num, ws FROM {_DUCK_HOP} GROUP BY ALL) SELECT "
         "auction, num FROM n WHERE num = (SELECT MAX(num) FROM n AS m WHERE m.ws = n.ws)",
     ),
+    "q6": Query(
+        "SELECT seller, AVG(price) OVER (PARTITION BY seller ORDER BY bidTime ROWS BETWEEN 10 "
+        f"PRECEDING AND CURRENT ROW) AS price FROM ({_WINNER})",
+        "SELECT seller, SUM(price) OVER w // COUNT(price) OVER w FROM ("
+        f"{_WINNER}) WINDOW w AS (PARTITION BY seller ORDER BY bidTime ROWS BETWEEN 10 PRECEDING "
+        "AND CURRENT ROW)",
+    ),
     "q7": Query(
         "SELECT B.auction, B.price, B.bidder, B.dateTime, B.extra FROM bid B JOIN (SELECT "
         f"MAX(price) AS maxprice, window_end AS we FROM {_TUMBLE.format('bid')} GROUP BY "
@@ -129,6 +166,14 @@ QUERIES: Final[dict[str, Query]] = {
         "p.id = a.seller AND p.ws = a.ws",
     ),
     "q9": Query(_WINNER),
+    "q10": Query(
+        "SELECT auction, bidder, price, dateTime, extra, DATE_FORMAT(dateTime, 'yyyy-MM-dd') AS "
+        "dt, DATE_FORMAT(dateTime, 'HH:mm') AS hm FROM bid",
+        "SELECT auction, bidder, price, dateTime, extra, strftime(dateTime, '%Y-%m-%d') AS dt, "
+        "strftime(dateTime, '%H:%M') AS hm FROM bid",
+        files="(auction BIGINT, bidder BIGINT, price BIGINT, dateTime TIMESTAMP(3), extra STRING, "
+        "dt STRING, hm STRING) PARTITIONED BY (dt, hm)",
+    ),
     "q11": Query(
         "SELECT bidder, COUNT(*) AS bids, window_start, window_end FROM TABLE(SESSION(TABLE bid "
         "PARTITION BY bidder, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)) GROUP BY bidder, "
@@ -138,6 +183,20 @@ QUERIES: Final[dict[str, Query]] = {
         "dateTime, dateTime - LAG(dateTime) OVER (PARTITION BY bidder ORDER BY dateTime) AS gap "
         "FROM bid)) SELECT bidder, COUNT(*), MIN(dateTime), MAX(dateTime) + INTERVAL '10' SECOND "
         "FROM g GROUP BY bidder, session",
+    ),
+    "q12": Query(
+        "WITH timed AS (SELECT bidder, PROCTIME() AS p_time FROM bid) SELECT bidder, COUNT(*) AS "
+        "bids, window_start, window_end FROM TABLE(TUMBLE(TABLE timed, DESCRIPTOR(p_time), "
+        "INTERVAL '10' SECOND)) GROUP BY bidder, window_start, window_end",
+        # How many windows there are is a matter of the clock: their sums are not.
+        "SELECT bidder, COUNT(*) FROM bid GROUP BY bidder",
+    ),
+    "q13": Query(
+        "SELECT B.auction, B.bidder, B.price, B.dateTime, S.`value` FROM (SELECT *, PROCTIME() AS "
+        "p_time FROM bid) AS B JOIN side_input FOR SYSTEM_TIME AS OF B.p_time AS S ON "
+        f"MOD(B.auction, {SIDE_ROWS}) = S.`key`",
+        "SELECT B.auction, B.bidder, B.price, B.dateTime, S.value FROM bid AS B JOIN side_input "
+        f"AS S ON B.auction % {SIDE_ROWS} = S.key",
     ),
     "q14": Query(
         "SELECT auction, bidder, 0.908 * price AS price, CASE WHEN HOUR(dateTime) >= 8 AND "
@@ -189,11 +248,4 @@ QUERIES: Final[dict[str, Query]] = {
         "SELECT auction, bidder, price, channel, split_part(url, '/', 4), split_part(url, '/', 5), "
         "split_part(url, '/', 6) FROM bid",
     ),
-}
-
-LEFT_OUT: Final = {
-    "q6": "OVER on rows that are updated",
-    "q10": "tables of files with PARTITIONED BY",
-    "q12": "its answer is that of the clock",
-    "q13": "a table of files beside the stream, looked up",
 }
