@@ -10,10 +10,10 @@ SOAK_SECONDS ?= 600
 TEST_PROCESSES ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench nexmark docs clean attack
+.PHONY: help install demo test lint format soak bench nexmark nexmark-flink docs clean attack
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 $(VENV)/ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -58,6 +58,9 @@ bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 
 nexmark: $(VENV)/ready ## events a second of each query of Nexmark, on this machine
 	$(BIN)/python -m bench.nexmark
+
+nexmark-flink: $(VENV)/ready ## the same beside Flink, from the same files; installs Flink in build/flink
+	$(BIN)/python -m bench.nexmark --flink
 
 docs: $(VENV)/ready-docs ## the pages of docs/ and the reference as a site in build/docs
 	rm -rf build/docs

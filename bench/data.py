@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 __all__ = [
     "EVENTS_PER_SECOND",
@@ -92,6 +93,24 @@ class Dataset:
             scratch.rename(directory)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+        return directory
+
+    def ensure_csv(self, files: int = 2) -> Path:
+        """Write the events as CSV unless that is there; returns the directory.
+
+        Each file has every so manieth event, so that files which are read side by side have the
+        same times.
+        """
+        directory = self.directory.with_name(f"{self.directory.name}-csv-{files}")
+        if directory.exists():
+            return directory
+        events = pq.read_table(sorted(self.ensure().glob("*.parquet")))
+        scratch = Path(tempfile.mkdtemp(prefix=directory.name, dir=directory.parent))
+        options = csv.WriteOptions(include_header=False)
+        for number in range(files):
+            rows = events.take(pa.array(np.arange(number, len(events), files)))
+            csv.write_csv(rows, scratch / f"{number}.csv", options)
+        scratch.rename(directory)
         return directory
 
     def _write(self, directory: Path) -> None:

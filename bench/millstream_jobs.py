@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, SESSION_GAP_MS, WINDOW_MS, Dataset
-from bench.functions import is_even, triple
+from bench.functions import is_even, triple, tripled_evens
 from bench.measure import Batch, Outcome, steady_rate
 from bench.spark_session import start_session, warm_up_dataset
 
@@ -202,10 +202,16 @@ def map_filter(events: DataStream) -> DataStream:
     return events.map(triple, output_type=Types.TUPLE([_LONG, _LONG, _LONG])).filter(is_even)
 
 
+def map_columns(events: DataStream) -> DataStream:
+    """``map_filter`` on columns."""
+    return events.map_batches(tripled_evens)
+
+
 _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
     "buffered": buffered,
     "count": count,
     "idle": count,
+    "map_columns": map_columns,
     "map_filter": map_filter,
     "sessions": sessions,
     **{f"sliding_{slide}": partial(sliding, slide=slide) for slide in (10_000, 1_000, 100)},

@@ -8,7 +8,7 @@ What it is not: a profiler.
 
 Usage, in the root of the repository::
 
-    python -m bench [--quick] [--only NAME] [--repeat N] [--sink parquet|discard] [--source DIR]
+    python -m bench [--quick] [--only NAME] [--repeat N] [--sink parquet|discard] [--flink]
 
 ``--only growing`` measures what shall not grow with the size of a job (``bench/growing.py``),
 ``--only start-up`` what passes before the first result (``bench/start_up.py``).
@@ -55,6 +55,7 @@ from bench.start_up import StartUp, measure_start_up, render_start_up, verdict
 from bench.workloads import (
     Measurement,
     comparisons,
+    flink_comparisons,
     own_measurements,
     pipelined_comparisons,
     sql_comparisons,
@@ -259,6 +260,9 @@ def _arguments() -> argparse.Namespace:
         default="parquet",
         help="every system writes Parquet files, which are checked, or drops its result",
     )
+    parser.add_argument(
+        "--flink", action="store_true", help="also SQL against Flink, which is installed for it"
+    )
     parser.add_argument("--strict", action="store_true", help="fail if a target is not reached")
     return parser.parse_args()
 
@@ -266,7 +270,9 @@ def _arguments() -> argparse.Namespace:
 def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
     lines: list[Line] = []
     quick = arguments.quick
-    rows = (comparisons, pipelined_comparisons, sql_comparisons)
+    rows = [comparisons, pipelined_comparisons, sql_comparisons]
+    if arguments.flink:
+        rows.append(flink_comparisons)
     for comparison in (row for each in rows for row in each(quick=quick)):
         pair = [comparison.peer, comparison.millstream]
         if not any(arguments.only in f"{comparison.workload} {each.name}" for each in pair):

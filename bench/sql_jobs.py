@@ -2,7 +2,8 @@
 
 What it is: one query per workload over the events of ``bench/data.py``, on the same engine and with
 the same options as the programs of ``bench/millstream_jobs.py``.  What is only added to is
-written to Parquet files, which are checked; changelogs go into a blackhole.
+written to Parquet files, which are checked; changelogs, and what Flink is compared with, go into a
+blackhole.
 
 Run by ``bench/run.py``.  Read next: ``bench/peer_spark_sql.py``.
 """
@@ -13,7 +14,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from bench.data import MAX_OUT_OF_ORDERNESS_MS, Dataset
+from bench.data import Dataset
 from bench.measure import Outcome, steady_rate
 from bench.millstream_jobs import (
     FIRST_EPOCH,
@@ -24,27 +25,18 @@ from bench.millstream_jobs import (
     new_environment,
 )
 from bench.spark_session import start_session, warm_up_dataset
+from bench.sql_queries import APPENDED, TIME, WATERMARK, WORKLOADS
 
 from millstream.common import Types, WatermarkStrategy
 from millstream.datastream.connectors.file_system import FileSource
 from millstream.table import Schema, StreamTableEnvironment
 
-_COUNTS: Final = "n BIGINT, total BIGINT"
-_WINDOWS: Final = (
-    "SELECT `key`, CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) AS "
-    "BIGINT) * 1000, COUNT(*), SUM(`value`) FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(t), "
-    "INTERVAL '10' SECOND)) GROUP BY `key`, window_start, window_end"
-)
-_AGGREGATE: Final = "SELECT `key`, COUNT(*), SUM(`value`) FROM events GROUP BY `key`"
-_FILTER: Final = "SELECT `key`, `value` * 3, ts FROM events WHERE MOD(`value`, 2) = 0"
-#: Those whose result is only added to, so that it can be written to files.
-_APPENDED: Final = ("filter", "windows")
-#: The columns of the result, and the query.
-_WORKLOADS: Final = {
-    "filter": ("`key` BIGINT, `value` BIGINT, ts BIGINT", _FILTER),
-    "aggregate": (f"`key` BIGINT, {_COUNTS}", _AGGREGATE),
-    "windows": (f"`key` BIGINT, `start` BIGINT, {_COUNTS}", _WINDOWS),
-}
+#: Epochs over CSV are cut by bytes.
+_LINE_BYTES: Final = 25
+
+
+def _is_checked(arguments: argparse.Namespace) -> bool:
+    return arguments.workload in APPENDED and arguments.sink == "parquet" and not arguments.csv
 
 
 def _run(
@@ -54,7 +46,11 @@ def _run(
     environment = new_environment(scratch, arguments.execution)
     tables = StreamTableEnvironment.create(environment)
     schema = Types.ROW_NAMED(["key", "value", "ts"], [Types.LONG()] * 3)
-    source = FileSource.parquet(str(dataset.ensure()), schema=schema)
+    if arguments.csv:
+        source = FileSource.csv(str(dataset.ensure_csv()), schema=schema, header=False)
+        limit *= _LINE_BYTES
+    else:
+        source = FileSource.parquet(str(dataset.ensure()), schema=schema)
     source.initial_limit = limit
     events = environment.from_source(source, WatermarkStrategy.no_watermarks(), "events")
     described = (
@@ -62,14 +58,14 @@ def _run(
         .column("key", "BIGINT")
         .column("value", "BIGINT")
         .column("ts", "BIGINT")
-        .column_by_expression("t", "CAST(TO_TIMESTAMP_LTZ(ts, 3) AS TIMESTAMP(3))")
-        .watermark("t", f"t - INTERVAL '{MAX_OUT_OF_ORDERNESS_MS / 1_000}' SECOND")
+        .column_by_expression("t", TIME)
+        .watermark("t", WATERMARK)
         .build()
     )
     tables.create_temporary_view("events", events.uid("events"), described)
-    columns, query = _WORKLOADS[workload]
+    columns, query = WORKLOADS[workload]
     place = "'connector' = 'blackhole'"
-    if workload in _APPENDED and arguments.sink == "parquet":
+    if _is_checked(arguments):
         path = scratch / "output"
         place = f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet'"
     tables.execute_sql(f"CREATE TABLE answer ({columns}) WITH ({place})")
@@ -81,8 +77,9 @@ def _run(
 def main() -> None:
     """Run one workload and save its outcome."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--workload", choices=sorted(_WORKLOADS), required=True)
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), required=True)
     parser.add_argument("--mini-batch", action="store_true")
+    parser.add_argument("--csv", action="store_true", help="as Flink reads them")
     parser.add_argument("--events", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--files", type=int, default=8)
@@ -102,7 +99,7 @@ def main() -> None:
     batches = batches_of(manifests_of(scratch))
     outcome = Outcome(rows=sum(batch.rows for batch in batches), batches=batches)
     outcome.rows_per_second = steady_rate(batches)
-    if arguments.workload in _APPENDED and arguments.sink == "parquet":
+    if _is_checked(arguments):
         outcome.output = str(scratch / "output")
     outcome.save(arguments.report)
 

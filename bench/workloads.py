@@ -25,6 +25,7 @@ __all__ = [
     "Comparison",
     "Measurement",
     "comparisons",
+    "flink_comparisons",
     "own_measurements",
     "pipelined_comparisons",
     "sql_comparisons",
@@ -54,6 +55,8 @@ SESSION_ROWS_PER_SECOND = 300_000
 #: Wanted: 10 s windows sliding by 1 s and by 100 ms take at most three times as long as those that
 #: slide by 10 s, although they give 10 and 100 times as many results.
 _SLIDING_RATIO = 1 / 3
+#: Wanted: a filter of SQL takes at most 1.2 times as long as that of a stream with columns.
+_FILTER_RATIO = 1 / 1.2
 #: Wanted: exactly-once from Kafka to Kafka, compared with at-least-once.
 _KAFKA_RATIO = 0.7
 #: Wanted: 99 of 100 events written to Kafka have a readable result in less.
@@ -147,6 +150,15 @@ def _sql(
         system, arguments = f"{system} {execution}", (*arguments, "--execution", execution)
     kind = {"windows": "windows", "filter": "map_filter"}.get(workload, "")
     return Measurement(system, "sql_jobs", kind, dataset, arguments)
+
+
+def _from_csv(workload: str, dataset: Dataset, execution: str = "epochs") -> Measurement:
+    made = _sql(workload, dataset, execution)
+    return replace(made, kind="", arguments=(*made.arguments, "--csv"))
+
+
+def _flink_sql(workload: str, dataset: Dataset) -> Measurement:
+    return Measurement("Flink SQL", "peer_flink_sql", "", dataset, ("--workload", workload))
 
 
 def _spark_sql_variant(variant: str, dataset: Dataset) -> Measurement:
@@ -276,7 +288,23 @@ def sql_comparisons(*, quick: bool) -> list[Comparison]:
     rows.append(Comparison("windows", windows, _spark_sql(few), None))
     streams = _millstream("windows_built_in", "windows", few)
     rows.append(Comparison("windows, of streams", windows, streams, None))
+    columns = _millstream("map_columns", "map_filter", few)
+    rows.append(Comparison("filter, of streams", _sql("filter", few), columns, _FILTER_RATIO))
     return [replace(row, workload=f"SQL {row.workload}") for row in rows]
+
+
+def flink_comparisons(*, quick: bool) -> list[Comparison]:
+    """Statements against Flink's SQL, from the same CSV files into a blackhole."""
+    few = Dataset(_QUICK_EVENTS if quick else _EVENTS, 1_000)
+    many = replace(few, keys=50_000)
+    rows = [("filter", few), ("windows", few)]
+    for workload in ("aggregate", "join", "top_10", "last"):
+        rows += [(workload, few), (workload, many)]
+    found = []
+    for workload, dataset in rows:
+        ours, theirs = _from_csv(workload, dataset), _flink_sql(workload, dataset)
+        found.append(Comparison(f"SQL {workload}, CSV", ours, theirs, None))
+    return found
 
 
 def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
