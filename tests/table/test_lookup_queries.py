@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-from collections import Counter
+import threading
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -19,6 +20,7 @@ from millstream.common import RowKind
 from millstream.contracts.lookup import FoundRows, LookupCaching, LookupReader, LookupSource
 from millstream.errors import MillstreamError, SourceError
 from millstream.expressions.nodes import InputReference
+from millstream.runtime.operators.table.lookup_asking import Asking
 from millstream.runtime.operators.table.lookup_join import LookupJoinFactory
 from millstream.runtime.operators.table.specs import JoinKind
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
@@ -189,14 +191,55 @@ def test_what_cannot_be_looked_up_is_refused(number: int, tmp_path: Path) -> Non
     assert part in str(refused.value)
 
 
-def test_retries_of_the_hint_are_refused(tmp_path: Path) -> None:
+HINTS = {
+    "'tabel'='p'": "there is no option 'tabel'. Did you mean 'table'?",
+    "'async'='true'": "'table' says which table of FROM is meant; it is missing",
+    "'table'='q'": "'q' is no table of FROM whose rows are looked up.",
+    "'table'='p', 'async'='perhaps'": "'async' is 'perhaps'; it can be true, false",
+    "'table'='p', 'capacity'='5'": "'capacity' needs 'async' = 'true'",
+    "'table'='p', 'async'='true', 'capacity'='0'": "'capacity' is '0'; it must be a whole number",
+    "'table'='p', 'async'='true', 'timeout'='soon'": "'timeout' is 'soon'",
+    "'table'='p', 'async'='true', 'output-mode'='any'": "'output-mode' is 'any'; it can be",
+    "'table'='p', 'retry-predicate'='lookup_miss'": "fixed-delay, max-attempts go together",
+    "'table'='p', 'retry-predicate'='x', 'retry-strategy'='fixed_delay', 'fixed-delay'='1s', "
+    "'max-attempts'='1'": "'retry-predicate' is 'x'; it can be",
+    "'table'='p'), LOOKUP('table'='p'": "there are two for 'p'",
+}
+
+
+@pytest.mark.parametrize("number", range(len(HINTS)))
+def test_hints_that_make_no_sense(number: int, tmp_path: Path) -> None:
+    hint, message = list(HINTS.items())[number]
     env = _environment(1, [], tmp_path, _made("sqlite", tmp_path))
-    query = (
-        "SELECT /*+ LOOKUP('table'='p', 'retry-predicate'='lookup_miss') */ o.v FROM "
-        f"{JOIN.format('')} o.k = p.id"
-    )
-    with pytest.raises(MillstreamError, match="Retries of the hint LOOKUP are not in this"):
+    query = f"SELECT /*+ LOOKUP({hint}) */ o.v FROM {JOIN.format('')} o.k = p.id"
+    with pytest.raises(MillstreamError) as refused:
         env.explain_sql(query)
+    assert message in str(refused.value)
+
+
+ASYNC = "'async'='true', 'capacity'='3', 'timeout'='50 s'"
+RETRY = (
+    "'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay', 'fixed-delay'='1 ms', "
+    "'max-attempts'='2'"
+)
+
+
+@pytest.mark.both_engines(every=2)
+@pytest.mark.parametrize("mode", ["ordered", "allow_unordered"])
+@pytest.mark.parametrize("connector", ["sqlite", "filesystem"])
+def test_hints_change_no_rows(connector: str, mode: str, tmp_path: Path) -> None:
+    orders = _orders(5)
+    env = _environment(2, orders, tmp_path, _made(connector, tmp_path))
+    hint = f"LOOKUP('table'='p', {ASYNC}, 'output-mode'='{mode}', {RETRY})"
+    plain = f"SELECT o.k, o.v, p.name FROM {JOIN.format('LEFT')} o.k = p.id AND o.v > 2"
+    query = plain.replace("SELECT", f"SELECT /*+ {hint} */")
+    wanted = materialised(changelog(env, plain, tmp_path, limit=300))
+    assert sum(wanted.values()) >= len(orders)
+    assert materialised(changelog(env, query, tmp_path, limit=300)) == wanted
+    shown = "UNORDERED" if mode == "allow_unordered" else "ORDERED"
+    assert (
+        f", async=[{shown}, 50000ms, 3], retry=[lookup_miss, FIXED_DELAY, 1ms, 2]"
+    ) in env.explain_sql(query)
 
 
 # -- the operator --------------------------------------------------------------------------------
@@ -213,6 +256,11 @@ class Answers(LookupSource, LookupReader):
         self.asked: list[list[int]] = []
         self.failures = failures
         self.opened = self.closed = 0
+        #: Keys that are there when they are asked for so many times more.
+        self.appears: dict[int, int] = {}
+        #: The first key waits until the second is asked for.
+        self.wait_for: tuple[int, int] | None = None
+        self.seen: defaultdict[int, threading.Event] = defaultdict(threading.Event)
 
     def open(self) -> LookupReader:
         self.opened += 1
@@ -226,10 +274,18 @@ class Answers(LookupSource, LookupReader):
             self.failures -= 1
             message = "not now"
             raise SourceError(message)
-        self.asked.append(keys.column("id").to_pylist())
+        asked = keys.column("id").to_pylist()
+        self.asked.append(asked)
+        for key in asked:
+            self.seen[key].set()
+            if self.wait_for and key == self.wait_for[0]:
+                assert self.seen[self.wait_for[1]].wait(60)
+            if self.appears.get(key) == 0:
+                self.rows[key] = ["late"]
+            self.appears[key] = self.appears.get(key, -1) - 1
         found = [
             (number, key, name)
-            for number, key in reversed(list(enumerate(self.asked[-1])))
+            for number, key in reversed(list(enumerate(asked)))
             for name in self.rows.get(key, ())
         ]
         numbers = np.array([number for number, _, _ in found], dtype=np.int64)
@@ -294,12 +350,68 @@ def test_no_answer_is_one_too(kept: bool) -> None:
 
 def test_a_question_that_fails_is_asked_again() -> None:
     source = Answers(failures=2)
-    with _harness(source, max_retries=2, retry_delay=0) as harness:
+    with _harness(source, asking=Asking(max_retries=2, retry_delay=0)) as harness:
         assert harness.feed([(I, (2, "x"))]) == [(I, (2, "x", 2, "c"))]
         assert (source.opened, source.closed) == (3, 2)
         source.failures = 3
         with pytest.raises(SourceError, match="looking up t: not now"):
             harness.feed([(I, (2, "x"))])
+
+
+def test_what_is_not_found_is_asked_for_again() -> None:
+    source = Answers()
+    asking = Asking(miss_attempts=2, miss_delay=1)
+    with _harness(source, asking=asking) as harness:
+        assert harness.feed([(I, (5, "x")), (I, (2, "y"))]) == [
+            (I, (5, "x", None, None)),
+            (I, (2, "y", 2, "c")),
+        ]
+        assert source.asked == [[5, 2], [5], [5]]
+        source.asked.clear()
+        source.appears = {7: 1, 8: 2, 9: 3}
+        found = harness.feed([(I, (key, "x")) for key in (7, 8, 9)])
+    assert [row[1][3] for row in found] == ["late", "late", None]
+    assert source.asked == [[7, 8, 9], [7, 8, 9], [8, 9]]
+
+
+@pytest.mark.parametrize("unordered", [False, True])
+def test_questions_side_by_side(unordered: bool) -> None:
+    """One of them waits for another, which comes behind it."""
+    source = Answers()
+    source.wait_for = (1, 2)
+    source.rows |= {key: [str(key)] for key in range(10, 20)}
+    asking = Asking(capacity=2, unordered=unordered)
+    keys = [1, None, 2, *range(10, 20), 1]
+    with _harness(source, asking=asking) as harness:
+        found = harness.feed([(I, (key, "x")) for key in keys])
+        # Changes keep their order in any case.
+        assert [row[1][0] for row in harness.feed([(UB, (2, "x")), (UA, (1, "x"))])] == [2, 1, 1]
+    wanted = [key for key in keys for _ in range(2 if key == 1 else 1)]
+    given = [row[1][0] for row in found]
+    assert Counter(given) == Counter(wanted)
+    assert (given == wanted) is not unordered
+    assert {row[1][0]: row[1][3] for row in found if row[1][0] == 12} == {12: "12"}
+    assert source.opened == source.closed == 2
+    assert all(len(each) == 1 for each in source.asked)
+
+
+def test_an_answer_that_takes_too_long() -> None:
+    source = Answers()
+    source.wait_for = (1, 99)
+    with _harness(source, asking=Asking(capacity=4, timeout=20)) as harness:
+        with pytest.raises(SourceError, match="looking up t: no answer within 20 ms"):
+            harness.feed([(I, (1, "x")), (I, (2, "x"))])
+        source.seen[99].set()
+
+
+def test_a_failure_beside_other_questions() -> None:
+    source = Answers(failures=9)
+    asking = Asking(capacity=4, max_retries=1, retry_delay=1)
+    with (
+        _harness(source, asking=asking) as harness,
+        pytest.raises(SourceError, match="looking up t: not now"),
+    ):
+        harness.feed([(I, (key, "x")) for key in range(20)])
 
 
 def test_files_are_read_again_when_they_are_old(tmp_path: Path) -> None:

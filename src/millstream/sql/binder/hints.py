@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.configuration.accepted import say_once
 from millstream.configuration.parsing import parse_duration
-from millstream.sql.parser.query_nodes import AliasedRelation, TableReference
+from millstream.sql.binder.lookup_hints import LookupHints, name_of
 from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class StateTtls:
         """Know of none."""
         self._hints: dict[str, tuple[int, Hint]] = {}
         self._names: set[str] = set()
+        #: The hints LOOKUP beside them.
+        self.lookups = LookupHints()
 
     def add(self, context: BindingContext, hint: Hint) -> None:
         """Take a hint.
@@ -61,11 +63,7 @@ class StateTtls:
 
         A table has the name of its alias, if it has one; a join has none.
         """
-        name = None
-        if isinstance(relation, AliasedRelation):
-            name = relation.alias.value
-        elif isinstance(relation, TableReference):
-            name = relation.name.last
+        name = name_of(relation)
         if name is None:
             return None
         self._names.add(name)
@@ -84,6 +82,7 @@ class StateTtls:
                     f"The hint STATE_TTL names '{name}', which no table of FROM is called.{near}"
                 )
                 raise context.error(hint, message)
+        self.lookups.check_names(context)
 
 
 def select_hints(context: BindingContext, hints: Sequence[Hint]) -> StateTtls:
@@ -101,12 +100,9 @@ def select_hints(context: BindingContext, hints: Sequence[Hint]) -> StateTtls:
         if name == "OPTIONS":
             message = "The hint OPTIONS belongs behind the name of a table, not behind SELECT."
             raise context.error(hint, message)
-        if name == "LOOKUP" and any(key.startswith("retry") for key, _ in hint.options):
-            message = (
-                "Retries of the hint LOOKUP are not in this release; questions that fail are asked "
-                "again as often as 'lookup.max-retries' of the table says."
-            )
-            raise context.error(hint, message)
+        if name == "LOOKUP":
+            ttls.lookups.add(context, hint)
+            continue
         if name not in _JOIN_HINTS:
             near = did_you_mean(name, {*_JOIN_HINTS, "STATE_TTL"})
             say_once(f"hint {hint.name} is not known and has no effect.{near}")

@@ -29,6 +29,7 @@ from millstream.sql.planner.logical import (
     FilterNode,
     JoinNode,
     JoinType,
+    LookupHint,
     ProjectNode,
     TemporalJoinNode,
     references,
@@ -274,8 +275,16 @@ class RelationBinder:
         scope = left_scope.joined(right_scope, row)
         condition = self._condition(node, left_scope, right_scope, scope, kind)
         position = time.index if attribute is TimestampKind.ROWTIME else None
+        hints = self.queries.state_ttls
+        hint = hints.lookups.of(node.right) if hints and position is None else None
         join = TemporalJoinNode(
-            row=row, left=left, right=right, kind=kind, condition=condition, time=position
+            row=row,
+            left=left,
+            right=right,
+            kind=kind,
+            condition=condition,
+            time=position,
+            lookup=hint or LookupHint(),
         )
         return join, scope
 

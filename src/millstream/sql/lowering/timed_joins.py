@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.runtime.operators.table.factories import IntervalJoinFactory, TemporalJoinFactory
+from millstream.runtime.operators.table.lookup_asking import Asking
 from millstream.runtime.operators.table.lookup_join import LookupJoinFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 
@@ -56,8 +57,21 @@ def lookup_join(node: LookupJoin, evaluation: EvaluationContext) -> LookupJoinFa
         table_condition=node.table_condition,
         condition=node.condition,
         caching=node.lookup.caching,
-        max_retries=node.lookup.max_retries,
+        asking=_asking(node),
         evaluation=evaluation,
+    )
+
+
+def _asking(node: LookupJoin) -> Asking:
+    hint, lookup = node.hint, node.lookup
+    return Asking(
+        max_retries=lookup.max_retries,
+        miss_attempts=hint.max_attempts,
+        miss_delay=hint.retry_delay,
+        # What is in memory is there at once.
+        capacity=hint.capacity if hint.is_async and lookup.has_connections else 0,
+        unordered=hint.is_unordered,
+        timeout=hint.timeout,
     )
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "JoinType",
     "LimitNode",
     "LogicalNode",
+    "LookupHint",
     "MatchNode",
     "OverCall",
     "OverNode",
@@ -317,6 +318,33 @@ class JoinNode(LogicalNode):
         return (self.left, self.right)
 
 
+@dataclass(frozen=True)
+class LookupHint:
+    """How the rows of a lookup join are asked for; times in milliseconds."""
+
+    is_async: bool = False
+    is_unordered: bool = False
+    #: Keys that are under way at a time.
+    capacity: int = 100
+    #: How long an answer may take, with all that is asked again.
+    timeout: int = 180_000
+    #: How often, and after which time, keys without rows are asked for again.
+    max_attempts: int = 0
+    retry_delay: int = 0
+
+    @property
+    def text(self) -> str:
+        """What EXPLAIN says of it, with a comma in front; empty: nothing."""
+        parts = []
+        if self.is_async:
+            mode = "UNORDERED" if self.is_unordered else "ORDERED"
+            parts.append(f", async=[{mode}, {self.timeout}ms, {self.capacity}]")
+        if self.max_attempts:
+            retry = f"{self.retry_delay}ms, {self.max_attempts}"
+            parts.append(f", retry=[lookup_miss, FIXED_DELAY, {retry}]")
+        return "".join(parts)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TemporalJoinNode(LogicalNode):
     """Each row of the left with the version of the right at its time."""
@@ -327,6 +355,8 @@ class TemporalJoinNode(LogicalNode):
     condition: Expression | None
     #: The column of the left that says when; None: now.
     time: int | None
+    #: How it is asked for what is now.
+    lookup: LookupHint = field(default=LookupHint())
 
     @property
     def inputs(self) -> Sequence[LogicalNode]:

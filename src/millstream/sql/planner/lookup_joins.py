@@ -83,6 +83,7 @@ def lookup_join(converter: Converts, node: Any) -> PhysicalNode:
         projections=tuple(projections),
         table_condition=conjunction(conditions),
         condition=_behind(conjunction(rest), references(row), width, shift),
+        hint=node.lookup,
         is_one_row=bool(primary) and set(primary) <= set(keys),
     )
     every = references(made.row)

@@ -6,9 +6,10 @@ What it is not: the rules that make them (``sql/planner/lookup_joins.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from millstream.sql.planner.logical import LookupHint
 from millstream.sql.planner.physical import PhysicalNode
 from millstream.sql.planner.texts import expression_text
 
@@ -46,6 +47,7 @@ class LookupJoin(PhysicalNode):
     condition: Expression | None
     #: Whether there is at most one row for a key.
     is_one_row: bool
+    hint: LookupHint = field(default=LookupHint())
     kind: ClassVar[str] = "LookupJoin"
 
     def details(self) -> str:
@@ -59,4 +61,4 @@ class LookupJoin(PhysicalNode):
             parts.append(f"where=[{expression_text(self.table_condition)}]")
         if self.condition is not None:
             parts.append(f"joinCondition=[{expression_text(self.condition)}]")
-        return ", ".join([*parts, f"select=[{self.fields_text()}]"])
+        return ", ".join([*parts, f"select=[{self.fields_text()}]"]) + self.hint.text

@@ -48,6 +48,7 @@ _OBJECTS: Final[dict[str, type]] = {
         logical.OverCall,
         logical.SortKey,
         physical_windows.WindowSpec,
+        logical.LookupHint,
         row_patterns.RowPattern,
         row_patterns.PatternVariable,
         match_slots.Navigation,

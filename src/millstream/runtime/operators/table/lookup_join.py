@@ -1,8 +1,9 @@
 """FOR SYSTEM_TIME AS OF processing time: each row with the rows of a table outside, as it is now.
 
-What it is: Flink's LookupJoin.  The different keys of a batch are asked for at once; rows keep
-their order and their kinds.  What was taken back is looked up again: if the table has changed
-meanwhile, another row is taken back than was given, as in Flink.
+What it is: Flink's LookupJoin.  The different keys of a batch are asked for at once, or by several
+connections side by side; rows keep their order, unless inserts need not, and their kinds.  What
+was taken back is looked up again: if the table has changed meanwhile, another row is taken back
+than was given, as in Flink.
 
 What it is not: with state.  A cache is empty after a restore.
 
@@ -11,7 +12,6 @@ Read next: ``contracts/lookup.py``, ``runtime/operators/table/lookup_cache.py``.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,6 +26,7 @@ from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import TableOperator
 from millstream.runtime.operators.table.conform import conformed
 from millstream.runtime.operators.table.join_pairs import JoinPairs
+from millstream.runtime.operators.table.lookup_asking import Asker, AskerPool, Asking
 from millstream.runtime.operators.table.lookup_cache import LookupCache
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 
@@ -33,8 +34,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.lookup import FoundRows, LookupCaching, LookupReader, LookupSource
-    from millstream.contracts.operator import Checkpoint, Operator, OperatorSnapshot
+    from millstream.contracts.lookup import FoundRows, LookupCaching, LookupSource
+    from millstream.contracts.operator import (
+        Checkpoint,
+        Operator,
+        OperatorContext,
+        OperatorSnapshot,
+        Output,
+    )
     from millstream.expressions.nodes import Expression
     from millstream.types.logical_types import RowType
 
@@ -63,9 +70,7 @@ class LookupJoinFactory:
     #: Over the left columns and the projections.
     condition: Expression | None = None
     caching: LookupCaching | None = None
-    max_retries: int = 3
-    #: Seconds to wait before the first retry; longer by as much before each other.
-    retry_delay: float = 1.0
+    asking: Asking = field(default_factory=Asking)
     evaluation: EvaluationContext = field(default_factory=EvaluationContext)
     keyed: ClassVar[bool] = False
 
@@ -112,17 +117,24 @@ class LookupJoinOperator(TableOperator):
         self._key_codec = RowCodec(self._key_schema)
         self._codec = RowCodec(plan.right_type.to_arrow_schema())
         self._cache = None if plan.caching is None else LookupCache(plan.caching)
-        self._reader: LookupReader | None = None
+        self._asker: Asker | None = None
+        self._pool: AskerPool | None = None
         self._asked = 0
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        plan = self._plan
+        where = f"operator {context.name!r}: looking up {plan.table}"
+        if plan.asking.capacity:
+            self._pool = AskerPool(plan.source, plan.asking, where)
+        else:
+            self._asker = Asker(plan.source, plan.asking, where)
 
     def close(self) -> None:
         super().close()
-        self._close_reader()
-
-    def _close_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
+        for each in (self._asker, self._pool):
+            if each is not None:
+                each.close()
 
     # Rows.
 
@@ -137,12 +149,62 @@ class LookupJoinOperator(TableOperator):
         keys = pa.RecordBatch.from_arrays(
             [arrow.column(index).take(firsts) for index in plan.keys], schema=self._key_schema
         )
-        sizes, columns = self._found(keys, self._pairs.may_match(arrow, groups, 0))
-        first, second = self._met(arrow, sizes, columns, groups.group_of_row)
-        if not len(first):
+        wanted = self._pairs.may_match(arrow, groups, 0)
+        pool, kinds = self._pool, batch.row_kinds
+        if pool and plan.asking.unordered and self._cache is None and kinds is None:
+            self._emit_as_found(pool, arrow, keys, wanted, groups.group_of_row)
             return
-        kinds = None if batch.row_kinds is None else batch.row_kinds[first]
-        self.emit_columns(self._pairs.joined(arrow.columns, columns, first, second, 0), kinds)
+        sizes, columns = self._found(keys, wanted)
+        self._emit_met(arrow, kinds, sizes, columns, groups.group_of_row)
+
+    def _emit_as_found(
+        self,
+        pool: AskerPool,
+        arrow: pa.RecordBatch,
+        keys: pa.RecordBatch,
+        wanted: NDArray[np.bool_],
+        group_of_row: NDArray[np.int64],
+    ) -> None:
+        """Give the rows of each answer when it comes; first those that nothing is asked for."""
+        asked = np.flatnonzero(wanted)
+        self._asked += len(asked)
+        nothing = np.empty(0, dtype=np.int64), self._codec.unpack([])
+        self._emit_part(arrow, np.flatnonzero(~wanted), group_of_row, *nothing)
+        if len(asked):
+            for places, found in pool.answers(keys.take(pa.array(asked)), self.processing_time):
+                numbers, columns = self._computed(found, asked[places])
+                self._emit_part(arrow, asked[places], group_of_row, numbers, columns)
+
+    def _emit_part(
+        self,
+        arrow: pa.RecordBatch,
+        groups: NDArray[np.int64],
+        group_of_row: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        columns: list[pa.Array],
+    ) -> None:
+        """Give the rows of some groups."""
+        position = np.full(int(group_of_row.max()) + 1, -1, dtype=np.int64)
+        position[groups] = np.arange(len(groups))
+        part = position[group_of_row]
+        is_part = part >= 0
+        if is_part.any():
+            sizes = np.bincount(position[numbers], minlength=len(groups)).astype(np.int64)
+            rows = arrow.filter(pa.array(is_part))
+            self._emit_met(rows, None, sizes, columns, part[is_part])
+
+    def _emit_met(
+        self,
+        arrow: pa.RecordBatch,
+        kinds: NDArray[np.int8] | None,
+        sizes: NDArray[np.int64],
+        columns: list[pa.Array],
+        group_of_row: NDArray[np.int64],
+    ) -> None:
+        first, second = self._met(arrow, sizes, columns, group_of_row)
+        if len(first):
+            made = self._pairs.joined(arrow.columns, columns, first, second, 0)
+            self.emit_columns(made, None if kinds is None else kinds[first])
 
     def _met(
         self,
@@ -208,7 +270,15 @@ class LookupJoinOperator(TableOperator):
         if not len(asked):
             return np.empty(0, dtype=np.int64), self._codec.unpack([])
         self._asked += len(asked)
-        found = self._answer(keys.take(pa.array(asked)))
+        asker = self._pool or self._asker
+        assert asker is not None  # noqa: S101 - of setup
+        found = asker.ask(keys.take(pa.array(asked)), self.processing_time)
+        return self._computed(found, asked)
+
+    def _computed(
+        self, found: FoundRows, asked: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], list[pa.Array]]:
+        """What an answer says of keys: as ``_ask``."""
         order = np.argsort(found.keys, kind="stable")
         numbers = asked[found.keys[order]]
         table = found.rows.take(pa.array(order))
@@ -225,27 +295,6 @@ class LookupJoinOperator(TableOperator):
     def _column(self, table: pa.Table, wanted: pa.Field) -> pa.Array:
         column = table.column(wanted.name).combine_chunks()
         return conformed(column, wanted, self._plan.table, SourceError)
-
-    def _answer(self, keys: pa.RecordBatch) -> FoundRows:
-        """Ask, and ask again if that fails.
-
-        Raises:
-            SourceError: it failed as often as it may.
-        """
-        attempt = 0
-        while True:
-            try:
-                if self._reader is None:
-                    self._reader = self._plan.source.open()
-                return self._reader.lookup(keys, self.processing_time)
-            except SourceError as error:
-                self._close_reader()
-                attempt += 1
-                if attempt > self._plan.max_retries:
-                    where = f"operator {self.context.name!r}: looking up {self._plan.table}"
-                    message = f"{where}: {error}"
-                    raise SourceError(message) from error
-                time.sleep(self._plan.retry_delay * attempt)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         snapshot = super().snapshot(checkpoint)

@@ -244,7 +244,8 @@ class _FilesSource(TableSource):
             return None
         source = FileSource(self._format(), (_path(self._options),), None)
         reload_after = self._options["lookup.full-cache.periodic-reload.interval"]
-        return TableLookup(WholeSourceLookup(source, self._schema, tuple(keys), reload_after))
+        found = WholeSourceLookup(source, self._schema, tuple(keys), reload_after)
+        return TableLookup(found, has_connections=False)
 
 
 class _FilesSink(TableSink):

@@ -1,0 +1,145 @@
+"""The hint LOOKUP behind SELECT: how the rows of a lookup join are asked for.
+
+What it is: its options, as Flink's, by the names that tables have in FROM.
+What it is not: the asking (``runtime/operators/table/lookup_asking.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from millstream.configuration.parsing import parse_duration
+from millstream.sql.parser.query_nodes import AliasedRelation, TableReference
+from millstream.sql.planner.logical import LookupHint
+from millstream.sql.suggestions import did_you_mean, listed
+
+if TYPE_CHECKING:
+    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.parser.query_nodes import Hint
+
+__all__ = ["LookupHints", "name_of"]
+
+_OF_ASYNC: Final = ("output-mode", "capacity", "timeout")
+_OF_RETRY: Final = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
+_KNOWN: Final = ("table", "async", *_OF_ASYNC, *_OF_RETRY)
+
+
+def name_of(relation: object) -> str | None:
+    """What hints call a relation of FROM: its alias, if it has one; None: it has no name."""
+    if isinstance(relation, AliasedRelation):
+        return relation.alias.value
+    return relation.name.last if isinstance(relation, TableReference) else None
+
+
+class LookupHints:
+    """The hints LOOKUP of one SELECT."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._hints: dict[str, tuple[LookupHint, Hint]] = {}
+        self._names: set[str] = set()
+
+    def add(self, context: BindingContext, hint: Hint) -> None:
+        """Take a hint.
+
+        Raises:
+            ValidationError: an option is unknown, is missing, or makes no sense.
+        """
+        options = dict(hint.options)
+        if hint.arguments or not options:
+            _refuse(context, hint, "it has pairs of the form 'key' = 'value'")
+        for key in options:
+            if key not in _KNOWN:
+                near = did_you_mean(key, _KNOWN)
+                _refuse(context, hint, f"there is no option '{key}'", near)
+        name = options.pop("table", None)
+        if name is None:
+            _refuse(context, hint, "'table' says which table of FROM is meant; it is missing")
+        if name in self._hints:
+            _refuse(context, hint, f"there are two for '{name}'")
+        self._hints[name] = (_Reader(context, hint, options).read(), hint)
+
+    def of(self, relation: object) -> LookupHint | None:
+        """How a relation that is looked up is asked for; None: nothing is said."""
+        name = name_of(relation)
+        if name is None:
+            return None
+        self._names.add(name)
+        return self._hints[name][0] if name in self._hints else None
+
+    def check_names(self, context: BindingContext) -> None:
+        """Refuse names of no table that is looked up.
+
+        Raises:
+            ValidationError: there is one.
+        """
+        for name, (_, hint) in self._hints.items():
+            if name not in self._names:
+                near = did_you_mean(name, self._names)
+                _refuse(
+                    context, hint, f"'{name}' is no table of FROM whose rows are looked up", near
+                )
+
+
+def _refuse(context: BindingContext, hint: Hint, what: str, more: str = "") -> NoReturn:
+    message = f"Invalid LOOKUP hint: {what}.{more}"
+    raise context.error(hint, message)
+
+
+class _Reader:
+    """The options of one hint, but for the table."""
+
+    def __init__(self, context: BindingContext, hint: Hint, options: dict[str, str]) -> None:
+        self._context = context
+        self._hint = hint
+        self._options = options
+
+    def read(self) -> LookupHint:
+        """What the options say."""
+        is_async = self._choice("async", ("true", "false")) == "true"
+        given = [key for key in _OF_ASYNC if key in self._options]
+        if given and not is_async:
+            self._refuse(f"'{given[0]}' needs 'async' = 'true'")
+        retry = [key for key in _OF_RETRY if key in self._options]
+        if retry and len(retry) < len(_OF_RETRY):
+            self._refuse(f"{listed(list(_OF_RETRY))} go together")
+        self._choice("retry-predicate", ("lookup_miss",))
+        self._choice("retry-strategy", ("fixed_delay",))
+        mode = self._choice("output-mode", ("ordered", "allow_unordered"))
+        return LookupHint(
+            is_async=is_async,
+            is_unordered=mode == "allow_unordered",
+            capacity=self._number("capacity", LookupHint.capacity),
+            timeout=self._duration("timeout", LookupHint.timeout),
+            retry_delay=self._duration("fixed-delay", 0),
+            max_attempts=self._number("max-attempts", 0),
+        )
+
+    def _refuse(self, what: str) -> NoReturn:
+        _refuse(self._context, self._hint, what)
+
+    def _choice(self, key: str, taken: tuple[str, ...]) -> str | None:
+        value = self._options.get(key)
+        if value is not None and value.lower() not in taken:
+            self._refuse(f"'{key}' is '{value}'; it can be {listed(list(taken))}")
+        return None if value is None else value.lower()
+
+    def _number(self, key: str, default: int) -> int:
+        value = self._options.get(key)
+        if value is None:
+            return default
+        if not value.isdecimal() or int(value) < 1:
+            self._refuse(f"'{key}' is '{value}'; it must be a whole number, at least 1")
+        return int(value)
+
+    def _duration(self, key: str, default: int) -> int:
+        value = self._options.get(key)
+        if value is None:
+            return default
+        try:
+            found = parse_duration(value)
+        except ValueError as error:
+            self._refuse(f"'{key}' is '{value}'; it {error}")
+        if found < 1:
+            self._refuse(f"'{key}' is '{value}'; it must be at least 1 ms")
+        return found
