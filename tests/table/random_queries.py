@@ -19,7 +19,7 @@ from tests.table.random_expressions import Column, Expressions, Text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["BASES", "EVENTS", "Relation", "random_query"]
+__all__ = ["BASES", "EVENTS", "SOME", "Relation", "random_query"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Relation:
 BASES: Final[dict[str, str]] = {"t": "ISIDNBT", "u": "IISN", "s": "ISIDNBT", "p": "ISIN"}
 #: The columns of the table with event time, but for the time.
 EVENTS: Final = "ISI"
+#: Which of its rows are versions in the views ``last_k`` and ``last_v``.
+SOME: Final = "id <> 3 OR id IS NULL"
 _JOINS: Final = ("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
 _SETS: Final = ("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
 _LIMITED: Final = 2
@@ -400,7 +402,7 @@ class _Queries:
     def timed(self, _: int) -> Relation:
         kinds = (self.windowed, self.windowed, self.first_of_windows, self.sessions)
         more = (self.over, self.near, self.newest, self.unnested, self.joined_in_windows)
-        return self.drawn.choice((*kinds, *more))()
+        return self.drawn.choice((*kinds, *more, self.numbered, self.versioned))()
 
     def windowed(self) -> Relation:
         """Aggregates per window over the table with event time."""
@@ -509,6 +511,30 @@ class _Queries:
             f"AS {three} FROM e"
         )
         return self.sub_query(Text.same(text), columns)
+
+    def numbered(self) -> Relation:
+        """Rows with their number, which no filter bounds."""
+        rank = self.drawn.choice(("ROW_NUMBER()", "RANK()", "DENSE_RANK()"))
+        partition = self.drawn.choice(("", "PARTITION BY k ", "PARTITION BY v, k "))
+        columns = [Column(self.name(), kind) for kind in "ISI"]
+        one, two, three = (each.name for each in columns)
+        text = (
+            f"SELECT id AS {one}, k AS {two}, CAST(n AS INT) AS {three} FROM (SELECT *, {rank} "
+            f"OVER ({partition}ORDER BY ts) AS n FROM e)"
+        )
+        more = self.drawn.choice(("", " WHERE n > 2"))
+        return self.sub_query(Text.same(text + more), columns)
+
+    def versioned(self) -> Relation:
+        """Rows with the version of their key at their time."""
+        key, kind = self.drawn.choice("kv"), self.drawn.choice(("", "LEFT "))
+        columns = [Column(self.name(), each) for each in "ISI"]
+        one, two, three = (each.name for each in columns)
+        shown = f"SELECT a.id AS {one}, b.k AS {two}, b.v AS {three} FROM e AS a {{0}} ON "
+        joined = f"{kind}JOIN last_{key} FOR SYSTEM_TIME AS OF a.ts AS b"
+        flink = f"{shown.format(joined)}b.{key} = a.{key}"
+        duck = f"{shown.format(f'ASOF {kind}JOIN (FROM e WHERE {SOME}) AS b')}b.{key} = a.{key}"
+        return self.sub_query(Text(flink, f"{duck} AND a.ts >= b.ts"), columns)
 
     def near(self) -> Relation:
         columns = [Column(self.name(), kind) for kind in "ISI"]

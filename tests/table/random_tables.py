@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 from tests.integration.job_runs import SplitsSource
 from tests.table.query_running import materialised
-from tests.table.random_queries import BASES, EVENTS
+from tests.table.random_queries import BASES, EVENTS, SOME
 
 from millstream.common import Row, RowKind, Types, WatermarkStrategy
 from millstream.connectors.basic.collect import CollectSink, read_collected
@@ -184,6 +184,12 @@ class Tables:
                 reader = env.from_changelog_stream if name == "s" else env.from_data_stream
                 table = reader(stream, schema.build())
             env.create_temporary_view(name, table)
+        for key in "kv":
+            env.execute_sql(
+                f"CREATE TEMPORARY VIEW last_{key} AS SELECT ts, id, k, v FROM (SELECT *, "
+                f"ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY ts DESC) AS n FROM e "
+                f"WHERE {SOME}) WHERE n = 1"
+            )
         return env
 
 

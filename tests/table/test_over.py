@@ -12,7 +12,7 @@ from tests.table.model import Aggregate, D, I, Row
 from tests.table.running import TableHarness
 from tests.table.strategies import examples
 
-from millstream.errors import TypeMismatchError, UserFunctionError
+from millstream.errors import ProgramError, TypeMismatchError, UserFunctionError
 from millstream.runtime.operators.table.factories import OverFactory
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.types.logical_types import (
@@ -144,6 +144,36 @@ def test_state_expires() -> None:
         harness.processing_time(10)
         harness.feed([(I, ("a", None, 2))])
         assert [row[3] for _, row in harness.changes] == [1, 2]
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_rows_are_numbered_in_the_order_of_time(by_clock: bool) -> None:
+    number = BigIntType(nullable=False)
+    calls = tuple(
+        AggregateCall(name, () if name != "SUM" else (2,), number)
+        for name in ("RANK", "SUM", "DENSE_RANK", "ROW_NUMBER")
+    )
+    plan = OverFactory(ROWS, (0,), calls, None if by_clock else 1, is_rows=False)
+    with TableHarness(plan, ROWS, [*TYPES, *[number] * 4]) as harness:
+        rows = [(1, 1), (3, 2), (3, 3), (3, 4), (8, 5), (8, 6), (9, 7)]
+        for watermark, some in ((4, rows[:4]), (9, rows[4:])):
+            harness.feed([(I, ("a", at(time), n)) for time, n in some])
+            harness.feed([(I, ("b", at(watermark), 0))])
+            harness.watermark(watermark)
+            harness.end_epoch()
+        found = {row[2]: row[3:] for _, row in harness.changes if row[0] == "a"}
+    sums = [1, 3, 6, 10, 15, 21, 28] if by_clock else [1, 10, 10, 10, 21, 21, 28]
+    ranks = range(1, 8) if by_clock else [1, 2, 2, 2, 5, 5, 7]
+    dense = range(1, 8) if by_clock else [1, 2, 2, 2, 3, 3, 4]
+    wanted = zip(ranks, sums, dense, range(1, 8), strict=True)
+    assert found == dict(zip(range(1, 8), wanted, strict=True))
+
+
+def test_rows_are_not_numbered_in_frames() -> None:
+    call = AggregateCall("RANK", (), BigIntType(nullable=False))
+    for options in ({"is_rows": True}, {"is_rows": False, "preceding": 3}):
+        with pytest.raises(ProgramError, match="RANK counts from the first row"):
+            OverFactory(ROWS, (0,), (call,), 1, **options).create()
 
 
 @pytest.mark.parametrize("rowtime", [None, 1])

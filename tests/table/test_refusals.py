@@ -38,6 +38,14 @@ REFUSED = {
     RANKED.format("RANK() OVER (PARTITION BY k ORDER BY v)", "<= 2"): "RANK() on streaming table",
     RANKED.format("DENSE_RANK() OVER (ORDER BY v)", "<= 2"): "DENSE_RANK() on streaming table",
     RANKED.format("RANK() OVER (PARTITION BY k ORDER BY ts)", "= 1"): "RANK() on streaming table",
+    "SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) FROM clicks": (
+        "ROW_NUMBER needs the order of a time attribute over rows that are not updated, or a "
+    ),
+    "SELECT k, RANK() OVER (PARTITION BY k) FROM clicks": "functions require ORDER BY clause",
+    "SELECT RANK() OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM clicks": (
+        "ROW/RANGE not allowed with RANK"
+    ),
+    RANKED.format("ROW_NUMBER() OVER (ORDER BY ts DESC)", "> 2"): "needs an upper bound",
     f"SELECT COUNT(*) FILTER (WHERE window_start > TIMESTAMP '2020-01-01 00:00:00') FROM {TUMBLE} "
     "GROUP BY window_start, window_end": "FILTER with a condition of window_start",
     f"SELECT COUNT(*) FROM {TUMBLE} GROUP BY window_start, window_end, "

@@ -134,6 +134,14 @@ class OverCalls:
         if not order and name not in RANKS:
             message = f"{name} with OVER needs ORDER BY in its window."
             raise self._context.error(node, message)
+        if name in RANKS and specification.frame is not None:
+            message = "ROW/RANGE not allowed with RANK, DENSE_RANK or ROW_NUMBER functions."
+            raise self._context.error(specification.frame, message)
+        if name in {"RANK", "DENSE_RANK"} and not order:
+            message = (
+                "RANK or DENSE_RANK functions require ORDER BY clause in window specification."
+            )
+            raise self._context.error(node, message)
         if specification.frame is None:
             return _Window(partition, tuple(order), False, None)  # noqa: FBT003 - RANGE
         frame = specification.frame

@@ -116,7 +116,8 @@ class Converter:
             return None
         if id(below) not in self._without_number:
             found = ranks.rank_of(self, below, with_number=False)
-            assert found is not None  # noqa: S101 - it has numbers
+            if found is None:  # the numbers of OVER
+                return None
             self._without_number[id(below)] = found
             self._kept.append(below)
         return self._without_number[id(below)]

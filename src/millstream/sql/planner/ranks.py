@@ -41,6 +41,8 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 def rank_of(converter: Converts, node: Any, *, with_number: bool = True) -> PhysicalNode | None:
     """A filter over numbered rows as a Top-N or a deduplication; None if it is no such filter.
 
+    Numbers without an upper bound are those of OVER, if rows are numbered in the order of time.
+
     Args:
         converter: of what is below.
         node: the filter.
@@ -54,6 +56,8 @@ def rank_of(converter: Converts, node: Any, *, with_number: bool = True) -> Phys
     condition = substituted(node.condition, columns)
     first, last, rest = _range(condition, number)
     if last is None:
+        if _is_by_time(below):
+            return None
         message = "ROW_NUMBER needs an upper bound, such as WHERE rownum <= 10."
         raise ValidationError(message)
     if not with_number:
@@ -193,27 +197,35 @@ def _time_order(node: OverNode) -> tuple[TimestampKind, bool] | None:
     return attribute, node.order[0].descending
 
 
+def _is_by_time(node: OverNode) -> bool:
+    """Whether rows are in the order of a time attribute."""
+    time = _time_order(node)
+    return time is not None and not time[1]
+
+
 def over(converter: Converts, node: Any) -> PhysicalNode:
     """Aggregates over the rows around each row.
 
     Raises:
         ValidationError: the order is not one that a stream can have.
     """
+    below = converter.convert(node.input)
+    updating = _is_updating(node, below)
     ranks = [each.call.function for each in node.calls if each.call.function in _RANKS]
-    if ranks:
+    if ranks and updating:
         message = (
-            f"{ranks[0]} needs a filter with an upper bound around it, as in (SELECT a, "
-            "ROW_NUMBER() OVER (...) AS n ...) WHERE n <= 10."
+            f"{ranks[0]} needs the order of a time attribute over rows that are not updated, or a "
+            "filter with an upper bound around it, as in (SELECT a, ROW_NUMBER() OVER (...) AS n "
+            "...) WHERE n <= 10."
         )
         raise ValidationError(message)
-    below = converter.convert(node.input)
     return physical.OverAggregate(
         row=node.row,
         inputs=(exchange(below, node.partition),),
         partition=node.partition,
         order=node.order,
         calls=node.calls,
-        updating=_is_updating(node, below),
+        updating=updating,
     )
 
 

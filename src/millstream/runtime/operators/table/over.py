@@ -6,7 +6,9 @@ until the watermark has passed them, and are then taken in order of time, those 
 came; late rows are dropped.  By processing time they are taken as they come.
 
 All frames are one kind of changelog: each row comes, and those go that its frame has no more.  What
-the aggregates are then comes from the kernels of group aggregation.
+the aggregates are then comes from the kernels of group aggregation.  ROW_NUMBER, RANK and
+DENSE_RANK are counts: behind the row itself, behind the first row of its time, and of such first
+rows.
 
 What it is not: for updating input, nor for frames that follow the current row, which Flink has not
 either.
@@ -27,13 +29,14 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.errors import TypeMismatchError
+from millstream.errors import ProgramError, TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.runtime.operators.table.waiting_rows import (
     WaitingRows,
     packed_rows,
@@ -58,6 +61,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OverOperator"]
 
+_DENSE_RANK: Final = "DENSE_RANK"
+_RANKS: Final = frozenset({"ROW_NUMBER", "RANK", _DENSE_RANK})
+
 #: The namespace of timers by which frames go.
 _FRAMES: Final = b"frames"
 
@@ -66,14 +72,23 @@ class OverOperator(KeyedTableOperator):
     """Keeps frames and accumulators of every key."""
 
     def __init__(self, plan: OverPlan) -> None:
-        """Take the frame, and what to compute over it."""
+        """Take the frame, and what to compute over it.
+
+        Raises:
+            ProgramError: rows are to be numbered within a frame.
+        """
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         self._bounded = plan.preceding is not None
         #: How long a row stays in frames, in milliseconds; None: not by time.
         self._length = None if plan.is_rows else plan.preceding
         self._ttl = plan.state_ttl if self._length is None else 0
-        self._aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=self._bounded)
+        self._ranks = [each.function for each in plan.aggregates if each.function in _RANKS]
+        if self._ranks and (self._bounded or plan.is_rows):
+            message = f"{self._ranks[0]} counts from the first row of its partition, in no frame"
+            raise ProgramError(message)
+        calls = [_counted(each, len(plan.input_type)) for each in plan.aggregates]
+        self._aggregates = Aggregates(calls, plan.input_type, retracts=self._bounded)
         self._states = RowCodec(pa.schema([pa.field("time", pa.int64()), *self._aggregates.fields]))
         nothing = pa.array([0], pa.int64())
         self._fresh = self._states.pack([nothing, *self._aggregates.fresh])[0]
@@ -157,8 +172,17 @@ class OverOperator(KeyedTableOperator):
             offset += len(rows)
         counts = np.array(steps.counts, dtype=np.int64)
         segments = Segments(np.cumsum(counts) - counts, counts, groups.keys, is_fresh)
-        self._emit(arrow, pool, segments, states, steps)
+        self._emit(arrow, self._with_firsts(pool, steps), segments, states, steps)
         self._keep_frames(pool, groups.keys, steps)
+
+    def _with_firsts(self, pool: pa.RecordBatch, steps: _Steps) -> pa.RecordBatch:
+        """The pool with a column that says of its new rows which are the first of their time."""
+        if _DENSE_RANK not in self._ranks:
+            return pool
+        is_first = np.zeros(len(pool), dtype=np.bool_)
+        is_first[steps.firsts] = True
+        columns = [*pool.columns, pa.array(is_first)]
+        return pa.RecordBatch.from_arrays(columns, names=[*pool.schema.names, "$first"])
 
     def _read(self, keys: list[CacheKey]) -> tuple[list[pa.Array], NDArray[np.bool_]]:
         """The accumulators of keys, and which have none, or none any more."""
@@ -198,10 +222,11 @@ class OverOperator(KeyedTableOperator):
         keys: Any = segments.keys
         written = pa.array(np.full(len(keys), self.processing_time), pa.int64())
         self._accumulators.put_all(keys, self._states.pack([written, *states]))
-        results = np.empty(arrow.num_rows, dtype=np.int64)
-        results[np.array(steps.of_row, dtype=np.int64)] = steps.result_at
-        picked = pa.array(results)
-        self.emit_columns([*arrow.columns, *(column.take(picked) for column in after)])
+        shown = [
+            column.take(steps.places(call.function))
+            for call, column in zip(self._plan.aggregates, after, strict=True)
+        ]
+        self.emit_columns([*arrow.columns, *shown])
 
     def _keep_frames(self, pool: pa.RecordBatch, keys: list[CacheKey], steps: _Steps) -> None:
         if not self._bounded:
@@ -255,6 +280,15 @@ class OverOperator(KeyedTableOperator):
         return snapshot
 
 
+def _counted(call: AggregateCall, firsts: int) -> AggregateCall:
+    """The count that a rank is; ``firsts`` is the column of the first rows of their time."""
+    if call.function not in _RANKS:
+        return call
+    return AggregateCall(
+        "COUNT", (), call.type, filter=firsts if call.function == _DENSE_RANK else None
+    )
+
+
 class _Steps:
     """How rows come into the frames of their keys and go out of them, one key after another.
 
@@ -271,9 +305,14 @@ class _Steps:
         self.weights: list[int] = []
         #: How many steps each key has.
         self.counts: list[int] = []
-        #: New rows, and the step behind which each has its result.
-        self.of_row: list[int] = []
-        self.result_at: list[int] = []
+        #: New rows; the step behind which each has its result, that with which it comes, and that
+        #: with which the first row of its time comes.
+        self._of_row: list[int] = []
+        self._result_at: list[int] = []
+        self._came_at: list[int] = []
+        self._first_at: list[int] = []
+        #: The rows that are the first of their time.
+        self.firsts: list[int] = []
         #: Per key: the rows that are in the frame at the end, and their times.
         self.left: list[list[int]] = []
         self.left_times: list[list[int]] = []
@@ -292,23 +331,35 @@ class _Steps:
         gone = 0
         new_times = times[mine].tolist()
         of_group: list[int] = []
+        came_at: list[int] = []
         for number, (row, time) in enumerate(zip(mine.tolist(), new_times, strict=True)):
             frame.append(self._first_new + row)
             frame_times.append(time)
             self._step(self._first_new + row, 1)
             of_group.append(row)
+            came_at.append(len(self.rows) - 1)
             is_last = number + 1 == len(new_times) or new_times[number + 1] != time
             if self._has_peers and not is_last:
                 continue
             while self._is_out(frame_times, gone, time):
                 self._step(frame[gone], -1)
                 gone += 1
-            self.of_row += of_group
-            self.result_at += [len(self.rows) - 1] * len(of_group)
-            of_group = []
+            self._of_row += of_group
+            self._result_at += [len(self.rows) - 1] * len(of_group)
+            self._came_at += came_at
+            self._first_at += [came_at[0]] * len(of_group)
+            self.firsts.append(self.rows[came_at[0]])
+            of_group, came_at = [], []
         self.counts.append(len(self.rows) - before)
         self.left.append(frame[gone:])
         self.left_times.append(frame_times[gone:])
+
+    def places(self, function: str) -> pa.Array:
+        """For each new row the step behind which a function has its value for it."""
+        steps = {"ROW_NUMBER": self._came_at, "RANK": self._first_at}
+        found = np.empty(len(self._of_row), dtype=np.int64)
+        found[np.array(self._of_row, dtype=np.int64)] = steps.get(function, self._result_at)
+        return pa.array(found)
 
     def _step(self, row: int, weight: int) -> None:
         self.rows.append(row)
