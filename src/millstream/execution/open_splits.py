@@ -1,9 +1,9 @@
 """What the split enumerator knows of sources: their splits, who reads them, what they were asked.
 
-What it is: plain data, of one source (``Reading``), one of its splits (``OpenSplit``), one subtask
-(``SubtaskLoad``), and of a checkpoint (``Told``).
+What it is: data of one source (``Reading``), one of its splits (``OpenSplit``), one subtask
+(``SubtaskLoad``), and of a checkpoint (``Told``); and what each source's position is behind it.
 
-What it is not: how it changes (``execution/split_enumerator.py``).
+What it is not: what is assigned to whom, and when (``execution/split_enumerator.py``).
 
 Read next: ``execution/split_enumerator.py``, ``execution/planned_source.py``.
 """
@@ -14,13 +14,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from millstream.contracts.source import Boundedness
+from millstream.execution.offsets import Position
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.checkpoint.model import SplitState
     from millstream.contracts.source import Source, Split
     from millstream.execution.inquiries import Answer, Inquiry, SplitEnd
-    from millstream.execution.offsets import Position
+    from millstream.execution.offsets import Offset
     from millstream.execution.planned_source import PlannedSource
 
 __all__ = ["OpenSplit", "Reading", "SubtaskLoad", "Told"]
@@ -82,10 +85,63 @@ class Reading:
     untaken: list[int] = field(default_factory=list)
     committed: Mapping[str, SplitState] | None = None
 
+    @staticmethod
+    def of(planned: PlannedSource, source: Source, start: Offset) -> Reading:
+        """A source of which nothing is assigned, where an offset says that it stands."""
+        subtasks = [SubtaskLoad() for _ in range(planned.parallelism)]
+        return Reading(planned, source, Position.of(start, planned.uid), subtasks)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the source has an end."""
+        return self.source.boundedness is Boundedness.BOUNDED
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the source has an end, and nothing is left before it."""
+        return self.is_bounded and not (self.waiting or self.untaken or self.open)
+
     @property
     def is_busy(self) -> bool:
         """Whether another thread asks it something."""
         return self.asked is not None and not self.asked.is_answered
+
+    def tell_committed(self) -> None:
+        """Tell the source how far it is read, if it was not told yet."""
+        if self.committed is not None:
+            states, self.committed = self.committed, None
+            self.source.committed({name: each.position for name, each in states.items()})
+
+    def move(self, states: list[SplitState], channels: int) -> None:
+        """Move the position to where the splits are that a checkpoint acknowledges.
+
+        Cases, of a split that is not finished in a checkpoint yet:
+
+        1. It is acknowledged as finished -> it is.
+        2. It is acknowledged at a position -> it is there.
+        3. It is not acknowledged, and was assigned behind the trigger -> it has not begun.
+        4. It is not, and was assigned before -> its end was acknowledged for a checkpoint that was
+           given up, and lies before this one's barrier as well: it is finished.
+
+        Args:
+            states: of the source's splits, as acknowledged.
+            channels: all below were assigned when the checkpoint was triggered.
+        """
+        position = self.position
+        position.known = self.planned.table.count
+        found = {state.split_id: state for state in states}
+        for split_id, (number, channel) in list(self.assigned.items()):
+            state = found.get(split_id)
+            if state is None and channel >= channels:
+                continue
+            position.at[number] = 0 if state is None else state.position
+            if state is None or state.finished:
+                position.finish(number)
+                del self.assigned[split_id]
+            elif state.idle:
+                position.idle.add(number)
+            else:
+                position.idle.discard(number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from millstream.contracts.source import Boundedness
 from millstream.execution.alignment import AlignedSplit, Aligner
 from millstream.execution.inquiries import Inquiries, Question, SplitEnd, end_of, is_read_at_once
-from millstream.execution.offsets import Offset, Position
 from millstream.execution.open_splits import OpenSplit, Reading, SubtaskLoad, Told
 from millstream.execution.planned_source import SourceSplits, new_splits
 from millstream.graph.validation import error_context
@@ -39,9 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from millstream.checkpoint.model import Manifest, SplitState, TaskAck
-    from millstream.contracts.source import Source, Split
+    from millstream.contracts.source import Split
     from millstream.execution.alignment import TimeOfSplit
     from millstream.execution.inquiries import Answer
+    from millstream.execution.offsets import Offset
     from millstream.execution.planned_source import PlannedSource
     from millstream.execution.split_log import SplitLog
     from millstream.runtime.pipelined.messages import SplitProgress
@@ -125,7 +124,7 @@ class SplitEnumerator:
         self._clock = clock
         self._next_channel = 0
         self._readings = [
-            _reading(each, each.source, start) for each in planned if each.source is not None
+            Reading.of(each, each.source, start) for each in planned if each.source is not None
         ]
         self._by_channel: dict[int, Reading] = {}
         #: Slot -> channels of splits that are over, of which it is to be told that this is known.
@@ -205,7 +204,7 @@ class SplitEnumerator:
         for number, old in enumerate(self._readings):
             # Of the old one splits may be assigned when the source answers.
             planned, source = old.planned, old.source
-            reading = _reading(planned, source, self._start)
+            reading = Reading.of(planned, source, self._start)
             # So that nobody waits behind a source that does not answer.
             question = Question(source, None, {})
             reading.asked = self._inquiries.ask(planned.uid, planned.label, question.ask)
@@ -253,7 +252,7 @@ class SplitEnumerator:
             uid = old.planned.uid
             if uid in self._times:
                 self._times[uid] = dict(last.splits.get(uid, {}) if last else {})
-            reading = self._readings[number] = _reading(old.planned, old.source, start)
+            reading = self._readings[number] = Reading.of(old.planned, old.source, start)
             # What it is asked meanwhile is answered, for whichever tasks.
             reading.asked, reading.committed = old.asked, old.committed
             reading.ends = {
@@ -283,7 +282,7 @@ class SplitEnumerator:
                 self._ask(reading, now, made, update)
                 if not reading.is_busy and (reading.waiting or reading.committed is not None):
                     self._with(reading, partial(self._catch_up, reading, now, made))
-            if not reading.ended and self._is_over(reading):
+            if not reading.ended and reading.is_over:
                 reading.ended = True
                 update.ended.append(reading.planned.uid)
         for assignment in made:
@@ -326,20 +325,9 @@ class SplitEnumerator:
         """Whether all sources are, and the slots were told so."""
         return bool(self._readings) and all(reading.ended for reading in self._readings)
 
-    @staticmethod
-    def _is_over(reading: Reading) -> bool:
-        left = reading.waiting or reading.untaken or reading.open
-        return _is_bounded(reading) and not left
-
     def _catch_up(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
         self._assign_waiting(reading, now, made)
-        self._tell_committed(reading)
-
-    @staticmethod
-    def _tell_committed(reading: Reading) -> None:
-        if reading.committed is not None:
-            states, reading.committed = reading.committed, None
-            reading.source.committed({name: each.position for name, each in states.items()})
+        reading.tell_committed()
 
     # -- splits --------------------------------------------------------------------------------
 
@@ -486,11 +474,12 @@ class SplitEnumerator:
         """The channels that wait, if they are others than before."""
         if not self._times:
             return None
-        self._aligner.compare(self._aligned(), now)
+        aligned = [each for _, each in self._aligned_splits()]
+        self._aligner.compare(aligned, now)
         held = self._found_held()
         if held and not self._can_read(held):
             # Nobody moves until the next comparison: do not wait for it.
-            self._aligner.compare(self._aligned(), now, again=True)
+            self._aligner.compare(aligned, now, again=True)
             held = self._found_held()
         if held == self._held:
             return None
@@ -511,9 +500,6 @@ class SplitEnumerator:
                         each.first = self._with(reading, ask)
                     if max(each.position, each.end) > each.first:
                         yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
-
-    def _aligned(self) -> list[AlignedSplit]:
-        return [aligned for _, aligned in self._aligned_splits()]
 
     def _found_held(self) -> frozenset[int]:
         holds = self._aligner.holds
@@ -573,9 +559,9 @@ class SplitEnumerator:
         positions: dict[str, object] = {}
         for reading in self._readings:
             uid = reading.planned.uid
-            self._move(reading, states.get(uid, []), told.channels)
+            reading.move(states.get(uid, []), told.channels)
             # The barrier may lie between the last record of a source and its end.
-            over = _is_bounded(reading) and reading.position.done == reading.position.known
+            over = reading.is_bounded and reading.position.done == reading.position.known
             reading.position.untold = over and not final and uid not in told.ended
             positions[uid] = reading.position.to_json()
         self._time = max(self._time, time)
@@ -586,34 +572,6 @@ class SplitEnumerator:
             "final": final,
             "sources": positions,
         }
-
-    @staticmethod
-    def _move(reading: Reading, states: list[SplitState], channels: int) -> None:
-        """Move a source's position to where the splits are.
-
-        Cases, of a split that is not finished in a checkpoint yet:
-
-        1. It is acknowledged as finished -> it is.
-        2. It is acknowledged at a position -> it is there.
-        3. It is not acknowledged, and was assigned behind the trigger -> it has not begun.
-        4. It is not, and was assigned before -> its end was acknowledged for a checkpoint that was
-           given up, and lies before this one's barrier as well: it is finished.
-        """
-        position = reading.position
-        position.known = reading.planned.table.count
-        found = {state.split_id: state for state in states}
-        for split_id, (number, channel) in list(reading.assigned.items()):
-            state = found.get(split_id)
-            if state is None and channel >= channels:
-                continue
-            position.at[number] = 0 if state is None else state.position
-            if state is None or state.finished:
-                position.finish(number)
-                del reading.assigned[split_id]
-            elif state.idle:
-                position.idle.add(number)
-            else:
-                position.idle.discard(number)
 
     def committed(
         self,
@@ -639,13 +597,4 @@ class SplitEnumerator:
         for reading in self._readings:
             reading.committed = splits.get(reading.planned.uid, {})
             if not reading.is_busy:
-                self._with(reading, partial(self._tell_committed, reading), is_unwanted)
-
-
-def _reading(planned: PlannedSource, source: Source, start: Offset) -> Reading:
-    subtasks = [SubtaskLoad() for _ in range(planned.parallelism)]
-    return Reading(planned, source, Position.of(start, planned.uid), subtasks)
-
-
-def _is_bounded(reading: Reading) -> bool:
-    return reading.source.boundedness is Boundedness.BOUNDED
+                self._with(reading, reading.tell_committed, is_unwanted)
