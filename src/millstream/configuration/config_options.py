@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from millstream.configuration.options import ConfigOption
+from millstream.configuration.option import ConfigOption
 from millstream.configuration.parsing import parse_boolean, parse_float, parse_integer, parse_string
 
 if TYPE_CHECKING:

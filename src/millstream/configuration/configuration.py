@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.configuration.accepted import accept, say_once
-from millstream.configuration.options import ALL_OPTIONS, EXECUTION, ConfigOption
+from millstream.configuration.option import ConfigOption
+from millstream.configuration.options import ALL_OPTIONS, EXECUTION
 from millstream.configuration.parsing import (
     parse_boolean,
     parse_float,

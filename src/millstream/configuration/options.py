@@ -1,6 +1,6 @@
 """Options: every configuration key that Millstream knows, with type, default and meaning.
 
-What it is: ``ConfigOption`` and one constant per key.  Keys are Flink's where the meaning is the
+What it is: one constant per key.  Keys are Flink's where the meaning is the
 same, else they start with ``millstream.``.  Lengths of time are read as integer milliseconds.
 
 What it is not: where values are kept: ``configuration/configuration.py``.
@@ -10,9 +10,9 @@ Read next: ``configuration/configuration.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final
 
+from millstream.configuration.option import ConfigOption
 from millstream.configuration.parsing import (
     parse_boolean,
     parse_duration,
@@ -22,55 +22,8 @@ from millstream.configuration.parsing import (
     parse_memory,
     parse_string,
 )
-from millstream.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["ALL_OPTIONS", "ConfigOption"]
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ConfigOption(Generic[T]):
-    """A configuration key with its type and default."""
-
-    key: str
-    #: Makes the value from what was set; raises ValueError saying what it must be.
-    parse: Callable[[object], T]
-    default: T
-    description: str
-    #: Older or shorter keys that mean the same.
-    aliases: tuple[str, ...] = ()
-    #: Permitted values, if they are few.
-    choices: tuple[T, ...] = ()
-    minimum: float | None = None
-    #: Why it does nothing, if it is only accepted; said when it is set to another value.
-    without_effect: str = ""
-    #: Whether it has an effect with ``millstream.execution: pipelined`` nevertheless.
-    pipelined: bool = False
-
-    def read(self, value: object) -> T:
-        """The typed value of what was set.
-
-        Raises:
-            ConfigurationError: it makes no sense; names key, value and what it must be.
-        """
-        try:
-            parsed = self.parse(value)
-        except ValueError as error:
-            message = f"{self.key} is {value!r}; it {error}"
-            raise ConfigurationError(message) from None
-        if self.choices and parsed not in self.choices:
-            message = (
-                f"{self.key} is {value!r}; it must be one of {', '.join(map(str, self.choices))}"
-            )
-            raise ConfigurationError(message)
-        if self.minimum is not None and isinstance(parsed, int | float) and parsed < self.minimum:
-            message = f"{self.key} is {value!r}; it must be at least {self.minimum:g}"
-            raise ConfigurationError(message)
-        return parsed
+__all__ = ["ALL_OPTIONS"]
 
 
 def _lower(value: object) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.configuration.configuration import Configuration
-    from millstream.configuration.options import ConfigOption
+    from millstream.configuration.option import ConfigOption
 
 __all__ = [
     "ExponentialDelay",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from millstream.configuration.configuration import Configuration
-    from millstream.configuration.options import ConfigOption
+    from millstream.configuration.option import ConfigOption
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 __all__ = ["FileUse", "JobFile", "JobFiles", "cached_file_entry", "job_files_of"]
