@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorFactory
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["TableHarness", "changes_in", "type_info"]
+__all__ = ["TableHarness", "batch_of", "changes_in", "type_info"]
 
 
 def type_info(types: Iterable[pa.DataType]) -> RowTypeInfo:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.table import model as models
 from tests.table import test_group_aggregate as aggregates
+from tests.table import test_windows as windows
 from tests.table.query_running import changelog, environment, materialised, table_of
-from tests.table.running import TableHarness
+from tests.table.running import TableHarness, batch_of
 from tests.table.strategies import appends, batches, cuts, examples
 
-from millstream.runtime.operators.table.aggregate_calls import can_be_partial, partial_fields
-from millstream.runtime.operators.table.factories import LocalGroupAggregateFactory
+from millstream.runtime.columnar.segments import Segments
+from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
+from millstream.runtime.operators.table.aggregate_calls import (
+    Aggregates,
+    SortedRows,
+    can_be_partial,
+    partial_fields,
+)
+from millstream.runtime.operators.table.factories import (
+    LocalGroupAggregateFactory,
+    LocalWindowAggregateFactory,
+    WindowAggregateFactory,
+)
+from millstream.types.logical_types import BigIntType, RowType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +118,122 @@ def test_all_partial_aggregates_agree_with_the_model(
         assert models.materialised(second.changes) == models.materialised(expected)
 
 
+_NAMES = ("window_start", "window_end", "window_time")
+
+
+def _local_harness(
+    local: LocalWindowAggregateFactory, row: RowType, keys: list[pa.DataType]
+) -> TableHarness:
+    fields = partial_fields(local.aggregates, row, retracts=False)
+    kinds = [*keys, *(each.type for each in fields), pa.int64(), pa.int64()]
+    return TableHarness(local, row, kinds, long_lived=False)
+
+
+@examples(25)
+@given(
+    plan=windows.steps,
+    spec=st.sampled_from(windows.SPECS),
+    keys=st.sampled_from([(0,), ()]),
+    passes=st.integers(0, 3),
+)
+def test_slices_of_windows_give_the_same(
+    plan: list[Any], spec: WindowSpec, keys: tuple[int, ...], passes: int
+) -> None:
+    """State goes over from one phase to two and back at each snapshot."""
+    row, calls = windows.ROWS, tuple(windows.SHARED.values())
+    model = windows.Model(spec, [models.Aggregate("SUM", 0), models.Aggregate("MAX", 0)])
+    model.aggregates.append(models.Aggregate("COUNT"))
+    one = WindowAggregateFactory(row, spec, 1, keys, calls, _NAMES)
+    two = dataclasses.replace(one, merges=True)
+    local = LocalWindowAggregateFactory(row, spec, 1, keys, calls)
+    kinds = [row.children[0]] * len(keys) + [call.type for call in calls]
+    kinds += [windows.PLAIN, windows.PLAIN, windows.TIME]
+    with (
+        _local_harness(local, row, [pa.string()] * len(keys)) as first,
+        TableHarness(two, row, kinds, long_lived=False) as second,
+    ):
+        operator: Any = first.operator
+        operator._to_pass = passes
+        for step in [*plan, 100]:
+            if step == "snapshot":
+                second.factory = one if second.factory is two else two
+                second.end_epoch()
+            elif isinstance(step, int):
+                before = len(second.changes)
+                second.watermark(step)
+                pad = () if keys else (None,)
+                found = [(*pad, *each) for _, each in second.changes[before:]]
+                assert sorted(found, key=repr) == sorted(model.advance(step), key=repr)
+            else:
+                rows = [each if keys else (None, *each[1:]) for each in step]
+                if second.factory is one:
+                    second.feed([(models.I, each) for each in rows])
+                else:
+                    before = len(first.batches)
+                    first.feed([(models.I, each) for each in rows])
+                    for batch in first.batches[before:]:
+                        second.process_batch(batch)
+                for each in rows:
+                    model.process(each)
+        first.end_epoch()
+        second.end_epoch()
+        assert second.metrics["numLateRecordsDropped"] == model.late
+        absent = first.metrics, second.metrics
+        nulls = sum(each[1] is None for step in plan if isinstance(step, list) for each in step)
+        assert sum(each.get("numNullRowTimeRecordsDropped", 0) for each in absent) == nulls
+        assert list(second.state_entries()) == []
+
+
+@examples(10)
+@given(
+    names=st.lists(st.sampled_from(_PARTIAL), min_size=1, max_size=4, unique=True),
+    changes=appends(aggregates.rows),
+    passes=st.booleans(),
+)
+def test_rows_are_partial_aggregates_by_themselves(
+    names: list[str], changes: list[Change], passes: bool
+) -> None:
+    calls = aggregates.factory_of(names, keys=(), retracts=False).aggregates
+    row = aggregates.ROWS
+    made = Aggregates(calls, row, retracts=False)
+    if not changes:
+        return
+    arrow = batch_of(changes, row).arrow
+    rows = SortedRows(arrow, np.arange(len(changes)), np.ones(len(changes), np.int64))
+    alone = made.partial(rows, np.arange(len(changes)))
+    assert [each.type for each in alone] == [each.type for each in made.fields]
+    together = made.partial(rows, np.zeros(1, np.int64))
+    first = np.zeros(1, np.int64)
+    segments = Segments(first, np.array([len(changes)]), [b""], np.ones(1, np.bool_))
+    _, _, merged = made.add_up(made.parts_of(alone), segments, made.fresh, last_only=True)
+    assert [each.to_pylist() for each in merged] == [each.to_pylist() for each in together]
+
+
+def test_windows_that_rows_have_are_aggregated_ahead() -> None:
+    row = RowType.of(
+        k=windows.ROWS.children[0], t=windows.TIME, n=BigIntType(), s=windows.PLAIN, e=windows.PLAIN
+    )
+    spec, calls = WindowSpec(WindowKind.TUMBLE, 10), (windows.SHARED["SUM"],)
+    at = windows.at
+    final = WindowAggregateFactory(
+        row, spec, 1, (0,), calls, ("window_start", "window_end"), attached=(3, 4), merges=True
+    )
+    local = LocalWindowAggregateFactory(row, spec, 1, (0,), calls, attached=(3, 4))
+    kinds = [row.children[0], BigIntType(), windows.PLAIN, windows.PLAIN]
+    with (
+        _local_harness(local, row, [pa.string()]) as first,
+        TableHarness(final, row, kinds) as second,
+    ):
+        first.feed([(models.I, ("a", at(1), n, at(0), at(7 * n))) for n in (1, 2, 2, 2, 2, 2)])
+        assert [len(batch) for batch in first.batches] == [2]
+        second.process_batch(first.batches[0])
+        second.watermark(13)
+        assert second.changes == [
+            (models.I, ("a", 1, at(0), at(7))),
+            (models.I, ("a", 10, at(0), at(14))),
+        ]
+
+
 def _graph(strategy: str, query: str, directory: Path) -> JobGraph:
     env = _environment(strategy)
     env.execute_sql("CREATE TABLE t (a STRING, b INT) WITH ('connector' = 'datagen')")
@@ -131,6 +263,53 @@ def test_explain_shows_both_phases() -> None:
         "   +- Exchange(distribution=[hash[a]])",
         "      +- LocalGroupAggregate(groupBy=[a], select=[a, SUM(b) AS sum$0])",
     ]
+
+
+_EVENTS = (
+    "CREATE TABLE e (a STRING, b INT, ts TIMESTAMP(3), p AS PROCTIME(), WATERMARK FOR ts AS ts) "
+    "WITH ('connector' = 'datagen')"
+)
+_TUMBLE = "TABLE(TUMBLE(TABLE e, DESCRIPTOR({}), INTERVAL '15' MINUTE))"
+_SESSION = "TABLE(SESSION(TABLE e PARTITION BY a, DESCRIPTOR(ts), INTERVAL '5' MINUTE))"
+_WINDOWS = "SELECT a, window_end, SUM(b) AS s FROM {} GROUP BY a, window_start, window_end"
+
+
+def _explained(query: str, strategy: str = "AUTO") -> list[str]:
+    env = environment()
+    env.execute_sql(f"SET 'table.optimizer.agg-phase-strategy' = '{strategy}'")
+    env.execute_sql(_EVENTS)
+    return env.explain_sql(query).split("== Optimized Physical Plan ==\n")[1].splitlines()
+
+
+def test_explain_shows_both_phases_of_windows() -> None:
+    shown = _explained(_WINDOWS.format(_TUMBLE.format("ts")))
+    start = next(number for number, line in enumerate(shown) if "Global" in line)
+    last, between, first = (line.lstrip(" +-") for line in shown[start : start + 3])
+    assert last == (
+        "GlobalWindowAggregate(groupBy=[a], window=[TUMBLE(slice_end=[$slice_end], size=[15 min])],"
+        " select=[a, SUM(sum$0) AS EXPR$0, window_start AS window_start, "
+        "window_end AS window_end])"
+    )
+    assert between == "Exchange(distribution=[hash[a]])"
+    assert first == (
+        "LocalWindowAggregate(groupBy=[a], window=[TUMBLE(time_col=[ts], size=[15 min])],"
+        " select=[a, SUM(b) AS sum$0, slice_end('w$) AS $slice_end])"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "strategy"),
+    [
+        (_WINDOWS.format(_TUMBLE.format("ts")), "ONE_PHASE"),
+        (_WINDOWS.format(_TUMBLE.format("p")), "AUTO"),
+        (_WINDOWS.format(_TUMBLE.format("ts")).replace("SUM(b)", "COUNT(DISTINCT b)"), "AUTO"),
+        (_WINDOWS.format(_SESSION), "TWO_PHASE"),
+    ],
+)
+def test_windows_that_stay_in_one_phase(query: str, strategy: str) -> None:
+    shown = "\n".join(_explained(query, strategy))
+    assert "WindowAggregate(" in shown
+    assert "Local" not in shown
 
 
 @pytest.mark.parametrize(

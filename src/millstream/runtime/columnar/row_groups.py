@@ -36,6 +36,7 @@ __all__ = [
     "columns_of_keys",
     "combined_codes",
     "encoded_keys",
+    "group_codes",
     "group_rows",
     "groups_of_codes",
     "key_groups_of_rows",
@@ -105,6 +106,25 @@ def group_rows(columns: Sequence[pa.Array], count: int) -> RowGroups:
     firsts = order[starts]
     keys = _names([(part[firsts], values) for part, values in parts])
     return RowGroups(order, starts, counts, keys)
+
+
+def group_codes(
+    parts: Sequence[tuple[NDArray[np.int64], int]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Group rows by codes of columns, without a name for each group.
+
+    Args:
+        parts: per column the code of each row and how many codes there are, at least one column.
+
+    Returns:
+        The order of rows, first position and number of rows per group; groups are in the order of
+        their first rows.
+    """
+    codes, bound = combined_codes([part for part, _ in parts], [size for _, size in parts])
+    if bound > _SMALL**2:  # too many for sorting by counting; hashing is quicker than comparing
+        found = pa.array(codes).dictionary_encode()
+        codes, bound = found.indices.to_numpy().astype(np.int64), len(found.dictionary)
+    return _by_first_row(*groups_of_codes(codes, bound))
 
 
 def _by_first_row(

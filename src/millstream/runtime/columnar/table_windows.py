@@ -24,7 +24,7 @@ from millstream.errors import ProgramError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LocalClock", "WindowKind", "WindowSpec", "Windows"]
+__all__ = ["LocalClock", "WindowKind", "WindowSpec", "Windows", "attached_windows"]
 
 
 class WindowKind(Enum):
@@ -80,6 +80,25 @@ class Windows:
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
+    def some(self, chosen: NDArray[np.bool_]) -> Windows:
+        """Return some of the pairs."""
+        return Windows(self.rows[chosen], self.starts[chosen], self.ends[chosen])
+
+    def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return one pair of each window, and the number of each pair's window."""
+        ends = pa.array(self.ends).dictionary_encode()
+        numbers = ends.indices.to_numpy().astype(np.int64)
+        count = len(ends.dictionary)
+        lengths = self.ends - self.starts
+        if len(lengths) and (lengths != lengths[0]).any():
+            starts = pa.array(self.starts).dictionary_encode()
+            both = numbers * len(starts.dictionary) + starts.indices.to_numpy()
+            found = pa.array(both).dictionary_encode()
+            numbers, count = found.indices.to_numpy().astype(np.int64), len(found.dictionary)
+        one = np.empty(count, dtype=np.int64)
+        one[numbers] = np.arange(len(numbers))
+        return one, numbers
+
     @classmethod
     def of(cls, times: NDArray[np.int64], spec: WindowSpec) -> Windows:
         """The windows of rows at these times; not for sessions."""
@@ -105,6 +124,15 @@ class Windows:
         """The slice of each row."""
         starts = _floor(times, spec.slice, spec.offset)
         return cls(np.arange(len(times)), starts, starts + spec.slice)
+
+
+def attached_windows(arrow: pa.RecordBatch, columns: tuple[int, int]) -> Windows:
+    """Return the windows that rows have in columns already: of their starts and of their ends."""
+    starts, ends = (
+        arrow.column(index).cast(pa.timestamp("ms")).view(pa.int64()).to_numpy()
+        for index in columns
+    )
+    return Windows(np.arange(arrow.num_rows), starts, ends)
 
 
 def _floor(times: NDArray[np.int64], length: int, offset: int) -> NDArray[np.int64]:

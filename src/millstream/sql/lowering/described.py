@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.sql.lowering.matches import slot_texts
 from millstream.sql.planner import physical
 from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.texts import length_text
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ _KINDS: Final[dict[type, Callable[[Any, Texts], Details]]] = {
     physical.SinkNode: lambda node, _: {"table": (node.name,)},
     physical.WatermarkAssigner: lambda node, texts: {"time": texts.columns(node, [node.rowtime])},
     physical.GroupAggregate: _group,
-    physical.WindowAggregate: _window,
+    WindowAggregate: _window,
     physical.OverAggregate: _over,
     Match: _match,
     physical.Deduplicate: _deduplicate,

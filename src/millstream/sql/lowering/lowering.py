@@ -50,11 +50,16 @@ from millstream.sql.lowering.pieces import (
     sort_columns,
 )
 from millstream.sql.lowering.places import MATERIALIZER, OPERATOR, Places
-from millstream.sql.lowering.stream_types import partial_type, stream_type
+from millstream.sql.lowering.stream_types import partial_type, partial_window_type, stream_type
 from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import strategy_of
-from millstream.sql.lowering.windowed_rows import window_join, window_rank
+from millstream.sql.lowering.windowed_rows import (
+    local_window_aggregate,
+    window_aggregate,
+    window_join,
+    window_rank,
+)
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
@@ -62,7 +67,7 @@ from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType
 
@@ -379,43 +384,33 @@ class Lowering:
             state_ttl=self._ttl(node.state_ttl),
             merges=node.two_phase,
         )
-        below = self._local_aggregate(node, factory) if node.two_phase else None
+        below = None
+        if node.two_phase:
+            local = factories.LocalGroupAggregateFactory(
+                factory.input_type, factory.keys, calls, retracts=retracts
+            )
+            below = self._ahead(node, "LocalGroupAggregate", local, partial_type(local))
         return self._stateful(node, factory, single=not node.keys, below=below)
 
     def _ttl(self, hint: int | None) -> int:
         """How long state is kept: as a hint says, or as the option."""
         return self.options.state_ttl if hint is None else hint
 
-    def _local_aggregate(
-        self, node: physical.GroupAggregate, final: factories.GroupAggregateFactory
-    ) -> Transformation:
-        """The aggregates of each batch, and the exchange behind them."""
-        factory = factories.LocalGroupAggregateFactory(
-            final.input_type, final.keys, final.aggregates, retracts=final.retracts
-        )
-        below = self.stream(node.input.input)
-        local = self._one("LocalGroupAggregate", factory, below, partial_type(factory))
+    def _ahead(self, node: Any, name: str, factory: Any, output: TypeInformation) -> Transformation:
+        """What is aggregated of each batch, its keys first, and the exchange behind it."""
+        local = self._one(name, factory, self.stream(node.input.input), output)
         exchange = physical.Exchange(row=node.row, keys=tuple(range(len(node.keys))) or None)
         return self._keyed(exchange, local)
 
-    def _window_aggregate(self, node: physical.WindowAggregate) -> Transformation:
-        factory = factories.WindowAggregateFactory(
-            input_type=node.input.row,
-            window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
-            time=node.time,
-            keys=node.keys,
-            aggregates=aggregate_calls(
-                node.calls,
-                self.evaluation.job_parameters,
-                merges=node.window == "SESSION" and node.attached is None,
-            ),
-            properties=node.properties,
-            is_rowtime=node.is_rowtime,
-            attached=node.attached,
-            time_zone=self.options.time_zone,
-        )
+    def _window_aggregate(self, node: WindowAggregate) -> Transformation:
+        factory = window_aggregate(node, self.evaluation)
         factory.create()  # refuses aggregates that cannot be put together, before a job runs
-        return self._stateful(node, factory, single=not node.keys, ticks=not node.is_rowtime)
+        below = None
+        if node.two_phase:
+            local = local_window_aggregate(factory)
+            below = self._ahead(node, "LocalWindowAggregate", local, partial_window_type(local))
+        ticks = not node.is_rowtime
+        return self._stateful(node, factory, single=not node.keys, ticks=ticks, below=below)
 
     def _limit(self, node: physical.Limit) -> Transformation:
         """The first rows as they come: a Top-N by a constant."""
@@ -581,7 +576,7 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.Expand: Lowering._expand,  # noqa: SLF001
     physical.Correlate: Lowering._correlate,  # noqa: SLF001
     physical.WindowTableFunction: Lowering._window_function,  # noqa: SLF001
-    physical.WindowAggregate: Lowering._window_aggregate,  # noqa: SLF001
+    WindowAggregate: Lowering._window_aggregate,  # noqa: SLF001
     physical.Limit: Lowering._limit,  # noqa: SLF001
     physical.OverAggregate: Lowering._over,  # noqa: SLF001
     Match: Lowering._match,  # noqa: SLF001

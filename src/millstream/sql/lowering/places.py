@@ -28,7 +28,7 @@ from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -395,7 +395,7 @@ class Places:
             named = not isinstance(node, physical.ValuesScan)
             fields = enumerate(node.row.fields)
             return [f"{each.name if named else i} {_type(each.type)}" for i, each in fields]
-        if isinstance(node, physical.GroupAggregate | physical.WindowAggregate):
+        if isinstance(node, physical.GroupAggregate | WindowAggregate):
             below = self._columns(node.input)
             made = [below[key] for key in node.keys]
             made += [self._call(node, call) for call in node.calls]
@@ -463,7 +463,7 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.WatermarkAssigner: Places._watermark,  # noqa: SLF001
     physical.Union: Places._union,  # noqa: SLF001
     physical.GroupAggregate: Places._group_aggregate,  # noqa: SLF001
-    physical.WindowAggregate: Places._window_aggregate,  # noqa: SLF001
+    WindowAggregate: Places._window_aggregate,  # noqa: SLF001
     physical.WindowTableFunction: Places._window,  # noqa: SLF001
     physical.OverAggregate: Places._over,  # noqa: SLF001
     Match: Places._match,  # noqa: SLF001

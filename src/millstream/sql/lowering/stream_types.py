@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from millstream.runtime.operators.table.aggregate_calls import partial_fields
 from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
-    from millstream.runtime.operators.table.plans import LocalGroupAggregatePlan
+    from millstream.runtime.operators.table.plans import (
+        LocalGroupAggregatePlan,
+        LocalWindowAggregatePlan,
+    )
     from millstream.types.logical_types import RowType
 
-__all__ = ["partial_type", "stream_type"]
+__all__ = ["partial_type", "partial_window_type", "stream_type"]
 
 
 def stream_type(row: RowType) -> RowTypeInfo:
@@ -27,8 +32,20 @@ def stream_type(row: RowType) -> RowTypeInfo:
 
 def partial_type(plan: LocalGroupAggregatePlan) -> RowTypeInfo:
     """The type of a stream of partial aggregates."""
+    fields = partial_fields(plan.aggregates, plan.input_type, retracts=plan.retracts)
+    return _partial(plan, fields)
+
+
+def partial_window_type(plan: LocalWindowAggregatePlan) -> RowTypeInfo:
+    """The type of a stream of partial aggregates of slices of windows."""
+    fields = partial_fields(plan.aggregates, plan.input_type, retracts=False)
+    return _partial(plan, [*fields, *(pa.field(name, pa.int64()) for name in ("start", "end"))])
+
+
+def _partial(
+    plan: LocalGroupAggregatePlan | LocalWindowAggregatePlan, fields: list[pa.Field]
+) -> RowTypeInfo:
     row = plan.input_type
-    fields = partial_fields(plan.aggregates, row, retracts=plan.retracts)
     kinds = [row.children[key].to_arrow() for key in plan.keys] + [each.type for each in fields]
     names = [f"k{number}" for number in range(len(plan.keys))] + [each.name for each in fields]
     return RowTypeInfo([ArrowTypeInfo(kind) for kind in kinds], names)

@@ -1,4 +1,4 @@
-"""Rows that have their windows already: the operators of their joins and rankings.
+"""Windows: the operators of their aggregates, joins and rankings.
 
 What it is: from a node of the physical plan to the factory of its operator.
 What it is not: their inputs and names (``sql/lowering/lowering.py``).
@@ -8,16 +8,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.runtime.operators.table.factories import WindowRankFactory
+from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
+from millstream.runtime.operators.table.factories import (
+    LocalWindowAggregateFactory,
+    WindowAggregateFactory,
+    WindowRankFactory,
+)
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
-from millstream.sql.lowering.pieces import sort_columns
+from millstream.sql.lowering.pieces import aggregate_calls, sort_columns
 
 if TYPE_CHECKING:
     from millstream.expressions.context import EvaluationContext
-    from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+    from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
-__all__ = ["window_join", "window_rank"]
+__all__ = ["local_window_aggregate", "window_aggregate", "window_join", "window_rank"]
+
+
+def window_aggregate(
+    node: WindowAggregate, evaluation: EvaluationContext
+) -> WindowAggregateFactory:
+    """The operator of an aggregate per window."""
+    is_session = node.window == "SESSION" and node.attached is None
+    return WindowAggregateFactory(
+        input_type=node.input.row,
+        window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
+        time=node.time,
+        keys=node.keys,
+        aggregates=aggregate_calls(node.calls, evaluation.job_parameters, merges=is_session),
+        properties=node.properties,
+        is_rowtime=node.is_rowtime,
+        attached=node.attached,
+        time_zone=evaluation.time_zone,
+        merges=node.two_phase,
+    )
+
+
+def local_window_aggregate(final: WindowAggregateFactory) -> LocalWindowAggregateFactory:
+    """The operator ahead of the exchange, of an aggregate in two phases."""
+    return LocalWindowAggregateFactory(
+        final.input_type,
+        final.window,
+        final.time,
+        final.keys,
+        final.aggregates,
+        final.attached,
+        final.time_zone,
+    )
 
 
 def window_join(node: WindowJoin, evaluation: EvaluationContext) -> WindowJoinFactory:

@@ -22,7 +22,7 @@ from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ _ALL: Final = frozenset("IUD")
 _WORDS: Final = {"U": "update", "D": "delete"}
 _INSERT_ONLY_INPUT: Final = (
     physical.Deduplicate,
-    physical.WindowAggregate,
+    WindowAggregate,
     physical.IntervalJoin,
     Match,
     WindowJoin,

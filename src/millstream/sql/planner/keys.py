@@ -14,7 +14,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
-from millstream.sql.planner.physical_windows import WindowJoin
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin
 
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
@@ -46,7 +46,7 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
         return frozenset(key for key in upsert_keys(node.input) if wanted <= key)
     if isinstance(node, physical.GroupAggregate):
         return _one(range(len(node.keys)))
-    if isinstance(node, physical.WindowAggregate):
+    if isinstance(node, WindowAggregate):
         width = len(node.keys) + len(node.calls)
         return _one([*range(len(node.keys)), *range(width, width + len(node.properties))])
     if isinstance(node, physical.Deduplicate | physical.ChangelogNormalize):

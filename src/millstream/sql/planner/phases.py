@@ -1,10 +1,11 @@
 """Aggregation in two phases: which aggregates are computed per batch ahead of their exchange.
 
-What it is: Flink's TwoStageOptimizedAggregateRule, behind the planning of changes.  With
-mini-batches an aggregate whose partial results can be added up is made of each batch by itself;
-only these cross the exchange.  Its state is the same in one phase and in two, so is its uid.
+What it is: Flink's TwoStageOptimizedAggregateRule and TwoStageOptimizedWindowAggregateRule, behind
+the planning of changes.  An aggregate whose partial results can be added up is made of each batch
+by itself, that of a window per slice; only these cross the exchange.  Windows of event time do it
+in any case, GROUP BY with mini-batches.  State is the same in one phase and in two, so is its uid.
 What it is not: a node of the plan of its own, nor the operators
-(``runtime/operators/table/group_aggregate.py``).
+(``runtime/operators/table/group_aggregate.py``, ``local_window_aggregate.py``).
 
 Read next: ``sql/lowering/lowering.py``.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from millstream.runtime.operators.table.aggregate_calls import can_be_partial
 from millstream.sql.lowering.pieces import aggregate_calls
 from millstream.sql.planner import physical
+from millstream.sql.planner.physical_windows import WindowAggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["aggregate_in_two_phases"]
 
 
-def aggregate_in_two_phases(plans: Iterable[PhysicalNode]) -> None:
-    """Mark the aggregates of plans, whose changes are known, that can be in two phases."""
+def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) -> None:
+    """Mark the aggregates of plans, whose changes are known, that can be in two phases.
+
+    Args:
+        plans: whose nodes are marked.
+        mini_batch: whether GROUP BY without windows may be.
+    """
     seen: set[int] = set()
     todo = list(plans)
     while todo:
@@ -35,11 +42,14 @@ def aggregate_in_two_phases(plans: Iterable[PhysicalNode]) -> None:
             continue
         seen.add(id(node))
         todo += node.inputs
-        if isinstance(node, physical.GroupAggregate) and _can_be_split(node):
-            node.two_phase = True
+        if isinstance(node, WindowAggregate):
+            # Sessions join; and it is one task that says what time it is.
+            node.two_phase = node.is_rowtime and node.window != "SESSION" and _can_be_split(node)
+        elif isinstance(node, physical.GroupAggregate) and mini_batch:
+            node.two_phase = _can_be_split(node)
 
 
-def _can_be_split(node: physical.GroupAggregate) -> bool:
+def _can_be_split(node: physical.GroupAggregate | WindowAggregate) -> bool:
     exchange = node.input
     if not node.calls or not isinstance(exchange, physical.Exchange):
         return False

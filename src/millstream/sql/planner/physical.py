@@ -19,6 +19,7 @@ from millstream.sql.planner.texts import (
     expression_text,
     length_text,
     order_text,
+    partial_name,
     ranked_text,
     right_name,
     window_text,
@@ -57,7 +58,6 @@ __all__ = [
     "Union",
     "ValuesScan",
     "WatermarkAssigner",
-    "WindowAggregate",
     "WindowTableFunction",
 ]
 
@@ -261,17 +261,12 @@ class GroupAggregate(PhysicalNode):
         calls = [aggregate_text(call, below, suffix) for call in self.calls]
         if self.two_phase:
             calls = [
-                f"{call.function}{suffix}({_partial(call, number)})"
+                f"{call.function}{suffix}({partial_name(call, number)})"
                 for number, call in enumerate(self.calls)
             ]
         shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=True)]
         ttl = "" if self.state_ttl is None else f", stateTtlHints=[{length_text(self.state_ttl)}]"
         return f"{group}select=[{', '.join(shown)}]{ttl}"
-
-
-def _partial(call: AggregateCall, number: int) -> str:
-    """What EXPLAIN calls the partial aggregate of a call."""
-    return f"{call.function.lower()}${number}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -291,7 +286,7 @@ class LocalGroupAggregate(PhysicalNode):
         suffix = "" if self.input.is_insert_only else "_RETRACT"
         shown = [below.names[key] for key in self.keys]
         shown += [
-            f"{aggregate_text(call, below, suffix)} AS {_partial(call, number)}"
+            f"{aggregate_text(call, below, suffix)} AS {partial_name(call, number)}"
             for number, call in enumerate(self.calls)
         ]
         if suffix:
@@ -334,45 +329,6 @@ class WindowTableFunction(PhysicalNode):
 
     def details(self) -> str:
         return f"window=[{self.window_text()}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class WindowAggregate(PhysicalNode):
-    """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
-
-    window: str
-    time: int
-    size: int
-    step: int | None
-    offset: int
-    keys: tuple[int, ...]
-    calls: tuple[AggregateCall, ...]
-    #: window_start, window_end, window_time behind the aggregates, in this order.
-    properties: tuple[str, ...]
-    #: Whether the input has the windows' columns already: (start, end).
-    attached: tuple[int, int] | None = None
-    is_rowtime: bool = True
-    kind: ClassVar[str] = "WindowAggregate"
-
-    def details(self) -> str:
-        below = self.input.row
-        group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
-        if self.attached is None:
-            window = window_text(self.window, below, self.time, self.size, self.step, self.offset)
-        else:
-            start, end = (below.names[each] for each in self.attached)
-            window = f"{self.window}(win_start=[{start}], win_end=[{end}])"
-        shown = [below.names[key] for key in self.keys]
-        names = self.row.names[len(self.keys) :]
-        shown += [
-            f"{aggregate_text(call, below, '')} AS {name}"
-            for call, name in zip(self.calls, names, strict=False)
-        ]
-        shown += [
-            f"{each} AS {name}"
-            for each, name in zip(self.properties, names[len(self.calls) :], strict=True)
-        ]
-        return f"{group}window=[{window}], select=[{', '.join(shown)}]"
 
 
 @dataclass(eq=False, kw_only=True)

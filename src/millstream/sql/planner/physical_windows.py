@@ -1,23 +1,30 @@
-"""Physical nodes of rows that have their windows already: joins and rankings.
+"""Physical nodes of windows: aggregates, and joins and rankings of rows that have their windows.
 
 What it is: further nodes as those of ``sql/planner/physical.py``; each gives a window when it is
 over.
-What it is not: the rules that make them (``sql/planner/windowed_rows.py``).
+What it is not: the rules that make them (``sql/planner/windows.py``, ``windowed_rows.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from millstream.sql.planner.physical import PhysicalNode, TwoInputs
-from millstream.sql.planner.texts import length_text, ranked_text
+from millstream.sql.planner.physical import Exchange, PhysicalNode, TwoInputs
+from millstream.sql.planner.texts import (
+    aggregate_text,
+    columns_text,
+    length_text,
+    partial_name,
+    ranked_text,
+    window_text,
+)
 
 if TYPE_CHECKING:
-    from millstream.sql.planner.logical import SortKey
+    from millstream.sql.planner.logical import AggregateCall, SortKey
     from millstream.types.logical_types import RowType
 
-__all__ = ["WindowJoin", "WindowRank", "WindowSpec"]
+__all__ = ["LocalWindowAggregate", "WindowAggregate", "WindowJoin", "WindowRank", "WindowSpec"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,104 @@ class WindowSpec:
         if self.offset:
             parts.append(f"offset=[{length_text(self.offset)}]")
         return f"{self.kind}({', '.join(parts)})"
+
+
+@dataclass(eq=False, kw_only=True)
+class WindowAggregate(PhysicalNode):
+    """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
+
+    window: str
+    time: int
+    size: int
+    step: int | None
+    offset: int
+    keys: tuple[int, ...]
+    calls: tuple[AggregateCall, ...]
+    #: window_start, window_end, window_time behind the aggregates, in this order.
+    properties: tuple[str, ...]
+    #: Whether the input has the windows' columns already: (start, end).
+    attached: tuple[int, int] | None = None
+    is_rowtime: bool = True
+    #: Whether slices of each batch are aggregated by themselves ahead of the exchange.
+    two_phase: bool = False
+    _shown: Exchange | None = field(default=None, repr=False)
+    kind: ClassVar[str] = "WindowAggregate"
+
+    @property
+    def shown_kind(self) -> str:
+        return "GlobalWindowAggregate" if self.two_phase else self.kind
+
+    @property
+    def shown_inputs(self) -> tuple[PhysicalNode, ...]:
+        """In two phases, the exchange is of what the local aggregate gives."""
+        if not self.two_phase:
+            return self.inputs
+        if self._shown is None:
+            local = LocalWindowAggregate(
+                row=self.input.row, inputs=self.input.inputs, aggregate=self
+            )
+            keys = tuple(range(len(self.keys))) or None
+            self._shown = Exchange(row=self.row, inputs=(local,), keys=keys)
+        return (self._shown,)
+
+    @property
+    def group_text(self) -> str:
+        """The keys, as EXPLAIN shows them."""
+        keys = columns_text(self.input.row, self.keys)
+        return f"groupBy=[{keys}], " if self.keys else ""
+
+    def window_text(self) -> str:
+        """The window by the columns of the input, as Flink writes it."""
+        below = self.input.row
+        if self.attached is None:
+            return window_text(self.window, below, self.time, self.size, self.step, self.offset)
+        start, end = (below.names[each] for each in self.attached)
+        return f"{self.window}(win_start=[{start}], win_end=[{end}])"
+
+    def details(self) -> str:
+        below = self.input.row
+        shown = [below.names[key] for key in self.keys]
+        names = self.row.names[len(self.keys) :]
+        calls = [aggregate_text(call, below, "") for call in self.calls]
+        window = self.window_text()
+        if self.two_phase:
+            calls = [
+                f"{call.function}({partial_name(call, at)})" for at, call in enumerate(self.calls)
+            ]
+            if self.attached is None:
+                time = f"time_col=[{below.names[self.time]}]"
+                window = window.replace(time, "slice_end=[$slice_end]", 1)
+            else:
+                window = f"{self.window}(win_end=[$window_end])"
+        shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=False)]
+        shown += [
+            f"{each} AS {name}"
+            for each, name in zip(self.properties, names[len(self.calls) :], strict=True)
+        ]
+        return f"{self.group_text}window=[{window}], select=[{', '.join(shown)}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class LocalWindowAggregate(PhysicalNode):
+    """The aggregates of the slices of each batch by itself, ahead of the exchange.
+
+    It is only shown: what it does is a part of the aggregate that it belongs to.
+    """
+
+    aggregate: WindowAggregate
+    kind: ClassVar[str] = "LocalWindowAggregate"
+
+    def details(self) -> str:
+        whole = self.aggregate
+        shown = [self.row.names[key] for key in whole.keys]
+        shown += [
+            f"{aggregate_text(call, self.row, '')} AS {partial_name(call, number)}"
+            for number, call in enumerate(whole.calls)
+        ]
+        end = "$slice_end" if whole.attached is None else "$window_end"
+        shown.append(f"slice_end('w$) AS {end}")
+        window = whole.window_text()
+        return f"{whole.group_text}window=[{window}], select=[{', '.join(shown)}]"
 
 
 @dataclass(eq=False, kw_only=True)

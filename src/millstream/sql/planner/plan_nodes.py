@@ -16,7 +16,7 @@ from millstream.errors import ValidationError
 from millstream.sql.planner import physical
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.plan_values import omitted
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _KINDS: Final[dict[str, type[PhysicalNode]]] = {
         physical.GroupAggregate,
         physical.Expand,
         physical.WindowTableFunction,
-        physical.WindowAggregate,
+        WindowAggregate,
         physical.Deduplicate,
         physical.Rank,
         physical.Limit,

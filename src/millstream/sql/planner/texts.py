@@ -17,6 +17,7 @@ __all__ = [
     "expression_text",
     "length_text",
     "order_text",
+    "partial_name",
     "ranked_text",
     "right_name",
     "window_text",
@@ -41,6 +42,11 @@ def aggregate_text(call: AggregateCall, row: RowType, suffix: str) -> str:
     distinct = "DISTINCT " if call.distinct else ""
     condition = "" if call.filter is None else f" FILTER {row.names[call.filter]}"
     return f"{call.function}{suffix}({distinct}{inside}){condition}"
+
+
+def partial_name(call: AggregateCall, number: int) -> str:
+    """What the partial aggregate of a call is called: ``sum$0``."""
+    return f"{call.function.lower()}${number}"
 
 
 def order_text(row: RowType, order: Iterable[SortKey]) -> str:

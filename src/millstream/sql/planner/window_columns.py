@@ -16,7 +16,12 @@ from millstream.sql.planner import logical as lp
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.logical import JoinType, row_of
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank, WindowSpec
+from millstream.sql.planner.physical_windows import (
+    WindowAggregate,
+    WindowJoin,
+    WindowRank,
+    WindowSpec,
+)
 from millstream.types.logical_types import (
     LocalZonedTimestampType,
     LogicalType,
@@ -109,7 +114,7 @@ def windows_of(node: PhysicalNode) -> WindowColumns | None:
     """The windows of a node's rows; None if they are in none."""
     if isinstance(node, physical.WindowTableFunction):
         return _made_by(len(node.input.row), _spec(node))
-    if isinstance(node, physical.WindowAggregate):
+    if isinstance(node, WindowAggregate):
         return _aggregated(node)
     if isinstance(node, physical.Calc):
         below = windows_of(node.input)
@@ -127,7 +132,7 @@ def _spec(node: Any) -> WindowSpec:
     return WindowSpec(node.window, node.size, node.step, node.offset, is_rowtime(kind), zoned)
 
 
-def _aggregated(node: physical.WindowAggregate) -> WindowColumns | None:
+def _aggregated(node: WindowAggregate) -> WindowColumns | None:
     spec = _spec(node)
     if node.attached is not None:
         below = windows_of(node.input)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ValidationError
-from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import calc, exchange
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.logical import references, row_of
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.window_columns import only_window_times, windows_of
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
     made_names += [*own[len(node.keys) :], *(own[number] for number in used)]
     keys = tuple(node.keys[number] for number in plain)
     spec = windows.spec
-    made = physical.WindowAggregate(
+    made = WindowAggregate(
         row=row_of(made_names, types),
         inputs=(exchange(below, keys),),
         window=spec.kind,
@@ -206,9 +205,7 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
     return in_order(node, made, plain, used)
 
 
-def in_order(
-    node: Any, made: physical.WindowAggregate, plain: list[int], used: list[int]
-) -> PhysicalNode:
+def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]) -> PhysicalNode:
     """The keys of an aggregation where its query has them.
 
     Args:

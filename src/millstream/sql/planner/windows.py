@@ -29,6 +29,7 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
+from millstream.sql.planner.physical_windows import WindowAggregate
 from millstream.sql.planner.times import check_window_time
 from millstream.sql.planner.windowed_rows import in_order
 
@@ -116,7 +117,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     made_names = [node.row.names[number] for number in plain]
     made_names += list(node.row.names[len(node.keys) :])
     made_names += [node.row.names[number] for number in used]
-    made = physical.WindowAggregate(
+    made = WindowAggregate(
         row=row_of(made_names, types),
         inputs=(exchange(projected, group),),
         window=window.kind,

@@ -253,8 +253,8 @@ class Session:
         """
         plans = plan_changes(*(in_batch_mode(sinks) if self.is_batch else sinks))
         get = self.configuration.get
-        if self.mini_batches and get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
-            aggregate_in_two_phases(plans)
+        if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
+            aggregate_in_two_phases(plans, mini_batch=self.mini_batches)
         return plans
 
     def query(self, plan: LogicalNode) -> QueryResult:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from millstream.runtime.columnar.aggregate_kernels import make_kernel
 from millstream.runtime.columnar.changelog_aggregates import Rows, is_true
 from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
+from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.user_kernel import UserKernel, user_kernel
 from millstream.state.packed_state import PackedMaps
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from millstream.functions.functions import RuntimeContext
     from millstream.runtime.columnar.changelog_aggregates import Kernel
-    from millstream.runtime.columnar.segments import Segments
     from millstream.runtime.operators.table.specs import AggregateCall
     from millstream.state.keyed import KeyedState
     from millstream.state.packed_state import PackedMap, Place
@@ -156,8 +156,44 @@ class Aggregates:
             Results in front of the segments, results behind each row (or segment), and the
             columns of state behind each segment.
         """
-        columns: dict[int, pa.Array] = {}
         masks = {at: self._first_seen(maps, at, rows, segments) for at, maps in self._seen.items()}
+        return self.add_up(self._lifted(rows, masks), segments, initial, last_only=last_only)
+
+    def partial(self, rows: SortedRows, starts: NDArray[np.int64]) -> list[pa.Array]:
+        """Return the columns of state of runs of rows, each by itself; none may be DISTINCT.
+
+        Args:
+            rows: of all runs.
+            starts: where each run begins; each row may be one.
+        """
+        lifted = self._lifted(rows, {})
+        if len(starts) == len(rows.order):  # what one row adds is a partial aggregate
+            return [column for increments in lifted for column in increments]
+        counts = np.diff(np.append(starts, len(rows.order)))
+        fresh = np.ones(len(starts), dtype=np.bool_)
+        segments = Segments(starts, counts, range(len(starts)), fresh)
+        nothing = pa.array(np.zeros(len(starts), np.int64))
+        initial = [column.take(nothing) for column in self.fresh]
+        _, _, states = self.add_up(lifted, segments, initial, last_only=True)
+        return states
+
+    def parts_of(self, columns: Sequence[pa.Array]) -> list[list[pa.Array]]:
+        """Return columns of state as ``add_up`` takes them: those of each aggregate together."""
+        found, at = [], 0
+        for kernel in self.kernels:
+            found.append(list(columns[at : at + len(kernel.fields)]))
+            at += len(kernel.fields)
+        return found
+
+    def _lifted(
+        self,
+        rows: SortedRows,
+        masks: dict[
+            tuple[tuple[int, ...], int | None], tuple[NDArray[np.bool_], NDArray[np.int64]]
+        ],
+    ) -> list[list[pa.Array]]:
+        """The increments of rows; ``masks`` are of DISTINCT aggregates."""
+        columns: dict[int, pa.Array] = {}
         lifted = []
         for call, kernel in zip(self.calls, self.kernels, strict=True):
             for index in call.arguments:
@@ -169,7 +205,7 @@ class Aggregates:
                 counted, weights = self._filtered(call.filter, rows), rows.weights
             arguments = [columns[index] for index in call.arguments]
             lifted.append(kernel.lift(Rows(arguments, counted, weights)))
-        return self.add_up(lifted, segments, initial, last_only=last_only)
+        return lifted
 
     def add_up(
         self,

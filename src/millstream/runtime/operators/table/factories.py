@@ -22,6 +22,9 @@ from millstream.runtime.operators.table.group_aggregate import (
 )
 from millstream.runtime.operators.table.interval_join import TableIntervalJoinOperator
 from millstream.runtime.operators.table.join import JoinOperator
+from millstream.runtime.operators.table.local_window_aggregate import (
+    LocalWindowAggregateOperator,
+)
 from millstream.runtime.operators.table.match import MatchOperator
 from millstream.runtime.operators.table.over import OverOperator
 from millstream.runtime.operators.table.plans import (
@@ -33,6 +36,7 @@ from millstream.runtime.operators.table.plans import (
     IntervalJoinPlan,
     JoinPlan,
     LocalGroupAggregatePlan,
+    LocalWindowAggregatePlan,
     MatchPlan,
     OverPlan,
     SinkMaterializerPlan,
@@ -67,6 +71,7 @@ __all__ = [
     "IntervalJoinFactory",
     "JoinFactory",
     "LocalGroupAggregateFactory",
+    "LocalWindowAggregateFactory",
     "MatchFactory",
     "OverFactory",
     "SinkMaterializerFactory",
@@ -204,6 +209,15 @@ class WindowAggregateFactory(WindowAggregatePlan):
         """Make a new, unopened instance."""
         is_session = self.window.kind is WindowKind.SESSION and self.attached is None
         return SessionAggregateOperator(self) if is_session else WindowAggregateOperator(self)
+
+
+@dataclass(frozen=True)
+class LocalWindowAggregateFactory(LocalWindowAggregatePlan):
+    """Partial aggregates of slices of windows, ahead of the exchange."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return LocalWindowAggregateOperator(self)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ __all__ = [
     "IntervalJoinPlan",
     "JoinPlan",
     "LocalGroupAggregatePlan",
+    "LocalWindowAggregatePlan",
     "MatchPlan",
     "OverPlan",
     "SinkMaterializerPlan",
@@ -368,6 +369,8 @@ class WindowAggregatePlan:
     attached: tuple[int, int] | None = None
     retracts: bool = False
     time_zone: str = "UTC"
+    #: Whether the input is partial aggregates of LocalWindowAggregatePlan; all else is as of that.
+    merges: bool = False
     keyed: ClassVar[bool] = True
 
     def state_sections(self) -> list[StateSection]:
@@ -378,6 +381,25 @@ class WindowAggregatePlan:
             "attached": str(self.attached is not None).lower(),
         }
         return [StateSection("windows", "packed accumulators by key and window", details=details)]
+
+
+@dataclass(frozen=True)
+class LocalWindowAggregatePlan:
+    """Partial aggregates of the slices of a batch, ahead of the exchange; of event time alone.
+
+    Gives the key columns, those that ``partial_fields`` (``aggregate_calls.py``) says, then start
+    and end of the slice (or window, of ``attached``), BIGINT milliseconds of its clock.
+    ``can_be_partial`` says whether all aggregates can be computed that way.
+    """
+
+    input_type: RowType
+    window: WindowSpec
+    time: int
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    attached: tuple[int, int] | None = None
+    time_zone: str = "UTC"
+    keyed: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from millstream.errors import UnsupportedSqlError
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.operators.table.aggregate_calls import SortedRows, can_be_partial
-from millstream.runtime.operators.table.base import kinds_or_inserts
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.runtime.operators.table.windowed import WindowedAggregateOperator
 from millstream.state.key_codec import cache_key, uncache_key
@@ -34,7 +33,6 @@ from millstream.state.packed_state import PackedValues
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext, Output
     from millstream.runtime.operators.table.plans import WindowAggregatePlan
     from millstream.state.key_codec import CacheKey
@@ -77,7 +75,9 @@ class SessionAggregateOperator(WindowedAggregateOperator):
         super().setup(context, output)
         self._sessions = PackedValues(self.keyed_state, "\0sessions")
 
-    def take(self, batch: Batch, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> None:
+    def take(
+        self, arrow: pa.RecordBatch, weights: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> None:
         columns = [arrow.column(index) for index in self.plan.keys]
         groups = group_rows(columns, arrow.num_rows)
         self.keyed_state.make_room(len(groups))
@@ -87,7 +87,6 @@ class SessionAggregateOperator(WindowedAggregateOperator):
         for row, group in enumerate(groups.group_of_row.tolist()):
             if not self._join(sessions[group], row, at[row]):
                 self.late += 1
-        weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)[self.kept_rows]
         self._add_up(arrow, weights, groups.keys, sessions)
         self._sessions.put_all(groups.keys, map(_encoded, sessions))
         for key, mine in zip(groups.keys, sessions, strict=True):
@@ -153,10 +152,7 @@ class SessionAggregateOperator(WindowedAggregateOperator):
         starts = np.cumsum(counts) - counts
         segments = Segments(starts, counts, [b""] * len(parts), np.ones(len(parts), np.bool_))
         nothing = pa.array(np.zeros(len(parts), np.int64))
-        lifted, at = [], 1
-        for kernel in self.aggregates.kernels:
-            lifted.append(columns[at : at + len(kernel.fields)])
-            at += len(kernel.fields)
+        lifted = self.aggregates.parts_of(columns[1:])
         initial = [column.take(nothing) for column in self.aggregates.fresh]
         _, _, states = self.aggregates.add_up(lifted, segments, initial, last_only=True)
         return [pa.array(np.add.reduceat(columns[0].to_numpy(), starts)), *states]

@@ -17,23 +17,24 @@ Read next: ``runtime/operators/table/aggregate_calls.py``.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.columnar.row_groups import group_codes, group_rows
 from millstream.runtime.columnar.segments import Segments
-from millstream.runtime.columnar.table_windows import WindowKind, Windows
+from millstream.runtime.columnar.table_windows import WindowKind, Windows, attached_windows
 from millstream.runtime.operators.table.aggregate_calls import SortedRows, is_partial_call
-from millstream.runtime.operators.table.base import kinds_or_inserts
 from millstream.runtime.operators.table.windowed import WindowedAggregateOperator
 from millstream.state.key_codec import cache_key, uncache_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from millstream.contracts.batch import Batch
     from millstream.runtime.operators.table.plans import WindowAggregatePlan
     from millstream.state.key_codec import CacheKey
 
@@ -44,6 +45,19 @@ __all__ = ["WindowAggregateOperator"]
 #: The end and the start, so that bytes are in the order of ends.
 _WINDOW: Final = struct.Struct(">QQ")
 _BIAS: Final = 2**63
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The rows of a batch by key and slice (or window), and the state of each."""
+
+    order: NDArray[np.int64]
+    #: Their keys are slots.
+    segments: Segments
+    states: list[pa.Array]
+    #: Of each slice.
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 class WindowAggregateOperator(WindowedAggregateOperator):
@@ -60,31 +74,55 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             and all(is_partial_call(call) for call in plan.aggregates)
         )
 
-    def take(self, batch: Batch, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> None:
+    def take(
+        self, arrow: pa.RecordBatch, weights: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> None:
         plan = self.plan
         if plan.attached is not None:
-            found = self._attached(arrow)
+            found = attached_windows(arrow, plan.attached)
         elif self._shares:
             found = Windows.slices_of(times, plan.window)
         else:
             found = Windows.of(times, plan.window)
-        last_ends = self._last_ends(found) if self._shares else found.ends
-        open_ = ~self.is_over(last_ends)
-        counted = np.zeros(arrow.num_rows, dtype=np.bool_)
-        counted[found.rows[open_]] = True
-        self.late += int((~counted).sum())
-        found = Windows(found.rows[open_], found.starts[open_], found.ends[open_])
-        if len(found.rows):
-            self._add(batch, arrow, found)
+        open_ = ~self._is_late(found)
+        if not open_.all():
+            counted = np.zeros(arrow.num_rows, dtype=np.bool_)
+            counted[found.rows[open_]] = True
+            self.late += int((~counted).sum())
+            found = found.some(open_)
+        if not len(found.rows):
+            return
+        if len(found.rows) != arrow.num_rows or (found.rows != np.arange(len(found.rows))).any():
+            arrow, weights = arrow.take(pa.array(found.rows)), weights[found.rows]
+        at = self._group(arrow, plan.keys, found)
+        weights = weights[at.order]
+        rows = SortedRows(arrow, at.order, weights)
+        _, _, added = self.aggregates.run(rows, at.segments, at.states[1:], last_only=True)
+        self._keep(at, weights, added)
 
-    def _attached(self, arrow: pa.RecordBatch) -> Windows:
-        """The windows that rows have."""
-        start, end = self.plan.attached or (0, 0)
-        starts, ends = (
-            arrow.column(index).cast(pa.timestamp("ms")).view(pa.int64()).to_numpy()
-            for index in (start, end)
+    def merge(self, arrow: pa.RecordBatch) -> None:
+        keys = len(self.plan.keys)
+        starts, ends = (arrow.column(arrow.num_columns - at).to_numpy() for at in (2, 1))
+        weights = arrow.column(keys).to_numpy()
+        found = Windows(np.arange(len(ends)), starts, ends)
+        open_ = ~self._is_late(found)
+        if not open_.all():
+            self.late += int(weights[~open_].sum())
+            arrow, weights = arrow.filter(pa.array(open_)), weights[open_]
+            found = found.some(open_)
+        if not len(weights):
+            return
+        at = self._group(arrow, range(keys), found)
+        order = pa.array(at.order)
+        parts = [column.take(order) for column in arrow.columns[keys + 1 : -2]]
+        _, _, added = self.aggregates.add_up(
+            self.aggregates.parts_of(parts), at.segments, at.states[1:], last_only=True
         )
-        return Windows(np.arange(arrow.num_rows), starts, ends)
+        self._keep(at, weights[at.order], added)
+
+    def _is_late(self, found: Windows) -> NDArray[np.bool_]:
+        """Which slices or windows of rows are over, with all windows that they are in."""
+        return self.is_over(self._last_ends(found) if self._shares else found.ends)
 
     def _last_ends(self, slices: Windows) -> NDArray[np.int64]:
         """The end of the last window that each slice is in."""
@@ -93,29 +131,33 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             return slices.starts + window.size
         return slices.starts - np.mod(slices.starts - window.offset, window.size) + window.size
 
-    def _add(self, batch: Batch, arrow: pa.RecordBatch, found: Windows) -> None:
-        """Add rows to the accumulators of their slices or windows."""
-        rows = arrow.take(pa.array(found.rows))
-        columns = [rows.column(index) for index in self.plan.keys]
-        by_key = group_rows(columns, rows.num_rows)
-        groups = group_rows([*columns, pa.array(found.ends), pa.array(found.starts)], rows.num_rows)
-        self.keyed_state.make_room(len(groups))
-        firsts = groups.first_rows
-        keys = [by_key.keys[group] for group in by_key.group_of_row[firsts].tolist()]
-        starts, ends = found.starts[firsts], found.ends[firsts]
+    def _group(self, arrow: pa.RecordBatch, keys: Sequence[int], found: Windows) -> _Slots:
+        """Bring the rows of each key and slice, or window, together, and read its state."""
+        by_key = group_rows([arrow.column(index) for index in keys], arrow.num_rows)
+        ends, of_end = found.distinct()
+        order, starts, counts = group_codes(
+            [(by_key.group_of_row, len(by_key)), (of_end, len(ends))]
+        )
+        self.keyed_state.make_room(len(starts))
+        firsts = order[starts]
+        names = list(map(_named, found.ends[ends].tolist(), found.starts[ends].tolist()))
+        of_slot = by_key.group_of_row[firsts].tolist()
         slots = [
-            (key, _named(end, start))
-            for key, end, start in zip(keys, ends.tolist(), starts.tolist(), strict=True)
+            (by_key.keys[key], names[end])
+            for key, end in zip(of_slot, of_end[firsts].tolist(), strict=True)
         ]
         states, is_fresh = self.read(slots)
-        weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
-        weights = weights[self.kept_rows][found.rows][groups.order]
-        segments = Segments(groups.starts, groups.counts, slots, is_fresh)
-        in_order = SortedRows(rows, groups.order, weights)
-        _, _, added = self.aggregates.run(in_order, segments, states[1:], last_only=True)
-        counts = states[0].to_numpy() + np.add.reduceat(weights, groups.starts)
+        segments = Segments(starts, counts, slots, is_fresh)
+        return _Slots(order, segments, states, found.starts[firsts], found.ends[firsts])
+
+    def _keep(self, at: _Slots, weights: NDArray[np.int64], added: list[pa.Array]) -> None:
+        """Write the accumulators, and have the windows of what is new given when they are over."""
+        slots = at.segments.keys
+        counts = at.states[0].to_numpy() + np.add.reduceat(weights, at.segments.starts)
         self.write(slots, counts, added)
-        self._register(keys, starts, ends)
+        fresh = np.flatnonzero(at.segments.is_fresh)  # the others have their timers
+        keys = [slots[number][0] for number in fresh.tolist()]
+        self._register(keys, at.starts[fresh], at.ends[fresh])
 
     def _register(
         self, keys: list[CacheKey], starts: NDArray[np.int64], ends: NDArray[np.int64]
@@ -124,14 +166,14 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         wanted = Windows(np.arange(len(keys)), starts, ends)
         if self._shares:
             inside = Windows.of(starts, self.plan.window)
-            open_ = ~self.is_over(inside.ends)
-            wanted = Windows(inside.rows[open_], inside.starts[open_], inside.ends[open_])
-        fires = self.fires_at(wanted.ends).tolist()
+            wanted = inside.some(~self.is_over(inside.ends))
+        distinct, of_window = wanted.distinct()
+        fires = self.fires_at(wanted.ends[distinct]).tolist()
+        names = list(map(_named, wanted.ends[distinct].tolist(), wanted.starts[distinct].tolist()))
         register = self.register
-        known = [uncache_key(key) for key in keys]
-        pairs = zip(wanted.rows.tolist(), wanted.ends.tolist(), wanted.starts.tolist(), strict=True)
-        for (row, end, start), time in zip(pairs, fires, strict=True):
-            register(known[row], _named(end, start), time)
+        known = list(map(uncache_key, keys))
+        for row, window in zip(wanted.rows.tolist(), of_window.tolist(), strict=True):
+            register(known[row], names[window], fires[window])
 
     def fire(self, fired: list[tuple[int, object, bytes]]) -> None:
         windows = [(cache_key(key), *_unnamed(name)) for _, key, name in fired]
@@ -166,10 +208,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         segments = Segments(
             np.cumsum(counts) - counts, counts, list(keys), np.ones(len(keys), np.bool_)
         )
-        lifted, at = [], 1
-        for kernel in self.aggregates.kernels:
-            lifted.append(states[at : at + len(kernel.fields)])
-            at += len(kernel.fields)
+        lifted = self.aggregates.parts_of(states[1:])
         initial = [column.take(fresh) for column in self.aggregates.fresh]
         _, _, merged = self.aggregates.add_up(lifted, segments, initial, last_only=True)
         rows = np.add.reduceat(states[0].to_numpy(), segments.starts)

@@ -16,11 +16,10 @@ import pyarrow as pa
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import columns_of_keys
-from millstream.runtime.columnar.table_windows import LocalClock
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.aggregate_calls import Aggregates
-from millstream.runtime.operators.table.base import KeyedTableOperator
-from millstream.runtime.operators.table.window_function import has_zone, window_columns
+from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
+from millstream.runtime.operators.table.row_times import RowTimes
+from millstream.runtime.operators.table.window_function import window_columns
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
@@ -54,14 +53,11 @@ class WindowedAggregateOperator(KeyedTableOperator):
         rows = pa.field("rows", pa.int64())
         self.codec = RowCodec(pa.schema([rows, *self.aggregates.fields]))
         self.fresh = self.codec.pack([pa.array([0], pa.int64()), *self.aggregates.fresh])[0]
-        time_type = plan.input_type.to_arrow_schema().field(plan.time).type
-        self._time_type = pa.timestamp("ms", time_type.tz)
-        self._clock = LocalClock(plan.time_zone) if has_zone(time_type) else None
+        self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
+        self._time_type = pa.timestamp("ms", self._times.type.tz)
+        self._clock = self._times.clock
         self._watermark = MIN_TIMESTAMP
         self.late = 0
-        self._without_time = 0
-        #: The rows of a batch that have a time.
-        self.kept_rows: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -75,8 +71,18 @@ class WindowedAggregateOperator(KeyedTableOperator):
     # What kinds of windows add.
 
     @abstractmethod
-    def take(self, batch: Batch, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> None:
-        """Add rows at these times to their windows."""
+    def take(
+        self, arrow: pa.RecordBatch, weights: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> None:
+        """Add rows (or take them back, where the weight is -1) at these times to their windows."""
+
+    def merge(self, arrow: pa.RecordBatch) -> None:
+        """Add partial aggregates to the windows of their slices.
+
+        Raises:
+            NotImplementedError: these windows have no slices.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def fire(self, fired: list[tuple[int, object, bytes]]) -> None:
@@ -87,20 +93,20 @@ class WindowedAggregateOperator(KeyedTableOperator):
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
         self.records_in += len(batch)
-        arrow = batch.arrow
-        self.kept_rows = np.arange(len(batch))
+        if self.plan.merges:
+            if len(batch):
+                self.merge(batch.arrow)
+            return
+        kept = None
         if not self.plan.is_rowtime:
+            arrow = batch.arrow
             times = np.full(len(batch), self.processing_time, dtype=np.int64)
+            times = self._times.shown(times)
         else:
-            column = arrow.column(self.plan.time)
-            if column.null_count:  # Flink drops and counts them
-                self._without_time += column.null_count
-                valid = column.is_valid()
-                self.kept_rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
-                arrow, column = arrow.filter(valid), column.filter(valid)
-            times = milliseconds_of(column, self.context.name)
+            arrow, kept, times = self._times.of(batch.arrow, self.context.name)
         if len(times):
-            self.take(batch, arrow, times if self._clock is None else self._clock.local(times))
+            weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
+            self.take(arrow, weights if kept is None else weights[kept], times)
 
     @property
     def _now(self) -> int:
@@ -208,8 +214,8 @@ class WindowedAggregateOperator(KeyedTableOperator):
         snapshot.next_due = due
         dropped = {
             "numLateRecordsDropped": self.late,
-            "numNullRowTimeRecordsDropped": self._without_time,
+            "numNullRowTimeRecordsDropped": self._times.absent,
         }
         snapshot.metrics = {**snapshot.metrics, **dropped}
-        self.late = self._without_time = 0
+        self.late = self._times.absent = 0
         return snapshot
