@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.state.keyed import KeyedState
-from millstream.state.packed_buckets import decoded_bucket
+from millstream.state.packed_batches import append_groups, enter_groups
+from millstream.state.packed_buckets import decoded_bucket, grown, joined_bucket
 from millstream.state.packed_state import PackedMaps, PackedValues
 from millstream.state.registry import read_sections
 from millstream.testing.memory_store import MemoryStore
 
+_CHANGES = ["put", "append", "append some", "enter", "enter some", "remove", "clear"]
 keys = st.sampled_from([1, 2, "a", b"t\0", b"n"])
 names = st.binary(max_size=3)
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["put", "append", "enter", "remove", "clear", "flush", "restore", "age"]),
+        st.sampled_from([*_CHANGES, "flush", "restore", "age"]),
         keys,
         names,
     ),
@@ -70,12 +74,24 @@ def _change(maps: PackedMaps, step: str, key: Any, name: bytes, content: bytes) 
         maps.fetch_all([key])
         maps.map_of(key).clear()
     elif step == "append":
-        maps.fetch_entries_of([key], [key], [name])
+        maps.fetch_entries_of([key], np.zeros(1, np.int64), [name])
         if not maps.append(key, name, content):
             maps.map_of(key).put(name, content)
+    elif step == "append some":
+        names = [name, name + b"x", b"", name][: len(content) + 1]
+        rows = np.zeros(len(names), np.int64)
+        maps.fetch_entries_of([key], rows, names)
+        for row in append_groups(maps, [key], rows, names, [content] * len(names)):
+            maps.map_of(key).put(names[row], content)
+    elif step == "enter some":
+        both = [name, name + b"x"]
+        maps.fetch_entries_of([key], np.zeros(2, np.int64), both)
+        before = [maps.map_of(key).get(each) is None for each in both] if len(name) == 1 else None
+        new = enter_groups(maps, [key], np.array([2]), both, content)
+        assert before is None or new.tolist() == before
     elif step == "enter":
         both = [name, name + b"x"]
-        maps.fetch_entries_of([key], [key, key], both)
+        maps.fetch_entries_of([key], np.zeros(2, np.int64), both)
         maps.enter(key, both, content)
     else:
         maps.fetch_entries([(key, name)])
@@ -90,13 +106,34 @@ def _change(maps: PackedMaps, step: str, key: Any, name: bytes, content: bytes) 
 def _change_dictionary(wanted: dict[bytes, bytes], step: str, name: bytes, content: bytes) -> None:
     if step in ("put", "append"):
         wanted[name] = content
-    elif step == "enter":
+    elif step == "append some":
+        wanted.update(dict.fromkeys([name, name + b"x", b"", name][: len(content) + 1], content))
+    elif step in ("enter", "enter some"):
         for each in (name, name + b"x"):
             wanted.setdefault(each, content)
     elif step == "remove":
         wanted.pop(name, None)
     else:
         wanted.clear()
+
+
+entries = st.lists(st.tuples(names, st.binary(max_size=9)), max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(buckets=st.lists(st.tuples(entries, entries), min_size=1, max_size=5))
+def test_buckets_grow_all_at_once(
+    buckets: list[tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]],
+) -> None:
+    def joined(entries: list[tuple[bytes, bytes]]) -> bytes:
+        return joined_bucket([name for name, _ in entries], [value for _, value in entries])
+
+    stored = [joined(before) if before else None for before, _ in buckets]
+    new = [entry for _, added in buckets for entry in added]
+    names = pa.array([name for name, _ in new], pa.binary())
+    values = pa.array([b"", *(value for _, value in new)], pa.large_binary())[1:]
+    found = grown(stored, np.array([len(added) for _, added in buckets]), names, values)
+    assert found == [joined(before + added) for before, added in buckets]
 
 
 def test_one_entry_of_a_large_map_reads_one_bucket() -> None:

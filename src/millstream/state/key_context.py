@@ -33,8 +33,18 @@ __all__ = ["KeyContext", "Puts"]
 Puts: TypeAlias = list[tuple[bytes, bytes]]
 
 _HEAD: Final = struct.Struct(">BHHI")
-_INT_KEY: Final = struct.Struct(">BHHIBq")
-_INT_KEY_AND_NUMBER: Final = struct.Struct(">BHHIBqI")
+#: The head, and a key that is an integer, as ``encode_key`` writes it.
+_INT_KEY: Final = np.dtype(
+    [
+        ("tag", "u1"),
+        ("group", ">u2"),
+        ("index", ">u2"),
+        ("size", ">u4"),
+        ("type", "u1"),
+        ("key", ">i8"),
+    ]
+)
+_INT_KEY_AND_NUMBER: Final = np.dtype([("head", _INT_KEY), ("number", ">u4")])
 _GROUP_AND_LENGTH: Final = struct.Struct(">HI")
 _TAG: Final = 0x4B  # "K"
 
@@ -103,12 +113,8 @@ class KeyContext(ABC):
         """``store_key`` of many keys at once."""
         numbers = _as_ints(keys)
         if numbers is not None:
-            groups = key_groups_of_ints(numbers, self.max_parallelism).tolist()
-            pack, size = _INT_KEY.pack, INT.size
-            return [
-                pack(_TAG, group, index, size, INT_TAG, key)
-                for group, key in zip(groups, keys, strict=True)
-            ]
+            groups = key_groups_of_ints(numbers, self.max_parallelism)
+            return _names_of_ints(groups, index, numbers, None)
         return [self.store_key(index, key) for key in keys]
 
     def sorted_keys(
@@ -119,12 +125,8 @@ class KeyContext(ABC):
         if numbers is not None:
             groups = key_groups_of_ints(numbers, self.max_parallelism)
             order = np.lexsort((numbers.view(np.uint64), groups))
-            ordered = numbers[order].tolist()
-            pack, size = _INT_KEY_AND_NUMBER.pack, INT.size
-            return ordered, [
-                pack(_TAG, group, index, size, INT_TAG, key, number)
-                for group, key in zip(groups[order].tolist(), ordered, strict=True)
-            ]
+            ordered = numbers[order]
+            return ordered.tolist(), _names_of_ints(groups[order], index, ordered, number)
         end = number.to_bytes(4, "big")
         heads = self.store_keys(index, keys)
         pairs = sorted(
@@ -185,3 +187,20 @@ def _as_ints(keys: list[CacheKey]) -> NDArray[np.int64] | None:
         with contextlib.suppress(OverflowError):
             return np.array(keys, dtype=np.int64)
     return None
+
+
+def _names_of_ints(
+    groups: NDArray[np.int32], index: int, keys: NDArray[np.int64], number: int | None
+) -> list[bytes]:
+    """The store's names for a state of keys that are integers, a number behind each if given."""
+    names = np.empty(len(keys), _INT_KEY_AND_NUMBER)
+    head = names["head"]
+    head["tag"], head["group"], head["index"] = _TAG, groups, index
+    head["size"], head["type"], head["key"] = INT.size, INT_TAG, keys
+    if number is None:
+        head = np.ascontiguousarray(head)
+        plain: list[bytes] = head.view(f"V{_INT_KEY.itemsize}").tolist()
+        return plain
+    names["number"] = number
+    numbered: list[bytes] = names.view(f"V{_INT_KEY_AND_NUMBER.itemsize}").tolist()
+    return numbered

@@ -17,6 +17,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -30,6 +32,7 @@ __all__ = [
     "decoded_bucket",
     "encoded_bucket",
     "extended",
+    "grown",
     "has_name",
     "joined_bucket",
     "numbers_at",
@@ -38,6 +41,8 @@ __all__ = [
 ]
 
 _HEAD: Final = struct.Struct("<BII")
+_HEAD_TYPE: Final = np.dtype([("level", "u1"), ("total", "<u4"), ("count", "<u4")])
+_NOTHING: Final = _HEAD.pack(0, 0, 0)
 _LENGTH: Final = struct.Struct("<I")
 #: A bucket with one entry: its head, and the lengths of name and value.
 _ONE: Final = struct.Struct("<BIIII")
@@ -211,3 +216,86 @@ def numbers_at(data: NDArray[np.uint8], at: NDArray[np.int64], kind: str) -> NDA
         data[at[:, None] + np.arange(width)].reshape(-1).view(kind).astype(np.int64)
     )
     return found
+
+
+def grown(
+    stored: Sequence[bytes | None],
+    added: NDArray[np.int64],
+    names: pa.Array,
+    values: pa.Array,
+) -> list[bytes]:
+    """Return the only buckets of maps with more entries, all at once; their names are new.
+
+    Args:
+        stored: the buckets, None of no entries.
+        added: how many entries come to each, at least one.
+        names: of all new entries, bucket by bucket; ``binary`` or ``large_binary``.
+        values: of these.
+    """
+    parts = [_NOTHING if each is None else each for each in stored]
+    count = len(parts)
+    sizes = np.fromiter(map(len, parts), np.int64, count)
+    data = b"".join(parts)
+    ends = np.cumsum(sizes)
+    begins = ends - sizes
+    counts = numbers_at(np.frombuffer(data, np.uint8), begins + 5, "<u4")
+    behind_head = begins + _HEAD.size
+    content = behind_head + 8 * counts
+    split = content + _name_bytes(data, behind_head, counts, ends)
+    edges = np.stack([begins, behind_head, behind_head + 4 * counts, content, split], axis=1)
+    old = _cut(data, np.append(edges.reshape(-1), len(data)))
+    heads = np.zeros(count, _HEAD_TYPE)
+    heads["count"] = heads["total"] = counts + added
+    firsts = np.append(0, np.cumsum(added))
+    new = [_cut(heads.tobytes(), _HEAD.size * np.arange(count + 1))]
+    for column in (names, values):
+        lengths = pc.binary_length(column).to_numpy().astype("<u4")
+        new.append(_cut(lengths.tobytes(), 4 * firsts))
+        new.append(
+            _cut(_bytes_of(column), np.append(0, np.cumsum(lengths, dtype=np.int64))[firsts])
+        )
+    pieces = pa.concat_arrays([old, *new])
+    each = np.arange(count)
+    # The head, then lengths of names and of values, names, values: the old ones, then the new.
+    heads_, name_lengths, names_, value_lengths, values_ = (
+        5 * count + number * count + each for number in range(5)
+    )
+    order = [heads_, 5 * each + 1, name_lengths, 5 * each + 2, value_lengths]
+    order += [5 * each + 3, names_, 5 * each + 4, values_]
+    whole = pieces.take(pa.array(np.stack(order, axis=1).reshape(-1)))
+    offsets = np.frombuffer(whole.buffers()[1], np.int64)[:: len(order)]
+    found: list[bytes] = pa.Array.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(offsets.copy()), whole.buffers()[2]]
+    ).to_pylist()
+    return found
+
+
+def _name_bytes(
+    data: bytes, begins: NDArray[np.int64], counts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """How many bytes the names of each bucket have; their lengths begin at ``begins``."""
+    edges = np.stack([begins, begins + 4 * counts], axis=1).reshape(-1)
+    cut = _cut(data, np.append(edges, ends[-1:]))
+    lengths = cut.take(pa.array(2 * np.arange(len(counts))))
+    numbers = np.frombuffer(_bytes_of(lengths), "<u4")
+    sums = np.append(0, np.cumsum(numbers, dtype=np.int64))
+    behind = np.cumsum(counts)
+    found: NDArray[np.int64] = sums[behind] - sums[behind - counts]
+    return found
+
+
+def _cut(data: bytes | pa.Buffer, edges: NDArray[np.int64]) -> pa.Array:
+    """Bytes as a column of the pieces between these edges."""
+    offsets = pa.py_buffer(np.ascontiguousarray(edges, dtype=np.int64))
+    content = pa.py_buffer(data)
+    return pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, [None, offsets, content])
+
+
+def _bytes_of(column: pa.Array) -> pa.Buffer:
+    """All values of a binary column without nulls, one behind the other."""
+    kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, kind)[column.offset : column.offset + len(column) + 1]
+    if data is None:
+        return pa.py_buffer(b"")
+    return data.slice(int(edges[0]), int(edges[-1] - edges[0]))

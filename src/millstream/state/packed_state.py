@@ -42,6 +42,9 @@ from millstream.state.packed_buckets import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from millstream.state.key_context import KeyContext, Puts
     from millstream.state.keyed import KeyedState
 
@@ -347,13 +350,13 @@ class PackedMaps(Generations[Place]):
         self._fetch_buckets(entries)
 
     def fetch_entries_of(
-        self, keys: Sequence[Place], of_rows: Sequence[Place], names: Sequence[bytes]
+        self, keys: Sequence[Place], of_rows: NDArray[np.int64], names: Sequence[bytes]
     ) -> None:
-        """``fetch_entries`` of rows where the distinct keys are known."""
+        """``fetch_entries`` of rows, of which the number of the key in ``keys`` is given."""
         self.fetch_distinct(keys)
         large = set(self._large(keys))
         if large:
-            rows = zip(of_rows, names, strict=True)
+            rows = zip(map(keys.__getitem__, of_rows.tolist()), names, strict=True)
             self._fetch_buckets([(key, name) for key, name in rows if key in large])
 
     def _fetch_buckets(self, entries: list[tuple[Place, bytes]]) -> None:
@@ -438,9 +441,29 @@ class PackedMaps(Generations[Place]):
         self.cache[key] = bucket
         self.dirty.add(key)
 
+    @property
+    def most_per_bucket(self) -> int:
+        """How many entries one bucket has at most."""
+        return _MOST_PER_BUCKET
+
+    def set_buckets(self, keys: Sequence[Place], buckets: Iterable[bytes], added: int) -> None:
+        """``set_only_bucket`` of many keys, which have so many entries more."""
+        self.cache.update(zip(keys, buckets, strict=True))
+        self.dirty.update(keys)
+        self._held += added
+
     def append(self, key: Place, name: bytes, value: bytes) -> bool:
         """Add an entry at the end, if it is sure to be new and no dictionary is needed for it."""
-        return not self.append_all([key], [name], [value])
+        found = self.cache[key]
+        if found is None:
+            self.cache[key] = appended(None, name, value)
+        elif type(found) is bytes and name not in found and count_of(found) < _MOST_PER_BUCKET:
+            self.cache[key] = appended(found, name, value)
+        else:
+            return False
+        self.dirty.add(key)
+        self._held += 1
+        return True
 
     def enter(self, key: Place, names: Sequence[bytes], value: bytes) -> list[bool] | None:
         """Set entries that are not there yet; their buckets were fetched.
@@ -469,28 +492,6 @@ class PackedMaps(Generations[Place]):
             if is_new:
                 seen.put(name, value)
         return entered
-
-    def append_all(
-        self, keys: Sequence[Place], names: Sequence[bytes], values: Iterable[bytes]
-    ) -> list[int]:
-        """``append`` one entry after another; returns the positions of those that were not."""
-        cache, left = self.cache, []
-        for at, (key, name, value) in enumerate(zip(keys, names, values, strict=False)):
-            found = cache[key]
-            if found is None:
-                cache[key] = appended(None, name, value)
-            elif type(found) is bytes and name not in found and count_of(found) < _MOST_PER_BUCKET:
-                cache[key] = appended(found, name, value)
-            else:
-                left.append(at)
-                continue
-        if not left:
-            self.dirty.update(keys)
-        else:
-            gone = set(left)
-            self.dirty.update([key for at, key in enumerate(keys) if at not in gone])
-        self._held += len(keys) - len(left)
-        return left
 
     def whole(self, keys: Iterable[Place]) -> list[bytes | None]:
         """Return all entries of maps that were fetched whole, of each as one bucket."""

@@ -25,7 +25,6 @@ from millstream.graph.transformation import (
     TwoInputTransformation,
     UnionTransformation,
 )
-from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table import factories
 from millstream.runtime.operators.table.conform import ConformFactory
@@ -57,11 +56,11 @@ from millstream.sql.lowering.watermarks import strategy_of
 from millstream.sql.lowering.windowed_rows import (
     local_window_aggregate,
     window_aggregate,
+    window_function,
     window_join,
     window_rank,
 )
 from millstream.sql.planner import physical
-from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
@@ -339,14 +338,7 @@ class Lowering:
         return self._one("Correlate", factory, self._calc(calc), stream_type(node.row))
 
     def _window_function(self, node: physical.WindowTableFunction) -> Transformation:
-        factory = factories.WindowFunctionFactory(
-            input_type=node.input.row,
-            window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
-            time=node.time,
-            is_rowtime=is_rowtime(node.input.row.fields[node.time].type),
-            time_zone=self.options.time_zone,
-        )
-        below = self.stream(node.input)
+        factory, below = window_function(node, self.evaluation), self.stream(node.input)
         return self._one("WindowTableFunction", factory, below, stream_type(node.row))
 
     # -- with state ------------------------------------------------------------------------------
@@ -409,8 +401,9 @@ class Lowering:
         if node.two_phase:
             local = local_window_aggregate(factory)
             below = self._ahead(node, "LocalWindowAggregate", local, partial_window_type(local))
-        ticks = not node.is_rowtime
-        return self._stateful(node, factory, single=not node.keys, ticks=ticks, below=below)
+        return self._stateful(
+            node, factory, single=not node.keys, ticks=not node.is_rowtime, below=below
+        )
 
     def _limit(self, node: physical.Limit) -> Transformation:
         """The first rows as they come: a Top-N by a constant."""

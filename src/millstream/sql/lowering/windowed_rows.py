@@ -12,17 +12,39 @@ from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table.factories import (
     LocalWindowAggregateFactory,
     WindowAggregateFactory,
+    WindowFunctionFactory,
     WindowRankFactory,
 )
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
 from millstream.sql.lowering.pieces import aggregate_calls, sort_columns
+from millstream.sql.planner.calcs import is_rowtime
 
 if TYPE_CHECKING:
     from millstream.expressions.context import EvaluationContext
+    from millstream.sql.planner.physical import WindowTableFunction
     from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
-__all__ = ["local_window_aggregate", "window_aggregate", "window_join", "window_rank"]
+__all__ = [
+    "local_window_aggregate",
+    "window_aggregate",
+    "window_function",
+    "window_join",
+    "window_rank",
+]
+
+
+def window_function(
+    node: WindowTableFunction, evaluation: EvaluationContext
+) -> WindowFunctionFactory:
+    """The operator of a window TVF by itself."""
+    return WindowFunctionFactory(
+        input_type=node.input.row,
+        window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
+        time=node.time,
+        is_rowtime=is_rowtime(node.input.row.fields[node.time].type),
+        time_zone=evaluation.time_zone,
+    )
 
 
 def window_aggregate(

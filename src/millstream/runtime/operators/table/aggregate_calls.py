@@ -21,6 +21,7 @@ from millstream.runtime.columnar.changelog_aggregates import Rows, is_true
 from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.user_kernel import UserKernel, user_kernel
+from millstream.state.packed_batches import enter_groups
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
@@ -282,7 +283,9 @@ class Aggregates:
         of_row = segments.segment_of.tolist()
         of_taken = [keys[of_row[row]] for row in taken]
         distinct = list(dict.fromkeys(keys))
-        maps.fetch_entries_of(distinct, of_taken, [names[row] for row in taken])
+        number_of = {key: number for number, key in enumerate(distinct)}
+        numbers = np.fromiter(map(number_of.__getitem__, of_taken), np.int64, len(of_taken))
+        maps.fetch_entries_of(distinct, numbers, [names[row] for row in taken])
         maps.fetch_all([key for key, new in zip(keys, fresh, strict=True) if new])
         changes = np.zeros(len(counted), dtype=np.bool_)
         weights = of_rows.tolist()
@@ -343,19 +346,17 @@ def _enter(
     names = encoded_keys([column.take(picked) for column in columns])
     keys = segments.keys
     of_first = segments.segment_of[firsts]
-    maps.fetch_entries_of(keys, [keys[each] for each in of_first.tolist()], names)
+    maps.fetch_entries_of(keys, of_first, names)
     fresh = np.flatnonzero(segments.is_fresh).tolist()
     maps.fetch_all([keys[segment] for segment in fresh])
     for segment in fresh:  # what it finds is of rows that have expired
         _empty(maps, keys[segment])
     changes = np.zeros(len(counted), dtype=np.bool_)
-    changes[firsts] = True
     begins = np.flatnonzero(np.append([True], of_first[1:] != of_first[:-1])[: len(of_first)])
-    ends = [*begins[1:].tolist(), len(firsts)]
-    for begin, end in zip(begins.tolist(), ends, strict=False):
-        entered = maps.enter(keys[of_first[begin]], names[begin:end], _ONCE)
-        if entered is not None:
-            changes[firsts[begin:end]] = entered
+    if len(begins):
+        counts = np.diff(np.append(begins, len(firsts)))
+        of_names = [keys[segment] for segment in of_first[begins].tolist()]
+        changes[firsts] = enter_groups(maps, of_names, counts, names, _ONCE)
     return changes
 
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from millstream.expressions.evaluator import Filter
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.plans import JoinPlan
-    from millstream.state.key_codec import CacheKey
 
 __all__ = ["JoinOperator"]
 
@@ -90,16 +89,16 @@ class JoinOperator(KeyedTableOperator):
         rows = own.codec.pack(arrow.columns)
         names = own.names_of(arrow, rows)
         group_of_row = groups.group_of_row
-        key_of_row = [groups.keys[group] for group in group_of_row.tolist()]
         wanted = self._may_match(arrow, groups, own)
         other.maps.fetch_all_distinct(groups.keys)
-        own.maps.fetch_entries_of(groups.keys, key_of_row, names)
+        own.maps.fetch_entries_of(groups.keys, group_of_row, names)
         counts_matches = self._is_outer[1 - input_index]
         meeting = Meeting(
             other, groups, wanted, self.processing_time, counts_matches=counts_matches
         )
         work = _Rows(self, batch, input_index, meeting)
-        work.keys, work.names, work.rows = key_of_row, names, rows
+        work.groups, work.group_of_row = groups, group_of_row
+        work.names, work.rows = names, rows
         for chunk in _chunks(meeting.sizes(group_of_row)):
             first, second = meeting.pairs(chunk, group_of_row)
             kept = self._kept(arrow, first, second, meeting, input_index)
@@ -183,7 +182,8 @@ class _Rows:
         self._own = operator.side(input_index)
         self._own_is_outer = operator.is_outer(input_index)
         self._other_is_outer = operator.is_outer(1 - input_index)
-        self.keys: list[CacheKey] = []
+        self.groups: RowGroups
+        self.group_of_row: NDArray[np.int64]
         self.names: list[bytes] = []
         self.rows: list[bytes] = []
         self._out: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -225,7 +225,9 @@ class _Rows:
         run = slice(start, start + len(chunk))
         matches = np.bincount(first - start, minlength=len(chunk))
         now = self._operator.processing_time
-        self._own.add_all(self.keys[run], self.names[run], self.rows[run], matches, now)
+        of_row = self.group_of_row[run]
+        keys, names = self.groups.keys, self.names[run]
+        self._own.add_all(keys, of_row, names, self.rows[run], matches, now)
         kinds = self._kind_of_row
         if not (self._own_is_outer or self._other_is_outer):
             self._emit(first, second, kinds[first])
@@ -268,7 +270,7 @@ class _Rows:
     def _keep(self, row: int, matches: int) -> bool:
         """Keep a row or forget it; returns whether it is one that was not there."""
         now = self._operator.processing_time
-        key, name = self.keys[row], self.names[row]
+        key, name = self.groups.keys[self.group_of_row[row]], self.names[row]
         if self._kinds[row] & 1:
             self._own.take_back(key, name, now)
             return False

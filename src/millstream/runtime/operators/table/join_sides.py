@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.state.packed_batches import append_groups
 from millstream.state.packed_buckets import Entries, appended, numbers_at, only_value
 from millstream.state.packed_state import PackedMaps
 
@@ -104,23 +105,24 @@ class Side:
     def add_all(
         self,
         keys: list[CacheKey],
+        group_of_row: NDArray[np.int64],
         names: list[bytes],
         rows: list[bytes],
         matches: NDArray[np.int64],
         now: int,
     ) -> None:
-        """``add`` rows one after another."""
+        """``add`` rows of groups one after another; ``keys`` are those of the groups."""
         counts = matches.tolist()
-        left: Iterable[int] = range(len(keys))
+        left: Iterable[int] = range(len(names))
         if self.has_names:
-            heads = np.empty(len(keys), _HEAD_TYPE)
+            heads = np.empty(len(names), _HEAD_TYPE)
             heads["count"], heads["matches"], heads["time"] = 1, matches, now
             values: list[bytes] = heads.view(f"V{_HEAD.size}").tolist()
             if not self.by_row:
                 values = list(map(add, values, rows))
-            left = self.maps.append_all(keys, names, values)
+            left = append_groups(self.maps, keys, group_of_row, names, values)
         for at in left:
-            self.add(keys[at], names[at], rows[at], counts[at], now)
+            self.add(keys[group_of_row[at]], names[at], rows[at], counts[at], now)
 
     def take_back(self, key: CacheKey, name: bytes, now: int) -> None:
         """Forget a row, or one of several equal ones."""

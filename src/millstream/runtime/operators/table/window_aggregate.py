@@ -56,6 +56,7 @@ class _Slots:
     segments: Segments
     states: list[pa.Array]
     #: Of each slice.
+    keys: list[CacheKey]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
@@ -142,13 +143,15 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         firsts = order[starts]
         names = list(map(_named, found.ends[ends].tolist(), found.starts[ends].tolist()))
         of_slot = by_key.group_of_row[firsts].tolist()
+        keys_of_slots = [by_key.keys[key] for key in of_slot]
         slots = [
-            (by_key.keys[key], names[end])
-            for key, end in zip(of_slot, of_end[firsts].tolist(), strict=True)
+            (key, names[end])
+            for key, end in zip(keys_of_slots, of_end[firsts].tolist(), strict=True)
         ]
         states, is_fresh = self.read(slots)
         segments = Segments(starts, counts, slots, is_fresh)
-        return _Slots(order, segments, states, found.starts[firsts], found.ends[firsts])
+        starts, ends_ = found.starts[firsts], found.ends[firsts]
+        return _Slots(order, segments, states, keys_of_slots, starts, ends_)
 
     def _keep(self, at: _Slots, weights: NDArray[np.int64], added: list[pa.Array]) -> None:
         """Write the accumulators, and have the windows of what is new given when they are over."""
@@ -156,7 +159,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         counts = at.states[0].to_numpy() + np.add.reduceat(weights, at.segments.starts)
         self.write(slots, counts, added)
         fresh = np.flatnonzero(at.segments.is_fresh)  # the others have their timers
-        keys = [slots[number][0] for number in fresh.tolist()]
+        keys = [at.keys[number] for number in fresh.tolist()]
         self._register(keys, at.starts[fresh], at.ends[fresh])
 
     def _register(
