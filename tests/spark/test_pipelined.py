@@ -254,7 +254,7 @@ def test_a_job_that_waits_for_cores_says_for_which_and_can_be_cancelled(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slots, "_SAID_AFTER", 0.3)
+    monkeypatch.setattr(slots, "_SOON", 0.3)
 
     def start(name: str) -> JobClient:
         env = make(2)
@@ -273,7 +273,7 @@ def test_a_job_that_waits_for_cores_says_for_which_and_can_be_cancelled(
     second = start("second")
     said = "(Millstream job 'first' in 2 slots)"
     eventually(lambda: said in caplog.text, "a word about the cores")
-    assert "0 of 2 slots have started: Spark has 2 task slots" in caplog.text
+    assert "after 0.3 s 0 of 2 slots have started: Spark has 2 task slots" in caplog.text
     for client in (second, first):
         client.cancel().result()
         assert client.get_job_status().result() is JobStatus.CANCELED

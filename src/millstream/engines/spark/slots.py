@@ -52,7 +52,9 @@ __all__ = ["SparkSlotHost"]
 
 _LOG: Final = logging.getLogger("millstream")
 _LOOPBACK: Final = "127.0.0.1"
-#: Seconds after which is said why slots do not come, and between two looks for executors.
+#: Seconds after which is said why slots do not come: that others have the cores, anything else;
+#: and between two looks for executors.
+_SOON: Final = 1.0
 _SAID_AFTER: Final = 5.0
 _POLL: Final = 0.1
 #: Seconds that Spark may take to kill a worker that does not end by itself.
@@ -276,13 +278,18 @@ class _BarrierJob:
 
     def _watch(self, timeout: float) -> None:
         """Say why slots do not come; after ``timeout`` seconds the run is given up for that."""
+        began = time.monotonic()
         limit = max(timeout / 2, timeout - _AHEAD)
         said = min(_SAID_AFTER, limit)
+        soon = min(_SOON, said)
         try:
+            if soon < said and self._waits(soon) and self._are_taken():
+                _LOG.warning("%s", self._missing(soon))
             # That Python takes long to start on a busy machine is nothing to look at.
-            if self._waits(said) and not self._task_slots.has_started(self._slots, self._group):
+            elif self._waits(said - soon if soon < said else said) and not self._have_started():
                 _LOG.warning("%s", self._missing(said))
-            if self._waits(limit - said) and self.error is None:
+            left = max(0.0, limit - (time.monotonic() - began))
+            if self._waits(left) and self.error is None:
                 self.error = WorkerLostError(self._missing(timeout))
         except (Py4JError, OSError):
             _LOG.debug("Spark's JVM gives no answer", exc_info=True)  # the job tells of it
@@ -291,6 +298,12 @@ class _BarrierJob:
         """Whether slots are missing after some seconds, and nothing else is known of the job."""
         came = self._presence.wait_for_all(seconds)
         return not (came or self._over.is_set() or self._stopping.is_set())
+
+    def _have_started(self) -> bool:
+        return self._task_slots.has_started(self._slots, self._group)
+
+    def _are_taken(self) -> bool:
+        return not self._have_started() and self._task_slots.are_taken(self._slots, self._group)
 
     def _missing(self, seconds: float) -> str:
         came = self._presence.came

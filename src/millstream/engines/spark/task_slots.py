@@ -94,6 +94,10 @@ class TaskSlots:
         mine = [job for job in running if _group_of(job) == own]
         return len(mine) == len(running) or any(job.numActiveTasks() for job in mine)
 
+    def are_taken(self, slots: int, own: str) -> bool:
+        """Whether there are so many, and other jobs of the session are on them or wait for them."""
+        return self.total() >= slots and bool(self._jobs_but(own))
+
     def shortage(self, slots: int, own: str) -> str:
         """Why so many slots do not come, as far as Spark tells, and what to do.
 
