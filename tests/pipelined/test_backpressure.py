@@ -173,6 +173,7 @@ def test_a_consumer_that_stands_still_stops_its_source(
         assert slots.positions[0] > stopped, "it goes on when its consumer does"
     else:
         assert slots.positions[0] > stopped, "slot 1 has nothing to hold back"
+        assert slots.in_flight(0) <= limit + ONE_TURN
     slots.close()
 
 

@@ -110,6 +110,7 @@ def test_a_slot_that_is_stopped_is_killed_and_replaced(
     assert "gave no sign of life for" in caplog.text
 
 
+@pytest.mark.soak
 def test_two_slots_that_are_killed_at_once_meet_each_other(
     make: Make, tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -138,7 +138,14 @@ def greatest(make: Make, directory: Path) -> StreamExecutionEnvironment:
     return env
 
 
-@pytest.mark.parametrize("what", ["start", "discover", "end"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param("start", marks=pytest.mark.soak),
+        "discover",
+        pytest.param("end", marks=pytest.mark.soak),
+    ],
+)
 def test_a_stop_is_heard_before_a_source_has_answered(
     make: Make, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
