@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import environment
+from tests.table.query_running import changelog, environment
 
 from millstream import crash_points
 from millstream.connectors.files.partition_commit import PartitionTime
@@ -396,3 +396,97 @@ def test_options_of_partition_commit_that_make_no_sense_are_refused(tmp_path: Pa
         _table(env, f"t{number}", "v INT, a STRING", tmp_path / "x", f"{more} |, {options}")
         with pytest.raises(ValidationError, match=message):
             _graph(env, f"INSERT INTO t{number} VALUES (1, 'a')")
+
+
+# -- pruning, SHOW PARTITIONS, ADD and DROP PARTITION --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "files"),
+    [
+        ("a = 'x'", 2),
+        ("a = 'x' AND b > 1 AND v < 100", 1),
+        ("a IS NULL OR b = 3", 2),
+        ("b IN (1, 3) AND UPPER(a) LIKE 'Y%'", 1),
+        ("a = 'no'", 0),
+        ("a = 'x' OR v = 3", 5),
+        ("CAST(CURRENT_DATE AS STRING) > a", 5),
+    ],
+)
+def test_only_partitions_of_the_filter_are_read(
+    where: str, files: int, env: TableEnvironment, tmp_path: Path
+) -> None:
+    rows = "(1, 'x', 1), (2, 'x', 2), (3, 'y', 1), (4, CAST(NULL AS STRING), 1), (5, 'z', 3)"
+    _run(env, f"INSERT INTO p VALUES {rows}")
+    session, query = env.session, f"SELECT v, a, b FROM p WHERE {where}"
+    end = session.collected(env.sql_query(query).plan, str(tmp_path / "pruned"))
+    assert len(_source(env, end).discover({})) == files
+    assert ("partitions=[" in env.explain_sql(query)) == (files < 5)
+    found = Counter(map(tuple, changelog(env, query, tmp_path)))
+    # Without the filter right above the scan nothing is pruned.
+    apart = f"SELECT v, a, b FROM (SELECT v, a, b, RAND() r FROM p) WHERE r >= 0 AND ({where})"
+    assert "partitions=[" not in env.explain_sql(apart)
+    assert found == Counter(map(tuple, changelog(env, apart, tmp_path)))
+
+
+def _source(env: TableEnvironment, end: Any) -> Any:
+    graph = env.session.program.graph_of(end if isinstance(end, list) else [end], "test")
+    (source,) = [node.source for node in graph.nodes.values() if node.source is not None]
+    return source
+
+
+def test_partitions_that_come_later_are_chosen_too(env: TableEnvironment, tmp_path: Path) -> None:
+    _run(env, "INSERT INTO p VALUES (1, 'x', 1), (2, 'y', 1)")
+    monitored = "p /*+ OPTIONS('source.monitor-interval' = '1 s') */"
+    plan = env.sql_query(f"SELECT v FROM {monitored} WHERE a = 'x'").plan
+    source = _source(env, env.session.collected(plan, str(tmp_path / "out")))
+    first = source.discover({})
+    _run(env, "INSERT INTO p VALUES (3, 'x', 7), (4, 'y', 7)")
+    later = source.discover({each.id: each for each in first})
+    assert [each.id.split("/")[-3:-1] for each in first] == [["a=x", "b=1"]]
+    assert [each.id.split("/")[-3:-1] for each in later] == [["a=x", "b=7"]]
+
+
+def test_another_choice_of_partitions_is_another_source(
+    env: TableEnvironment, tmp_path: Path
+) -> None:
+    _run(env, "INSERT INTO p VALUES (1, 'x', 1), (2, 'y', 1)")
+    insert = "INSERT INTO f SELECT v, a FROM p WHERE a = '{}'"
+    MiniCluster(_graph(env, insert.format("x")), tmp_path / "state", pipelined=False).run(1)
+    with pytest.raises(MillstreamError, match=r"(?s)partitions:.*- =\(a STRING.*'x'.*\+ =.*'y'"):
+        MiniCluster(_graph(env, insert.format("y")), tmp_path / "state", pipelined=False).run(1)
+    made = env.compile_plan_sql(insert.format("x")).as_json_string()
+    again = plans.loaded(env.session, made, "it")
+    assert "partitions=[=(a, _UTF-16LE'x')]" in plans.explained(env.session, again)
+    assert len(_source(env, plans.ends_of(env.session, again)).discover({})) == 1
+
+
+def _shown(env: TableEnvironment, text: str) -> list[Any]:
+    found: list[Any] = list(env.execute_sql(text).collect())
+    return [row[0] for row in found]
+
+
+def test_partitions_are_shown_added_and_dropped(env: TableEnvironment, tmp_path: Path) -> None:
+    assert _shown(env, "SHOW PARTITIONS p") == []
+    _run(env, "INSERT INTO p VALUES (1, 'x', 1), (2, 'x', 2), (3, 'a/b', 1)")
+    every = ["a=a%2Fb/b=1", "a=x/b=1", "a=x/b=2"]
+    assert _shown(env, "SHOW PARTITIONS p") == every
+    assert _shown(env, "SHOW PARTITIONS p PARTITION (a = 'a/b')") == every[:1]
+    assert _shown(env, "SHOW PARTITIONS p PARTITION (b = 1)") == every[:2]
+    env.execute_sql("ALTER TABLE p ADD PARTITION (a = 'z', b = 1) PARTITION (b = 2, a = 'z')")
+    assert _shown(env, "SHOW PARTITIONS p PARTITION (a = 'z')") == ["a=z/b=1", "a=z/b=2"]
+    env.execute_sql("ALTER TABLE p DROP PARTITION (a = 'x', b = 1), PARTITION (a = 'z', b = 1)")
+    assert _rows(tmp_path / "p") == {"a=a%2Fb/b=1": [(3,)], "a=x/b=2": [(2,)]}
+    env.execute_sql("ALTER TABLE p ADD IF NOT EXISTS PARTITION (a = 'z', b = 2)")
+    env.execute_sql("ALTER TABLE p DROP IF EXISTS PARTITION (a = 'q', b = 2)")
+    for text, message in [
+        ("ALTER TABLE p ADD PARTITION (a = 'z', b = 2)", "a=z/b=2 of table .*p exists"),
+        ("ALTER TABLE p DROP PARTITION (a = 'q', b = 2)", "a=q/b=2 of table .*p does not exist"),
+        ("ALTER TABLE p DROP PARTITION (a = 'x')", r"does not match partition keys \[a, b\]"),
+        ("ALTER TABLE p ADD PARTITION (c = 'x')", "'c' does not partition"),
+        ("ALTER TABLE p ADD PARTITION (a = 'k', b = 1) WITH ('x' = 'y')", "WITH options"),
+        ("SHOW PARTITIONS f", "Table .*f is not partitioned"),
+        ("SHOW PARTITIONS ff", "'ff' not found"),
+    ]:
+        with pytest.raises(MillstreamError, match=message):
+            env.execute_sql(text)

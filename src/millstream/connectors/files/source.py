@@ -28,7 +28,7 @@ from millstream.contracts.source import Boundedness, Source, Split
 from millstream.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from millstream.connectors.formats.file_format import BulkFormat, MalformedPolicy, StreamFormat
     from millstream.connectors.formats.schema import SchemaLike
@@ -58,6 +58,7 @@ class FileSource(Source):
         file_format: how a file is read.
         paths: files and directories, local or as URI.
         discovery_interval: how often new files are looked for; None reads a static set.
+        accepts: says of a path whether it is read; None: all are.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class FileSource(Source):
         file_format: FileFormat,
         paths: tuple[str, ...],
         discovery_interval: Duration | None = None,
+        accepts: Callable[[str], bool] | None = None,
     ) -> None:
         if not paths:
             message = "a file source needs at least one path"
             raise SourceError(message)
         self.file_format = file_format
+        self._accepts = accepts
         # Absolute, so that workers in other directories find the files and split ids are stable.
         self.paths = tuple(p if _is_uri(p) else str(Path(p).absolute()) for p in map(str, paths))
         self.interval = None if discovery_interval is None else discovery_interval.to_milliseconds()
@@ -239,7 +242,9 @@ class FileSource(Source):
             base = info.path.rstrip("/")
             for entry in filesystem.get_file_info(fs.FileSelector(base, recursive=True)):
                 below = entry.path[len(base) :].strip("/")
-                if entry.type == fs.FileType.File and not _hidden(below):
+                if entry.type != fs.FileType.File or _hidden(below):
+                    continue
+                if self._accepts is None or self._accepts(prefix + entry.path):
                     found[prefix + entry.path] = entry.size
         return sorted(found.items())
 

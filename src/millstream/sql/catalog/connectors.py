@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.contracts.lookup import LookupCaching, LookupSource
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
+    from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.catalog.schema import Column
@@ -110,6 +111,15 @@ class TableSource(ABC):
     def lookup(self, keys: Sequence[str]) -> TableLookup | None:
         """How its rows are found by the values of some physical columns; None: they are not."""
         del keys
+        return None
+
+    def with_partitions(self, condition: Expression) -> TableSource | None:
+        """The source without partitions in which a condition is not true; None: it has none.
+
+        Args:
+            condition: over the columns that are read, of which it names those of the partition.
+        """
+        del condition
         return None
 
     def describe(self) -> str:

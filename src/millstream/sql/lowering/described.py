@@ -173,7 +173,12 @@ def _join(node: Any, texts: Texts) -> Details:
 
 
 _KINDS: Final[dict[type, Callable[[Any, Texts], Details]]] = {
-    physical.TableSourceScan: lambda node, _: {"table": (str(node.identifier),)},
+    physical.TableSourceScan: lambda node, texts: {
+        "table": (str(node.identifier),),
+        "partitions": ()
+        if node.partitions is None
+        else (texts.text(node.partitions, texts.columns_of(node)),),
+    },
     physical.SinkNode: lambda node, _: {"table": (node.name,)},
     physical.WatermarkAssigner: lambda node, texts: {"time": texts.columns(node, [node.rowtime])},
     physical.GroupAggregate: _group,

@@ -243,7 +243,10 @@ class Places:
         return "; ".join(map(self.columns, node.inputs))
 
     def _scan(self, node: Any) -> str:
-        return str(node.identifier)
+        if node.partitions is None:
+            return str(node.identifier)
+        # Another choice of files is another source: some would never be read.
+        return f"{node.identifier} {self._text(node.partitions, self._columns(node))}"
 
     def _stream(self, node: Any) -> str:
         return str(node.name)

@@ -116,10 +116,14 @@ class TableSourceScan(PhysicalNode):
     identifier: ObjectIdentifier
     table: CatalogTable
     source: TableSource
+    #: What is true of the partitions that are read, over the columns; None: all are.
+    partitions: Expression | None = None
     kind: ClassVar[str] = "TableSourceScan"
 
     def details(self) -> str:
         path = ", ".join(self.identifier.parts)
+        if self.partitions is not None:
+            path += f", partitions=[{expression_text(self.partitions)}]"
         return f"table=[[{path}]], fields=[{self.fields_text()}]"
 
 

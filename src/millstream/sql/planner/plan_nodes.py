@@ -179,7 +179,9 @@ def _tables(
         return {"table": table, "sink": tables.sink(identifier, table, given.get("overwrite"))}
     source = tables.source(identifier, table)
     if kind is physical.TableSourceScan:
-        return {"table": table, "source": source}
+        partitions = given.get("partitions")
+        pruned = None if partitions is None else source.with_partitions(partitions)
+        return {"table": table, "source": pruned or source}
     lookup = source.lookup(given["names"])
     if lookup is None:
         message = f"Table '{identifier.as_summary_string()}' cannot be looked up any more."

@@ -32,6 +32,7 @@ from millstream.sql.lowering.lowering import Lowering, LoweringOptions
 from millstream.sql.planner.batch import in_batch_mode
 from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
+from millstream.sql.planner.partitions import prune_partitions
 from millstream.sql.planner.phases import aggregate_in_two_phases
 from millstream.sql.planner.physical import SinkNode
 from millstream.sql.statements.refused_options import refuse_options
@@ -255,6 +256,7 @@ class Session:
         get = self.configuration.get
         if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
             aggregate_in_two_phases(plans, mini_batch=self.mini_batches)
+        prune_partitions(plans)
         return plans
 
     def query(self, plan: LogicalNode) -> QueryResult:

@@ -17,6 +17,7 @@ from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
 from millstream.sql.planner.explain import explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
+from millstream.sql.statements.partitions import show_partitions
 from millstream.sql.statements.results import RowsResult, texts
 from millstream.types.logical_types import BooleanType, VarCharType
 
@@ -278,6 +279,7 @@ def _check_details(details: Sequence[str]) -> None:
 HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult]]] = {
     nodes.Show: _show,
     nodes.ShowCreate: _show_create,
+    nodes.ShowPartitions: show_partitions,
     nodes.Describe: _describe,
     nodes.Explain: _explain,
 }

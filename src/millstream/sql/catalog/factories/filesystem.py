@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.connectors.files.file_columns import FileColumns
 from millstream.connectors.files.file_writers import ParquetWriterFactory
+from millstream.connectors.files.partition_filter import PartitionFilter
 from millstream.connectors.files.partitions import (
     PartitionSplitter,
     directory_of,
@@ -36,6 +38,7 @@ from millstream.connectors.formats.tables.lines import MessageLines, MessageLine
 from millstream.connectors.formats.tables.texts import text_parser
 from millstream.connectors.lookups.whole_source import WholeSourceLookup
 from millstream.errors import ValidationError
+from millstream.expressions.nodes import InputReference, transform
 from millstream.sql.catalog.connectors import (
     INSERT_ONLY,
     METADATA_PREFIX,
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.file_format import FileFormat
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
+    from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.formats import ChosenFormat
     from millstream.types.logical_types import LogicalType
     from millstream.types.typeinfo import TypeInformation
@@ -208,6 +212,7 @@ class _FilesSource(TableSource):
         self._options = options
         self._schema = _schema(context)
         self._partition = _partition(context)
+        self._accepts: PartitionFilter | None = None
         self._chosen = chosen_format(context.owner, context.options, among=_MESSAGES)
         if self._chosen is not None:
             self.changes = self._chosen.changes
@@ -234,7 +239,28 @@ class _FilesSource(TableSource):
             )
         interval = options["source.monitor-interval"]
         every = None if interval is None else Duration.of_millis(interval)
-        return FileSource(made, (_path(options),), every)
+        return FileSource(made, (_path(options),), every, self._accepts)
+
+    def with_partitions(self, condition: Expression) -> TableSource | None:
+        if not self._partition:
+            return None
+        places = {name: place for place, name in enumerate(self._partition)}
+
+        def moved(each: Expression) -> Expression:
+            return (
+                replace(each, index=places[each.name]) if isinstance(each, InputReference) else each
+            )
+
+        made = copy(self)
+        made._accepts = PartitionFilter(  # noqa: SLF001 - of the same class
+            _base(self._options),
+            {name: _parser(kind) for name, kind in self._partition.items()},
+            [kind.to_arrow() for kind in self._partition.values()],
+            self._options["partition.default-name"],
+            transform(condition, moved),
+            self._context.configuration.get(LOCAL_TIME_ZONE),
+        )
+        return made
 
     def lookup(self, keys: Sequence[str]) -> TableLookup | None:
         columns = self._context.table.schema.columns
