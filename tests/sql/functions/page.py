@@ -29,8 +29,13 @@ PAGE: Final = HERE.parents[2] / "docs" / "sql_functions.md"
 VERSION: Final = "2.3"
 _HERE: Final = "here: "
 _NOT_YET: Final = "not yet: "
-_NOT_COMPUTED: Final = f"{_NOT_YET}no operator computes it so far"
-_COMPUTED: Final = AGGREGATES.keys() | RANKS | {"GROUPING"}
+_NOT_COMPUTED: Final = (
+    f"{_NOT_YET}it is over all rows of a partition, which a stream never has; Flink, too, has it "
+    "in batch mode alone"
+)
+_COMPUTED: Final = (
+    AGGREGATES.keys() | RANKS | {"GROUPING", "GROUP_ID", "JSON_ARRAYAGG", "JSON_OBJECTAGG", "LAG"}
+)
 
 
 def _lines(name: str) -> Iterator[str]:

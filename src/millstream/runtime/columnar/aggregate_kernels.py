@@ -2,7 +2,8 @@
 
 What it is: the table of aggregates, and the refusal of those that are not in it.
 
-What it is not: the kernels (``changelog_aggregates.py``, ``collecting_aggregates.py``).
+What it is not: the kernels (``changelog_aggregates.py``, ``collecting_aggregates.py``,
+``listed_aggregates.py``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ from millstream.runtime.columnar.collecting_aggregates import (
     CountedExtreme,
     KeptEdge,
     ListAgg,
+)
+from millstream.runtime.columnar.listed_aggregates import (
+    JsonArrayAgg,
+    JsonObjectAgg,
+    Lag,
+    Percentile,
 )
 
 if TYPE_CHECKING:
@@ -92,6 +99,12 @@ _MAKERS: Final[dict[str, Callable[[_Call], Kernel]]] = {
     "LISTAGG": lambda call: ListAgg(call.result),
     "COLLECT": lambda call: Collect(call.result),
     "ARRAY_AGG": _array,
+    "PERCENTILE": lambda call: Percentile(call.result),
+    "JSON_ARRAYAGG_NULL_ON_NULL": lambda call: JsonArrayAgg(call.result, absent=False),
+    "JSON_ARRAYAGG_ABSENT_ON_NULL": lambda call: JsonArrayAgg(call.result, absent=True),
+    "JSON_OBJECTAGG_NULL_ON_NULL": lambda call: JsonObjectAgg(call.result, absent=False),
+    "JSON_OBJECTAGG_ABSENT_ON_NULL": lambda call: JsonObjectAgg(call.result, absent=True),
+    "LAG": lambda call: Lag(call.result),
     "SINGLE_VALUE": lambda call: SingleValue(call.arguments[0]),
 }
 SUPPORTED_AGGREGATES: Final = frozenset(_MAKERS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from millstream.expressions.functions.definition import FunctionKind
 from millstream.expressions.functions.registry import built_in_functions
 from millstream.expressions.functions.signatures import Nullability
 from millstream.expressions.nodes import InputReference
@@ -24,10 +25,20 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
 
-__all__ = ["AGGREGATES", "RANKS", "Inputs", "Placeholder", "aggregate_type", "plain_type"]
+__all__ = [
+    "AGGREGATES",
+    "RANKS",
+    "Inputs",
+    "Placeholder",
+    "aggregate_arguments",
+    "aggregate_type",
+    "plain_type",
+]
 
 #: Functions that number the rows of a window; only with OVER.
 RANKS: Final = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK"})
+#: Those whose arguments are cast to what they take.
+_CASTING: Final = frozenset({"PERCENTILE"})
 
 
 def plain_type(kind: LogicalType) -> LogicalType:
@@ -42,8 +53,23 @@ AGGREGATES: Final = {
     name: definition
     for name, definition in built_in_functions().items()
     # COUNT(DISTINCT ...) stands for the roughly counted ones.
-    if definition.name in SUPPORTED_AGGREGATES or definition.name == "APPROX_COUNT_DISTINCT"
+    if (definition.name in SUPPORTED_AGGREGATES and definition.kind is FunctionKind.AGGREGATE)
+    or definition.name == "APPROX_COUNT_DISTINCT"
 }
+
+
+def aggregate_arguments(name: str, types: Sequence[LogicalType]) -> Sequence[LogicalType]:
+    """The types that the arguments of an aggregate are cast to; the same, but for some.
+
+    Args:
+        name: in capitals.
+        types: of the arguments, which it takes.
+    """
+    if name not in _CASTING:
+        return types
+    plain = tuple(plain_type(kind) for kind in types)
+    found = (each.match(plain) for each in AGGREGATES[name].signatures)
+    return next(each for each in found if each is not None)
 
 
 def aggregate_type(
@@ -63,7 +89,8 @@ def aggregate_type(
     plain = tuple(plain_type(kind) for kind in types)
     definition = AGGREGATES[name]
     for candidate in definition.signatures:
-        if candidate.match(plain) == plain:  # nothing is cast
+        taken = candidate.match(plain)
+        if taken is not None and (taken == plain or definition.name in _CASTING):
             found = candidate.result_type(plain, ())
             may_be_empty = not grouped or filtered
             if may_be_empty and candidate.nullability is not Nullability.NEVER:

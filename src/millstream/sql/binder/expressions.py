@@ -100,6 +100,11 @@ class ExpressionBinder:
         message = f"Aggregate {called(node)} cannot stand here."
         raise self.context.error(node, message)
 
+    def json_aggregate(self, node: Any) -> Expression:
+        """JSON_ARRAYAGG or JSON_OBJECTAGG where none can stand."""
+        name = "JSON_ARRAYAGG" if isinstance(node, nodes.JsonArray) else "JSON_OBJECTAGG"
+        raise self.context.error(node, f"Aggregate {name} cannot stand here.")
+
     def special(self, node: nodes.FunctionCall) -> Expression | None:
         """A call that has a meaning only here; None: it is an ordinary one."""
         if node.name.last.upper() == "CURRENT_DATABASE" and not node.arguments:
@@ -322,10 +327,10 @@ class ExpressionBinder:
         return json.json_query(self, node)
 
     def _json_object(self, node: Any) -> Expression:
-        return json.json_object(self, node)
+        return self.json_aggregate(node) if node.aggregate else json.json_object(self, node)
 
     def _json_array(self, node: Any) -> Expression:
-        return json.json_array(self, node)
+        return self.json_aggregate(node) if node.aggregate else json.json_array(self, node)
 
     def _period(self, node: Any) -> Expression:
         left, right = node.left, node.right

@@ -14,17 +14,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
+from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Call, InputReference, transform, walk
 from millstream.expressions.user_aggregates import user_aggregate
 from millstream.sql.binder import calls, subqueries
-from millstream.sql.binder.aggregates import Inputs, Placeholder, aggregate_type, plain_type
+from millstream.sql.binder.aggregates import (
+    Inputs,
+    Placeholder,
+    aggregate_arguments,
+    aggregate_type,
+    plain_type,
+)
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.binder.walking import walk_nodes
 from millstream.sql.parser import nodes
-from millstream.sql.planner.logical import AggregateCall, AggregateNode, ProjectNode, row_of
-from millstream.types.logical_types import BigIntType
+from millstream.sql.planner.logical import (
+    GROUP_ID,
+    AggregateCall,
+    AggregateNode,
+    ProjectNode,
+    row_of,
+)
+from millstream.types.logical_types import BigIntType, VarCharType
+from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,14 +244,16 @@ class GroupBinder(ExpressionBinder):
 
     def _grouping(self, node: Any, name: str) -> Expression:
         if name == "GROUP_ID":
-            raise self.context.error(node, "GROUP_ID is not in this release.")
+            return self._grouping_of(GROUP_ID)
         keys = []
         for argument in node.arguments:
             bound = self._base.bind(argument)
             if bound not in self._keys:
                 raise self.context.error(argument, f"{name} takes keys of GROUP BY.")
             keys.append(self._keys.index(bound))
-        wanted = tuple(keys)
+        return self._grouping_of(tuple(keys))
+
+    def _grouping_of(self, wanted: tuple[int, ...]) -> Expression:
         if wanted not in self._groupings:
             self._groupings.append(wanted)
         index = self._groupings.index(wanted)
@@ -253,6 +269,31 @@ class GroupBinder(ExpressionBinder):
             raise self.context.error(node, message)
         call = aggregate_call(
             self._base, self._inputs, node, grouped=bool(self._keys) and self._sets is None
+        )
+        return self._placeholder(call)
+
+    def json_aggregate(self, node: Any) -> Expression:
+        if isinstance(node, nodes.JsonArray):
+            if node.order_by:
+                message = "ORDER BY in JSON_ARRAYAGG is not in this release."
+                raise self.context.error(node, message)
+            name, default, given = "JSON_ARRAYAGG", True, [node.elements[0]]
+        else:
+            name, default, given = "JSON_OBJECTAGG", False, list(node.entries[0])
+        *keys, value = [self._base.bind(each) for each in given]
+        for key in keys:
+            if not key.type.is_a(TypeFamily.CHARACTER_STRING):
+                shown = key.type.as_summary_string()
+                message = f"{name} takes a text as its key, not {shown}."
+                raise self.context.error(node, message)
+        absent = default if node.absent_on_null is None else node.absent_on_null
+        columns = [*keys, json_string(value)]
+        call = AggregateCall(
+            f"{name}_{'ABSENT' if absent else 'NULL'}_ON_NULL",
+            tuple(self._inputs.add(each) for each in columns),
+            VarCharType(nullable=False),
+            None,
+            False,  # noqa: FBT003 - not DISTINCT
         )
         return self._placeholder(call)
 
@@ -337,6 +378,11 @@ def aggregate_call(
         )
     except ProgramError as error:
         raise base.context.error(node, str(error)) from error
+    wanted = aggregate_arguments(name, [each.type for each in bound])
+    if function == "PERCENTILE":
+        bound = [
+            calls.coerced(each, kind) or each for each, kind in zip(bound, wanted, strict=True)
+        ]
     distinct = node.distinct and function not in {"MIN", "MAX"}
     if function == "APPROX_COUNT_DISTINCT":
         function, distinct = "COUNT", True

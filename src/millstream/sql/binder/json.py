@@ -93,8 +93,6 @@ def json_query(binder: Binds, node: Any) -> Expression:
 
 def json_object(binder: Binds, node: Any) -> Expression:
     """``JSON_OBJECT``."""
-    if node.aggregate:
-        raise binder.context.error(node, "JSON_OBJECTAGG is not in this release.")
     pairs = [(binder.bind(key), binder.bind(value)) for key, value in node.entries]
     on_null = "ABSENT" if node.absent_on_null else "NULL"
     return _called(binder, node, lambda: json_calls.json_object(pairs, on_null))
@@ -102,8 +100,6 @@ def json_object(binder: Binds, node: Any) -> Expression:
 
 def json_array(binder: Binds, node: Any) -> Expression:
     """``JSON_ARRAY``."""
-    if node.aggregate:
-        raise binder.context.error(node, "JSON_ARRAYAGG is not in this release.")
     values = binder.bind_all(node.elements)
     on_null = "NULL" if node.absent_on_null is False else "ABSENT"
     return _called(binder, node, lambda: json_calls.json_array(values, on_null))

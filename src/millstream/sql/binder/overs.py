@@ -9,13 +9,20 @@ What it is not: Top-N and deduplication, which are found later in the plan
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.user_aggregates import user_aggregate
 from millstream.sql.binder import calls
-from millstream.sql.binder.aggregates import AGGREGATES, RANKS, Placeholder, aggregate_type
+from millstream.sql.binder.aggregates import (
+    AGGREGATES,
+    RANKS,
+    Placeholder,
+    aggregate_arguments,
+    aggregate_type,
+    plain_type,
+)
 from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
@@ -27,7 +34,7 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
-from millstream.types.logical_types import BigIntType, DayTimeIntervalType
+from millstream.types.logical_types import BigIntType, DayTimeIntervalType, IntType
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
@@ -42,6 +49,11 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["OverCalls"]
+
+#: What is over all rows of a partition, which a stream never has.
+_OF_BATCH: Final = frozenset({"LEAD", "CUME_DIST", "PERCENT_RANK", "NTILE"})
+#: The arguments of LAG.
+_LAG: Final = ("a value", "an offset", "a default")
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,8 @@ class OverCalls:
         if definition is not None:
             return self._placeholder(self._user_call(binder, node, definition))
         name = node.name.last.upper()
+        if name in {*_OF_BATCH, "LAG"}:
+            return self._other_row(binder, node, name)
         if name not in AGGREGATES and name not in RANKS:
             message = f"{name} cannot be used with OVER; aggregates, ROW_NUMBER, RANK can."
             raise self._context.error(node, message)
@@ -104,6 +118,10 @@ class OverCalls:
                 )
             except ProgramError as error:
                 raise self._context.error(node, str(error)) from error
+            wanted = aggregate_arguments(name, [each.type for each in arguments])
+            if function == "PERCENTILE":
+                pairs = zip(arguments, wanted, strict=True)
+                arguments = tuple(calls.coerced(each, to) or each for each, to in pairs)
         call = _Call(function, arguments, condition, node.distinct, kind, window)
         return self._placeholder(call)
 
@@ -111,6 +129,38 @@ class OverCalls:
         if call not in self._calls:
             self._calls.append(call)
         return Placeholder("over", self._calls.index(call), call.type)  # type: ignore[return-value]
+
+    def _other_row(self, binder: ExpressionBinder, node: Any, name: str) -> Expression:
+        """LAG: the value of a row before; what looks ahead is refused, as by Flink."""
+        if name != "LAG":
+            message = (
+                f"{name} Function is not supported in stream mode: it is over all rows of a "
+                "partition. OVER of batch mode is that of streams in this release."
+            )
+            raise self._context.error(node, message)
+        arguments = [binder.bind(each) for each in node.arguments]
+        if not 1 <= len(arguments) <= len(_LAG) or node.filter is not None or node.distinct:
+            raise self._context.error(node, f"LAG takes {', '.join(_LAG)}, and nothing else.")
+        value = arguments[0]
+        offset = arguments[1] if len(arguments) > 1 else Literal(1, IntType(nullable=False))
+        count = offset.value if isinstance(offset, Literal) else None
+        is_integer = offset.type.is_a(TypeFamily.INTEGER_NUMERIC)
+        if not is_integer or not isinstance(count, int) or count < 0:
+            message = "The offset of LAG must be a constant whole number that is not negative."
+            raise self._context.error(node, message)
+        kind = plain_type(value.type).with_nullability(True)  # noqa: FBT003
+        given = arguments[2] if len(arguments) == len(_LAG) else Literal(None, kind)
+        default = calls.coerced(given, kind)
+        if default is None:
+            message = f"The default of LAG is {given.type}, and its value {value.type}."
+            raise self._context.error(node, message)
+        window = self._window(binder, node, name)
+        if window.is_rows or window.preceding is not None:
+            raise self._context.error(node, "LAG takes no frame of its window.")
+        place = Literal(count, IntType(nullable=False))
+        columns = (calls.coerced(value, kind) or value, place, default)
+        whole = replace(window, is_rows=True)
+        return self._placeholder(_Call(name, columns, None, False, kind, whole))  # noqa: FBT003
 
     def _user_call(
         self, binder: ExpressionBinder, node: Any, definition: FunctionDefinition

@@ -247,13 +247,15 @@ class Converter:
 def _grouping(
     number: InputReference, sets: Sequence[tuple[int, ...]], wanted: tuple[int, ...]
 ) -> Expression:
-    """GROUPING_ID of a set, by its number: a bit per key that is not in it."""
+    """GROUPING_ID of a set, by its number: a bit per key that is not in it; or its GROUP_ID."""
     kind = number.type
     arguments: list[Expression] = []
     for position, part in enumerate(sets):
         bits = 0
-        for key in wanted:
+        for key in wanted if wanted != lp.GROUP_ID else ():
             bits = bits * 2 + (key not in part)
+        if wanted == lp.GROUP_ID:
+            bits = [set(each) for each in sets[:position]].count(set(part))
         same = Call("=", (number, Literal(position, kind)), BooleanType(nullable=False))
         arguments += [same, Literal(bits, kind)]
     arguments[-2:] = arguments[-1:]

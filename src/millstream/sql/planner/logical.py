@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.expressions.nodes import InputReference
 from millstream.types.logical_types import RowField, RowType
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 __all__ = [
+    "GROUP_ID",
     "AggregateCall",
     "AggregateNode",
     "CorrelateNode",
@@ -57,6 +58,10 @@ __all__ = [
     "row_of",
     "unique_names",
 ]
+
+
+#: Among groupings: how many sets that are alike stand in front.
+GROUP_ID: Final = (-1,)
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
