@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.sql.lowering.matches import slot_texts
 from millstream.sql.planner import physical
 from millstream.sql.planner.matches import Match
+from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.texts import length_text
 
@@ -188,6 +189,7 @@ _KINDS: Final[dict[type, Callable[[Any, Texts], Details]]] = {
     physical.Deduplicate: _deduplicate,
     physical.Rank: _rank,
     WindowRank: _rank,
+    TemporalSort: lambda node, texts: {"order": texts.order(node), "columns": texts.kept(node)},
     physical.Limit: lambda node, texts: {
         "keeps": (f"{node.limit} rows behind {node.offset}",),
         "columns": texts.kept(node),

@@ -36,11 +36,12 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
+from millstream.runtime.operators.table.temporal_sort import TemporalSortFactory
 from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
 from millstream.sql.lowering.matches import match_factory
-from millstream.sql.lowering.overs import over_factory
+from millstream.sql.lowering.overs import goes_by_clock, over_factory
 from millstream.sql.lowering.pieces import (
     aggregate_calls,
     parallelism_of,
@@ -66,6 +67,7 @@ from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.types.key_columns import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType
@@ -439,13 +441,8 @@ class Lowering:
 
     def _over(self, node: physical.OverAggregate) -> Transformation:
         factory = over_factory(node, self.evaluation.job_parameters, self.options.state_ttl)
-        by_clock = (
-            isinstance(factory, factories.OverFactory)
-            and factory.rowtime is None
-            and not factory.is_rows
-            and factory.preceding is not None
-        )
-        return self._stateful(node, factory, single=not node.partition, ticks=by_clock)
+        ticks = goes_by_clock(factory)
+        return self._stateful(node, factory, single=not node.partition, ticks=ticks)
 
     def _match(self, node: Match) -> Transformation:
         factory = match_factory(node, self.evaluation)
@@ -487,6 +484,10 @@ class Lowering:
     def _final_rows(self, node: FinalRows) -> Transformation:
         order = sort_columns(node.order)
         factory = FinalRowsFactory(node.input.row, order, node.offset)
+        return self._stateful(node, factory, single=True)
+
+    def _temporal_sort(self, node: TemporalSort) -> Transformation:
+        factory = TemporalSortFactory(node.input.row, sort_columns(node.order))
         return self._stateful(node, factory, single=True)
 
     def _normalize(self, node: physical.ChangelogNormalize) -> Transformation:
@@ -580,6 +581,7 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
     LookupJoin: Lowering._lookup_join,  # noqa: SLF001
     FinalRows: Lowering._final_rows,  # noqa: SLF001
+    TemporalSort: Lowering._temporal_sort,  # noqa: SLF001
     WindowJoin: Lowering._window_join,  # noqa: SLF001
     WindowRank: Lowering._window_rank,  # noqa: SLF001
     physical.Join: Lowering._join,  # noqa: SLF001

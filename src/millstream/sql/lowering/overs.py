@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorFactory
     from millstream.sql.planner import physical
 
-__all__ = ["over_factory"]
+__all__ = ["goes_by_clock", "over_factory"]
+
+
+def goes_by_clock(factory: OperatorFactory) -> bool:
+    """Return whether an operator has frames that end when the clock has gone on."""
+    if not isinstance(factory, factories.OverFactory) or factory.rowtime is not None:
+        return False
+    return not factory.is_rows and factory.preceding is not None
 
 
 def over_factory(

@@ -28,6 +28,7 @@ from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
 if TYPE_CHECKING:
@@ -480,6 +481,7 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     WindowJoin: Places._window_join,  # noqa: SLF001
     WindowRank: Places._window_rank,  # noqa: SLF001
     FinalRows: Places._final_rows,  # noqa: SLF001
+    TemporalSort: Places._final_rows,  # noqa: SLF001
     LookupJoin: Places._lookup_join,  # noqa: SLF001
     physical.Correlate: Places._correlate,  # noqa: SLF001
     physical.Expand: Places._expand,  # noqa: SLF001

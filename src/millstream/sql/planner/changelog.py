@@ -22,6 +22,7 @@ from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _INSERT_ONLY_INPUT: Final = (
     WindowAggregate,
     physical.IntervalJoin,
     Match,
+    TemporalSort,
     WindowJoin,
     WindowRank,
 )

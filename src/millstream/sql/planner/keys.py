@@ -14,6 +14,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
         physical.DropUpdateBefore,
         physical.OverAggregate,
         FinalRows,
+        TemporalSort,
     )
     if isinstance(node, physical.Limit):
         return _NONE if node.offset else upsert_keys(node.input)

@@ -16,6 +16,7 @@ from millstream.errors import ValidationError
 from millstream.sql.planner import physical
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.plan_values import omitted
 
@@ -78,6 +79,7 @@ _KINDS: Final[dict[str, type[PhysicalNode]]] = {
         physical.SinkNode,
         Match,
         LookupJoin,
+        TemporalSort,
         WindowJoin,
         WindowRank,
     )

@@ -18,12 +18,12 @@ from millstream.sql.planner.calcs import (
     conjunction,
     conjuncts,
     exchange,
-    is_rowtime,
     substituted,
 )
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.logical import OverNode, ProjectNode, references, row_of
 from millstream.sql.planner.physical_batch import FinalRows
+from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.times import keeps_time_attribute
 from millstream.sql.planner.windowed_rows import window_rank
 from millstream.types.logical_types import BigIntType, TimestampKind
@@ -267,22 +267,42 @@ def limit(converter: Converts, node: Any) -> PhysicalNode:
     if converter.is_batch and node.limit != 0 and (node.order or node.limit is None):
         return _sorted(below, node)
     if node.limit is None:
-        if node.order and is_rowtime(node.input.row.fields[node.order[0].column].type):
-            message = "ORDER BY on time is not in this release; ORDER BY with LIMIT is."
-            raise ValidationError(message)
-        message = (
-            "Sort on a non-time-attribute field is not supported: a stream has no end; "
-            "add LIMIT, or sort the result."
-            if node.order
-            else "OFFSET without LIMIT is not supported."
-        )
-        raise ValidationError(message)
+        return _by_time(below, node)
     if node.limit == 0:
         return physical.ValuesScan(row=below.row, rows=())
     if not node.order:
         single = exchange(below, None)
         return physical.Limit(row=below.row, inputs=(single,), offset=node.offset, limit=node.limit)
     return _first_rows(below, node)
+
+
+def _by_time(below: PhysicalNode, node: Any) -> PhysicalNode:
+    """All rows in the order of time.
+
+    Raises:
+        ValidationError: a stream cannot be sorted so.
+    """
+    if not node.order or node.offset:
+        message = "OFFSET without LIMIT is not supported."
+        raise ValidationError(message)
+    first = node.order[0]
+    kind = getattr(below.row.fields[first.column].type, "kind", TimestampKind.REGULAR)
+    if kind is TimestampKind.PROCTIME:
+        message = (
+            "ORDER BY a processing time without LIMIT is not in this release: rows come in that "
+            "order."
+        )
+        raise ValidationError(message)
+    if kind is not TimestampKind.ROWTIME or not keeps_time_attribute(below, first.column):
+        message = (
+            "Sort on a non-time-attribute field is not supported: a stream has no end; "
+            "add LIMIT, or sort the result."
+        )
+        raise ValidationError(message)
+    if first.descending:
+        message = "Primary sort order of a streaming table must be ascending on time."
+        raise ValidationError(message)
+    return TemporalSort(row=below.row, inputs=(exchange(below, None),), order=node.order)
 
 
 def _first_rows(below: PhysicalNode, node: Any) -> PhysicalNode:

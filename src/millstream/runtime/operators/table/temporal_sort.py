@@ -1,0 +1,165 @@
+"""ORDER BY a time attribute: all rows in order of time.
+
+What it is: Flink's RowTimeSortOperator.  Rows wait until the watermark has passed them, and are
+then given in order of time, those of one time by the other columns of ORDER BY, then as they came.
+Late rows are dropped.
+
+What it is not: parallel; nor for updating input, nor by processing time.
+
+State: per time the rows that wait.
+
+Read next: ``runtime/columnar/sort_keys.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import pyarrow as pa
+
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.contracts.state_sections import StateSection
+from millstream.errors import TypeMismatchError
+from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.columnar.time_columns import milliseconds_of
+from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+from millstream.state.key_codec import cache_key, encode_key
+from millstream.state.packed_state import PackedValues
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import (
+        Checkpoint,
+        Operator,
+        OperatorContext,
+        OperatorSnapshot,
+        Output,
+        RestoreContext,
+    )
+    from millstream.runtime.operators.table.specs import SortColumn
+    from millstream.state.key_codec import CacheKey
+    from millstream.types.logical_types import RowType
+
+__all__ = ["TemporalSortFactory"]
+
+_NAME: Final = struct.Struct(">Q")
+_BIAS: Final = 2**63
+#: Rows per batch that is given.
+_BATCH: Final = 16_384
+
+
+@dataclass(frozen=True)
+class TemporalSortFactory:
+    """Makes operators that sort rows by time.  Columns stay.
+
+    Args:
+        input_type: the rows, which are only added.
+        order: the time attribute, ascending, and columns for rows of one time.
+    """
+
+    input_type: RowType
+    order: tuple[SortColumn, ...]
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        columns = ", ".join(
+            f"{each.name} {each.type.as_summary_string()}" for each in self.input_type.fields
+        )
+        return [StateSection("rows", "packed rows by time", details={"columns": columns})]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return TemporalSortOperator(self)
+
+
+class TemporalSortOperator(KeyedTableOperator):
+    """Keeps the rows that the watermark has not passed."""
+
+    def __init__(self, plan: TemporalSortFactory) -> None:
+        """Take the order."""
+        super().__init__(plan.state_sections()[0])
+        self._plan = plan
+        self._codec = RowCodec(plan.input_type.to_arrow_schema())
+        self._key = encode_key(())
+        self._watermark = MIN_TIMESTAMP
+        self._late = 0
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._rows = PackedValues(self.keyed_state, "\0rows")
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._watermark = restored.watermark
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        self.records_in += len(batch)
+        if not len(batch):
+            return
+        name = f"operator {self.context.name!r}"
+        if batch.row_kinds is not None and batch.row_kinds.any():
+            message = f"{name} got updates or deletions; ORDER BY a time takes inserts only"
+            raise TypeMismatchError(message)
+        arrow = batch.arrow
+        times = milliseconds_of(arrow.column(self._plan.order[0].index), name)
+        on_time = times > self._watermark
+        self._late += int((~on_time).sum())
+        if not on_time.all():
+            arrow, times = arrow.filter(pa.array(on_time)), times[on_time]
+        if len(times):
+            self._keep(arrow, times)
+
+    def _keep(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> None:
+        groups = group_rows([pa.array(times)], len(times))
+        self.keyed_state.make_room(len(groups))
+        firsts = times[groups.first_rows].tolist()
+        slots = [(self._key, _NAME.pack(time + _BIAS)) for time in firsts]
+        rows = self._codec.pack(arrow.columns)
+        made: list[bytes | None] = []
+        for number, stored in enumerate(self._rows.get_all(slots)):
+            start, count = int(groups.starts[number]), int(groups.counts[number])
+            mine = groups.order[start : start + count].tolist()
+            before = [] if stored is None else unpacked_list(stored)
+            made.append(packed_list([*before, *(rows[row] for row in mine)]))
+        self._rows.put_all(slots, made)
+        for time, (_, name) in zip(firsts, slots, strict=True):
+            self.keyed_state.timers.register_event_time((), name, time)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Give the rows that the watermark has passed."""
+        self._watermark = watermark
+        fired = list(self.keyed_state.timers.advance_event_time(watermark))
+        if fired:
+            self._give([(cache_key(key), name) for _, key, name in fired])
+        super().process_watermark(watermark)
+
+    def _give(self, slots: list[tuple[CacheKey, bytes]]) -> None:
+        """Give the rows of these times, which are in order."""
+        self.keyed_state.make_room(len(slots))
+        lists = [unpacked_list(stored) for stored in self._rows.get_all(slots) if stored]
+        self._rows.put_all(slots, [None] * len(slots))
+        columns = self._codec.unpack(list(chain.from_iterable(lists)))
+        if not len(columns[0]):
+            return
+        orders = sort_keys(columns, self._plan.order)
+        order = pa.array(sorted(range(len(orders)), key=orders.__getitem__), pa.int64())
+        for start in range(0, len(order), _BATCH):
+            rows = order.slice(start, _BATCH)
+            self.emit_columns([column.take(rows) for column in columns])
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        snapshot = super().snapshot(checkpoint)
+        snapshot.metrics = {**snapshot.metrics, "numLateRecordsDropped": self._late}
+        self._late = 0
+        return snapshot

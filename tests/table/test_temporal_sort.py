@@ -1,0 +1,124 @@
+"""ORDER BY a time attribute without LIMIT: the rows of a stream in order of time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.table.model import D, I
+from tests.table.query_running import changelog, environment, table_of
+from tests.table.running import TableHarness
+
+from millstream.errors import TypeMismatchError, ValidationError
+from millstream.runtime.operators.table.specs import SortColumn
+from millstream.runtime.operators.table.temporal_sort import TemporalSortFactory
+from millstream.types.logical_types import (
+    BigIntType,
+    RowType,
+    TimestampKind,
+    TimestampType,
+    VarCharType,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.table import TableEnvironment
+
+ROWS = RowType.of(k=VarCharType(5), t=TimestampType(3, kind=TimestampKind.ROWTIME), n=BigIntType())
+TYPES = [field.type for field in ROWS]
+START = dt.datetime(1969, 12, 31, 23, 59)  # noqa: DTZ001 - a TIMESTAMP has no zone
+COLUMNS = "ts TIMESTAMP(3), k STRING, v INT, WATERMARK FOR ts AS ts - INTERVAL '{}' SECOND"
+
+NUMBERED = "SELECT *, ROW_NUMBER() OVER (ORDER BY v) AS n FROM t"
+
+
+def at(seconds: int) -> dt.datetime:
+    return START + dt.timedelta(seconds=seconds)
+
+
+def test_rows_come_in_order_and_late_ones_do_not() -> None:
+    plan = TemporalSortFactory(ROWS, (SortColumn(1), SortColumn(2, descending=True)))
+    with TableHarness(plan, ROWS, TYPES) as harness:
+        epoch = -60_000
+        harness.feed([(I, ("a", at(9), 1)), (I, ("b", at(3), 1)), (I, ("c", at(3), 2))])
+        harness.watermark(epoch + 2_000)
+        harness.end_epoch()
+        harness.feed([(I, ("d", at(2), 1)), (I, ("e", at(5), None)), (I, ("f", at(3), 1))])
+        assert harness.changes == []
+        harness.watermark(epoch + 5_000)
+        assert [row[0] for _, row in harness.changes] == ["c", "b", "f", "e"]
+        harness.end_epoch()
+        harness.watermark(epoch + 9_000)
+        assert [row[0] for _, row in harness.changes] == ["c", "b", "f", "e", "a"]
+        harness.end_epoch()
+        assert harness.metrics["numLateRecordsDropped"] == 1
+        assert list(harness.state_entries()) == []
+
+
+def test_updates_are_refused_where_they_come() -> None:
+    plan = TemporalSortFactory(ROWS, (SortColumn(1),))
+    with (
+        TableHarness(plan, ROWS, TYPES) as harness,
+        pytest.raises(TypeMismatchError, match="inserts only"),
+    ):
+        harness.feed([(D, ("a", at(1), 1))])
+
+
+@pytest.mark.both_engines(every=2)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_query_in_the_order_of_time(parallelism: int, tmp_path: Path) -> None:
+    drawn = random.Random(parallelism)
+    rows = [
+        (str(at(drawn.randint(0, 90))), drawn.choice(["a", "b", None]), drawn.randint(0, 9))
+        for _ in range(80)
+    ]
+    env = environment(parallelism)
+    table_of(env, "t", COLUMNS.format(300), rows, tmp_path)
+    query = "SELECT k, v + 1 AS w FROM t WHERE v > 1 ORDER BY ts, k DESC NULLS FIRST, w"
+    found = [tuple(row) for row in changelog(env, query, tmp_path, parallelism)]
+    # Descending, NULL is in front.
+    kept = sorted(
+        (each for each in rows if each[2] > 1),
+        key=lambda row: (row[0], row[1] is not None, -ord(row[1] or " "), row[2]),
+    )
+    assert found == [(k, v + 1) for _, k, v in kept]
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> TableEnvironment:
+    made = environment()
+    table_of(made, "t", COLUMNS.format(1), [], tmp_path)
+    made.execute_sql("CREATE TEMPORARY VIEW p AS SELECT *, PROCTIME() AS pt FROM t")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT * FROM t ORDER BY ts DESC", "must be ascending on time"),
+        ("SELECT * FROM t ORDER BY k, ts", "Sort on a non-time-attribute field is not supported"),
+        ("SELECT * FROM t ORDER BY ts OFFSET 3 ROWS", "OFFSET without LIMIT"),
+        ("SELECT * FROM p ORDER BY pt", "ORDER BY a processing time without LIMIT"),
+        (
+            "SELECT DISTINCT ts, k FROM t ORDER BY ts",
+            "Sort on a non-time-attribute field is not supported",
+        ),
+        (
+            f"SELECT ts FROM ({NUMBERED}) WHERE n < 3 ORDER BY ts",
+            "TemporalSort doesn't support consuming update and delete changes",
+        ),
+    ],
+)
+def test_what_has_no_order_is_refused(env: TableEnvironment, query: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        env.explain_sql(query)
+
+
+def test_the_plan(env: TableEnvironment) -> None:
+    env.execute_sql("CREATE TEMPORARY VIEW sorted_rows AS SELECT * FROM t ORDER BY ts, v DESC")
+    window = "TUMBLE(TABLE sorted_rows, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+    plan = env.explain_sql(f"SELECT COUNT(*) FROM {window} GROUP BY window_start, window_end")
+    assert "TemporalSort(orderBy=[ts ASC, v DESC])" in plan
