@@ -133,6 +133,26 @@ def test_windows(
     assert result(program(orders()), tmp_path) == Counter(wanted)
 
 
+@pytest.mark.both_engines(every=2)
+@pytest.mark.parametrize(("size", "slide"), [(150, 60), (20, 70), (50, 20)])
+def test_oracle_slides_need_not_make_up_the_size(size: int, slide: int, tmp_path: Path) -> None:
+    """As PyFlink's example of sliding windows, of 5 seconds every 2."""
+    window = Slide.over(lit(size).seconds).every(lit(slide).seconds).on(col("ts")).alias("w")
+    table = (
+        orders()
+        .window(window)
+        .group_by(col("w"), col("user"))
+        .select(col("user"), col("w").start, col("w").end, col("amount").sum)
+    )
+    sums: Counter[tuple[Any, ...]] = Counter()
+    offset = int(START.replace(tzinfo=dt.UTC).timestamp()) % slide
+    for second, user, amount in ORDERS:
+        for start in range(-offset - 10 * slide, 300, slide):
+            if start <= second < start + size:
+                sums[user, at(start), at(start + size)] += amount
+    assert result(table, tmp_path) == Counter([(*key, total) for key, total in sums.items()])
+
+
 PAIR = DataTypes.ROW(
     [DataTypes.FIELD("id", DataTypes.BIGINT()), DataTypes.FIELD("word", DataTypes.STRING())]
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from tests.table.running import TableHarness
 from tests.table.strategies import examples
 
 from millstream.errors import ProgramError
-from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
+from millstream.runtime.columnar.table_windows import WindowKind, Windows, WindowSpec
 from millstream.runtime.operators.table.factories import (
     WindowAggregateFactory,
     WindowFunctionFactory,
@@ -258,7 +259,19 @@ def test_windows_go_by_the_clock_of_a_zone() -> None:
 
 def test_sizes_are_multiples_of_steps() -> None:
     with pytest.raises(ProgramError, match="must be a multiple of 3 ms"):
-        WindowSpec(WindowKind.HOP, 10, 3)
+        WindowSpec(WindowKind.CUMULATE, 10, 3)
+
+
+@pytest.mark.parametrize(("size", "step"), [(10, 3), (3, 10), (5, 2), (2, 5)])
+def test_oracle_hops_of_any_size(size: int, step: int) -> None:
+    times = np.arange(-40, 40)
+    found = Windows.of(times, WindowSpec(WindowKind.HOP, size, step, 1))
+    starts = range(1 - 100 * step, 100, step)
+    expected = [(t, s, s + size) for t in times.tolist() for s in starts if s <= t < s + size]
+    pairs = zip(
+        times[found.rows].tolist(), found.starts.tolist(), found.ends.tolist(), strict=True
+    )
+    assert sorted(pairs) == sorted(expected)
 
 
 @dataclass

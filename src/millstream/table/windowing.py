@@ -113,7 +113,7 @@ class WindowGroups:
         time = nodes.Descriptor((nodes.Name(self._window.time),))
         arguments = (data, time, *self._window.lengths)
         call = nodes.FunctionCall(nodes.identifier(self._window.function), arguments)
-        return nodes.TableFunction(call)
+        return nodes.TableFunction(call, any_size=True)
 
     def group_by(self) -> tuple[Any, ...]:
         """The keys; ask when the items have been made."""

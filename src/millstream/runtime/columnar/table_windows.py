@@ -41,7 +41,7 @@ class WindowSpec:
     """Windows of a query, all lengths in milliseconds.
 
     Raises:
-        ProgramError: the size is not a multiple of the step.
+        ProgramError: the size of CUMULATE is not a multiple of the step.
     """
 
     kind: WindowKind
@@ -54,12 +54,17 @@ class WindowSpec:
     def __post_init__(self) -> None:
         if self.step is None:
             return
-        if self.step <= 0 or self.size % self.step:
+        if self.step <= 0 or (self.kind is WindowKind.CUMULATE and self.size % self.step):
             message = (
                 f"{self.kind.value}: the size of {self.size} ms must be a multiple of"
                 f" {self.step} ms"
             )
             raise ProgramError(message)
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether several windows are made of slices that they share."""
+        return self.step is not None and self.size % self.step == 0
 
     @property
     def slice(self) -> int:
@@ -68,8 +73,8 @@ class WindowSpec:
 
     @property
     def slices(self) -> int:
-        """How many slices the largest window has."""
-        return self.size // self.slice
+        """How many slices the largest window begins in."""
+        return -(-self.size // self.slice)
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,9 @@ class Windows:
             repeated = np.repeat(rows, spec.slices)
             back = np.tile(np.arange(spec.slices) * spec.slice, len(times))
             starts = slices[repeated] - back
+            if spec.size % spec.slice:
+                inside = starts + spec.size > times[repeated]
+                repeated, starts = repeated[inside], starts[inside]
             return cls(repeated, starts, starts + spec.size)
         first_starts = _floor(times, spec.size, spec.offset)
         counts = (first_starts + spec.size - slices) // spec.slice

@@ -139,7 +139,7 @@ class RelationBinder:
 
     def _function(self, node: Any) -> tuple[LogicalNode, Scope]:
         if _is_window(node):
-            plan = window(self.queries, node.call)
+            plan = window(self.queries, node.call, any_size=node.any_size)
             return plan, Scope.of(plan.row)
         return self._unnest(node)
 

@@ -36,8 +36,8 @@ WINDOWS: Final = {
 }
 
 
-def window(queries: QueryBinder, call: Any) -> WindowNode:
-    """The plan of a window TVF.
+def window(queries: QueryBinder, call: Any, *, any_size: bool = False) -> WindowNode:
+    """The plan of a window TVF; with ``any_size``, HOP may have sizes that no slides make up.
 
     Raises:
         ValidationError: an argument is missing or wrong.
@@ -63,7 +63,7 @@ def window(queries: QueryBinder, call: Any) -> WindowNode:
     }
     size = lengths.get("SIZE", lengths.get("GAP", 0))
     step = lengths.get("SLIDE", lengths.get("STEP"))
-    if step is not None and size % step:
+    if step is not None and size % step and not (any_size and kind == "HOP"):
         word = WINDOWS[kind][2].lower()
         message = f"The size of {kind} ({size} ms) must be a multiple of its {word} ({step} ms)."
         raise context.error(call, message)

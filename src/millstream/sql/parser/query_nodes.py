@@ -176,6 +176,8 @@ class TableFunction(Relation):
 
     call: FunctionCall
     lateral: bool = False
+    #: Of the Table API, where the size of HOP need not be a multiple of its slide.
+    any_size: bool = False
 
 
 @dataclass(frozen=True, slots=True)

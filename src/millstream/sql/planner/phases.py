@@ -44,7 +44,9 @@ def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) 
         todo += node.inputs
         if isinstance(node, WindowAggregate):
             # Sessions join; and it is one task that says what time it is.
-            node.two_phase = node.is_rowtime and node.window != "SESSION" and _can_be_split(node)
+            # Sizes of the Table API may be made up of no slides: windows share no slices then.
+            has_slices = node.window != "SESSION" and not node.size % (node.step or node.size)
+            node.two_phase = node.is_rowtime and has_slices and _can_be_split(node)
         elif isinstance(node, physical.GroupAggregate) and mini_batch:
             node.two_phase = _can_be_split(node)
 

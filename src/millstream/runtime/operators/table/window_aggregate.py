@@ -70,6 +70,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         kernels = self.aggregates.kernels
         self._shares = (
             plan.window.kind in (WindowKind.HOP, WindowKind.CUMULATE)
+            and plan.window.has_slices
             and plan.attached is None
             and all(kernel.is_partial for kernel in kernels)
             and all(is_partial_call(call) for call in plan.aggregates)
@@ -87,9 +88,10 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             found = Windows.of(times, plan.window)
         open_ = ~self._is_late(found)
         if not open_.all():
-            counted = np.zeros(arrow.num_rows, dtype=np.bool_)
-            counted[found.rows[open_]] = True
-            self.late += int((~counted).sum())
+            late = np.zeros(arrow.num_rows, dtype=np.bool_)
+            late[found.rows] = True  # those between windows are in none
+            late[found.rows[open_]] = False
+            self.late += int(late.sum())
             found = found.some(open_)
         if not len(found.rows):
             return
