@@ -332,3 +332,19 @@ def test_without_mini_batches_there_is_one_phase() -> None:
     env.execute_sql("SET 'table.exec.mini-batch.enabled' = 'false'")
     env.execute_sql("CREATE TABLE t (a STRING, b INT) WITH ('connector' = 'datagen')")
     assert "Local" not in env.explain_sql("SELECT a, SUM(b) FROM t GROUP BY a")
+
+
+def test_a_plan_advises_two_phases_where_they_would_be_made(tmp_path: Path) -> None:
+    env = environment(1)
+    table_of(env, "t", "a INT, b INT", [(1, 2)], tmp_path)
+    for mini_batches, is_advised in (("false", True), ("true", False)):
+        env.execute_sql(f"SET 'table.exec.mini-batch.enabled' = '{mini_batches}'")
+        plan = env.explain_sql("SELECT a, SUM(b) FROM t GROUP BY a", "PLAN_ADVICE")
+        assert "== Optimized Physical Plan With Advice ==" in plan
+        assert ("GroupAggregate(advice=[1], groupBy=[a]" in plan) is is_advised
+        assert ("advice[1]: [ADVICE]" in plan) is is_advised
+        assert ("No available advice..." in plan) is not is_advised
+        distinct = "SELECT a, COUNT(DISTINCT b) FROM t GROUP BY a"
+        assert "No available advice..." in env.explain_sql(distinct, "PLAN_ADVICE")
+    plan = env.explain_sql("SELECT a FROM t", "JSON_EXECUTION_PLAN")
+    assert '"nodes"' in plan.split("== Physical Execution Plan ==")[1]

@@ -268,9 +268,7 @@ def test_oracle_hops_of_any_size(size: int, step: int) -> None:
     found = Windows.of(times, WindowSpec(WindowKind.HOP, size, step, 1))
     starts = range(1 - 100 * step, 100, step)
     expected = [(t, s, s + size) for t in times.tolist() for s in starts if s <= t < s + size]
-    pairs = zip(
-        times[found.rows].tolist(), found.starts.tolist(), found.ends.tolist(), strict=True
-    )
+    pairs = zip(times[found.rows].tolist(), found.starts.tolist(), found.ends.tolist(), strict=True)
     assert sorted(pairs) == sorted(expected)
 
 

@@ -6,6 +6,7 @@ What it is not: the planning.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.sql.planner import logical as lp
@@ -27,8 +28,19 @@ def changes_text(changes: frozenset[str]) -> str:
     return ",".join(each for each in _ORDER if each in changes) or "NONE"
 
 
-def explain_physical(sinks: Sequence[SinkNode], *, with_changes: bool) -> str:
-    """The physical plan; nodes that several read are shown where they are first, then by number."""
+def explain_physical(
+    sinks: Sequence[SinkNode],
+    *,
+    with_changes: bool,
+    is_advised: Callable[[PhysicalNode], bool] = lambda _: False,
+) -> str:
+    """The physical plan; nodes that several read are shown where they are first, then by number.
+
+    Args:
+        sinks: the ends of the plan.
+        with_changes: whether nodes show the kinds of changes that they give.
+        is_advised: whether a node shows that there is an advice for it.
+    """
     counts: dict[int, int] = {}
 
     def count(node: PhysicalNode) -> None:
@@ -42,9 +54,18 @@ def explain_physical(sinks: Sequence[SinkNode], *, with_changes: bool) -> str:
     numbers: dict[int, int] = {}
     lines: list[str] = []
     for sink in sinks:
-        _physical(sink, "", "", counts, numbers, lines, with_changes=with_changes)
+        shown = _Shown(with_changes, is_advised)
+        _physical(sink, "", "", counts, numbers, lines, shown)
         lines.append("")
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What is shown of each node."""
+
+    with_changes: bool
+    is_advised: Callable[[PhysicalNode], bool]
 
 
 def _physical(
@@ -54,14 +75,15 @@ def _physical(
     counts: dict[int, int],
     numbers: dict[int, int],
     lines: list[str],
-    *,
-    with_changes: bool,
+    shown: _Shown,
 ) -> None:
     if id(node) in numbers:
         lines.append(f"{prefix}{branch}Reused(reference_id=[{numbers[id(node)]}])")
         return
     details = node.details()
-    if with_changes:
+    if shown.is_advised(node):
+        details = f"advice=[1], {details}"
+    if shown.with_changes:
         changes = f"changelogMode=[{changes_text(node.changes)}]"
         details = f"{details}, {changes}" if details else changes
     mark = ""
@@ -82,7 +104,7 @@ def _physical(
             counts,
             numbers,
             lines,
-            with_changes=with_changes,
+            shown,
         )
 
 

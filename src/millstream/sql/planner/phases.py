@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.sql.planner.physical import PhysicalNode
 
-__all__ = ["aggregate_in_two_phases"]
+__all__ = ["aggregate_in_two_phases", "could_be_in_two_phases"]
 
 
 def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) -> None:
@@ -49,6 +49,13 @@ def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) 
             node.two_phase = node.is_rowtime and has_slices and _can_be_split(node)
         elif isinstance(node, physical.GroupAggregate) and mini_batch:
             node.two_phase = _can_be_split(node)
+
+
+def could_be_in_two_phases(node: PhysicalNode) -> bool:
+    """Whether a node of a plan is an aggregate that is in one phase and need not be."""
+    if not isinstance(node, physical.GroupAggregate) or node.two_phase:
+        return False
+    return _can_be_split(node)
 
 
 def _can_be_split(node: physical.GroupAggregate | WindowAggregate) -> bool:

@@ -17,6 +17,7 @@ from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
 from millstream.sql.planner.explain import explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
+from millstream.sql.planner.phases import could_be_in_two_phases
 from millstream.sql.statements.partitions import show_partitions
 from millstream.sql.statements.results import RowsResult, texts
 from millstream.types.logical_types import BooleanType, VarCharType
@@ -139,6 +140,11 @@ def _described(schema: ResolvedSchema) -> list[tuple[object, ...]]:
     return rows
 
 
+#: The advice that there is, as Flink gives it.
+_TWO_PHASES: Final = (
+    "advice[1]: [ADVICE] You might want to enable local-global two-phase optimization by "
+    "configuring ('table.exec.mini-batch.enabled' to 'true')."
+)
 _DESCRIPTION: Final = ("name", "type", "null", "key", "extras", "watermark")
 
 
@@ -232,11 +238,22 @@ def _explain(session: Session, node: Any, text: str | None) -> RowsResult:
     return texts(["result"], [[shown]])
 
 
-def _sections(ast: str, physical: str, execution: str) -> str:
+def _sections(session: Session, ast: str, plans: Sequence[Any], details: Sequence[str]) -> str:
+    changes, advice = "CHANGELOG_MODE" in details, ""
+    if "PLAN_ADVICE" in details:
+        physical = explain_physical(
+            plans,
+            with_changes=changes,
+            is_advised=lambda node: not session.mini_batches and could_be_in_two_phases(node),
+        )
+        given = _TWO_PHASES if "(advice=[1], " in physical else "No available advice..."
+        advice = f"{given}\n\n"
+    else:
+        physical = explain_physical(plans, with_changes=changes)
     return (
         f"== Abstract Syntax Tree ==\n{ast}\n"
-        f"== Optimized Physical Plan ==\n{physical}\n"
-        f"== Optimized Execution Plan ==\n{execution}"
+        f"== Optimized Physical Plan{' With Advice' if advice else ''} ==\n{physical}\n{advice}"
+        f"== Optimized Execution Plan ==\n{explain_physical(plans, with_changes=False)}"
     )
 
 
@@ -244,10 +261,8 @@ def explain(session: Session, plan: Any, details: Sequence[str] = ()) -> str:
     """The plan of a query, as text."""
     _check_details(details)
     root = session.result_plan(plan).input
-    changes = "CHANGELOG_MODE" in details
-    physical = explain_physical([root], with_changes=changes)  # type: ignore[list-item]
-    execution = explain_physical([root], with_changes=False)  # type: ignore[list-item]
-    return _sections(explain_logical(plan), physical, execution)
+    shown = _sections(session, explain_logical(plan), [root], details)
+    return shown + _execution_plan(session, lambda: [session.collected(plan, "explain")], details)
 
 
 def explain_targets(session: Session, targets: Sequence[Any], details: Sequence[str] = ()) -> str:
@@ -257,21 +272,23 @@ def explain_targets(session: Session, targets: Sequence[Any], details: Sequence[
     asts = [
         explain_logical(target.plan, target.identifier.as_summary_string()) for target in targets
     ]
-    changes = "CHANGELOG_MODE" in details
-    physical = explain_physical(plans, with_changes=changes)
-    execution = explain_physical(plans, with_changes=False)
-    shown = _sections("\n".join(asts), physical, execution)
-    if "JSON_EXECUTION_PLAN" in details:
-        from millstream.graph.execution_plan import execution_plan
+    shown = _sections(session, "\n".join(asts), plans, details)
+    return shown + _execution_plan(session, lambda: session.sinks(targets), details)
 
-        graph = session.program.graph_of(session.sinks(targets), "explain")
-        shown += f"\n== Physical Execution Plan ==\n{execution_plan(graph)}"
-    return shown
+
+def _execution_plan(session: Session, ends: Callable[[], Any], details: Sequence[str]) -> str:
+    """The plan of the job, if it is asked for."""
+    if "JSON_EXECUTION_PLAN" not in details:
+        return ""
+    from millstream.graph.execution_plan import execution_plan
+
+    graph = session.program.graph_of(ends(), "explain")
+    return f"\n== Physical Execution Plan ==\n{execution_plan(graph)}"
 
 
 def _check_details(details: Sequence[str]) -> None:
     for each in details:
-        if each not in {"CHANGELOG_MODE", "JSON_EXECUTION_PLAN"}:
+        if each not in {"CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE"}:
             message = f"EXPLAIN {each} is not in this release; CHANGELOG_MODE is."
             raise UnsupportedSqlError(message)
 
