@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import sqlite3
 from collections import Counter
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -322,6 +324,42 @@ def test_frames_of_pandas_become_tables(tmp_path: Path) -> None:
     assert [str(kind) for kind in table.get_resolved_schema().types] == ["BIGINT", "STRING"]
     counts = table.group_by(col("a")).select(col("a"), col("b").count.alias("n"))
     assert result(counts, tmp_path) == Counter({(1, 1): 1, (2, 1): 1})
+
+
+def test_types_of_elements_are_inferred_as_in_pyflink(
+    env: StreamTableEnvironment, tmp_path: Path
+) -> None:
+    rows = [(Decimal("1.5"), {"a": 1}, [{"b": True}], Row(1, 2.5)), (None, {"c": None}, None, None)]
+    table = env.from_elements(rows, ["a", "b", "c", "d"])
+    assert [str(kind) for kind in table.get_resolved_schema().types] == [
+        "DECIMAL(38, 18)",
+        "MAP<STRING, BIGINT>",
+        "ARRAY<MAP<STRING, BOOLEAN>>",
+        "ROW<`_1` BIGINT, `_2` DOUBLE>",
+    ]
+    shown = table.select(col("a"), col("b").at("a"), col("c").at(1).at("b"), col("d").get("_2"))
+    assert result(shown, tmp_path) == Counter(
+        {(Decimal("1.5"), 1, True, 2.5): 1, (None, None, None, None): 1}
+    )
+    typed = DataTypes.ROW(
+        [DataTypes.FIELD("t", DataTypes.TIMESTAMP(3)), DataTypes.FIELD("u", DataTypes.TIME())]
+    )
+    when = dt.datetime(1969, 1, 1, 1, 2, 3, 456_789)  # noqa: DTZ001 - a TIMESTAMP
+    cut = env.from_elements([(when, dt.time(1, 2, 3, 999_999))], typed)
+    expected = (when.replace(microsecond=456_000), dt.time(1, 2, 3, 999_000))
+    (tmp_path / "cut").mkdir()
+    assert result(cut, tmp_path / "cut") == Counter({expected: 1})
+
+
+def test_frames_of_results_may_have_nan_taken_back() -> None:
+    env = environment(1)
+    rows = [("a", float("nan")), ("a", 1.0), ("b", float("nan")), ("a", 2.0)]
+    table = env.from_elements(rows, ["k", "x"])
+    sums = table.group_by(col("k")).select(col("k"), col("x").sum.alias("s"), col("x").count)
+    frame = sums.to_pandas().sort_values("k")
+    assert frame["k"].tolist() == ["a", "b"]
+    assert frame["s"].isna().all()
+    assert frame.iloc[:, 2].tolist() == [3, 1]
 
 
 def test_expressions_have_no_truth_value() -> None:

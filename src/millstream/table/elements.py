@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.sql.lowering.conversion import external_type, logical_type
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["frame_of", "plan_of_elements", "plan_of_frame"]
+
+
+_UNITS: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
 def plan_of_elements(elements: Sequence[Any], schema: Any) -> ValuesNode:
@@ -45,12 +50,30 @@ def plan_of_elements(elements: Sequence[Any], schema: Any) -> ValuesNode:
         message = f"from_elements(): rows do not have {len(names)} values: {names}"
         raise ProgramError(message)
     try:
-        arrays = [pa.array([row[i] for row in rows]) for i in range(len(names))]
+        kinds = [_inferred([row[i] for row in rows]) for i in range(len(names))]
     except pa.ArrowException as error:
         message = f"from_elements(): values of one column are of different types: {error}"
         raise TypeMismatchError(message) from error
-    row = row_of(names, [logical_type(array.type) for array in arrays])
-    return _values(pa.RecordBatch.from_arrays(arrays, names), row)
+    row = row_of(names, [logical_type(kind) for kind in kinds])
+    return _values(external_type(row).to_arrow([tuple(each) for each in rows]), row)
+
+
+def _inferred(values: Sequence[Any]) -> pa.DataType:
+    """The type of a column, as PyFlink infers it: of decimals DECIMAL(38, 18), of dicts MAP."""
+    there = [each for each in values if each is not None]
+    if there and all(isinstance(each, Decimal) for each in there):
+        return pa.decimal128(38, 18)
+    if there and all(isinstance(each, dict) for each in there):
+        keys = [key for each in there for key in each]
+        return pa.map_(_inferred(keys), _inferred([one for each in there for one in each.values()]))
+    if there and all(isinstance(each, tuple | Row) for each in there):
+        first = there[0]
+        names = getattr(first, "_fields", None) or [f"_{n}" for n in range(1, len(first) + 1)]
+        columns = zip(*there, strict=True)
+        return pa.struct([(n, _inferred(each)) for n, each in zip(names, columns, strict=True)])
+    if there and all(isinstance(each, list) for each in there):
+        return pa.list_(_inferred([one for each in there for one in each]))
+    return pa.array(values).type
 
 
 def _fields(value: Any) -> Any:
@@ -71,7 +94,11 @@ def _values(batch: pa.RecordBatch, row: RowType) -> ValuesNode:
     columns = []
     for array, field in zip(batch.columns, row.fields, strict=True):
         wanted = field.type.to_arrow()
-        cast = array if array.type == wanted else array.cast(wanted)
+        if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
+            # Digits that the type has not are cut.
+            array = pc.floor_temporal(array, unit=_UNITS[wanted.unit])  # noqa: PLW2901
+        is_time = pa.types.is_time(wanted) and pa.types.is_time(array.type)
+        cast = array if array.type == wanted else array.cast(wanted, safe=not is_time)
         columns.append(values_of_column(cast, field.type))
     return ValuesNode(row=row, rows=tuple(zip(*columns, strict=True)))
 
@@ -80,11 +107,14 @@ def frame_of(rows: Sequence[Any], row: RowType) -> pd.DataFrame:
     """The rows that are there after all changes, as a DataFrame."""
     import pandas as pd
 
-    there: list[list[Any]] = []
-    for each in rows:
+    there: dict[int, list[Any]] = {}
+    # By their texts: a NaN is no other's equal, and lists have no hash.
+    places: dict[str, list[int]] = {}
+    for number, each in enumerate(rows):
         values = list(each)
         if each.get_row_kind().value in {1, 3}:
-            there.remove(values)
+            del there[places[repr(values)].pop(0)]
         else:
-            there.append(values)
-    return pd.DataFrame(there, columns=list(row.names))
+            there[number] = values
+            places.setdefault(repr(values), []).append(number)
+    return pd.DataFrame(list(there.values()), columns=list(row.names))
