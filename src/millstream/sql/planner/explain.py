@@ -6,14 +6,13 @@ What it is not: the planning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner.texts import aggregate_text, expression_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
@@ -32,14 +31,14 @@ def explain_physical(
     sinks: Sequence[SinkNode],
     *,
     with_changes: bool,
-    is_advised: Callable[[PhysicalNode], bool] = lambda _: False,
+    advice: Mapping[int, Sequence[int]] | None = None,
 ) -> str:
     """The physical plan; nodes that several read are shown where they are first, then by number.
 
     Args:
         sinks: the ends of the plan.
-        with_changes: whether nodes show the kinds of changes that they give.
-        is_advised: whether a node shows that there is an advice for it.
+        with_changes: whether it shows which kinds of changes nodes give.
+        advice: numbers of what is said of nodes, by their ``id``.
     """
     counts: dict[int, int] = {}
 
@@ -54,18 +53,11 @@ def explain_physical(
     numbers: dict[int, int] = {}
     lines: list[str] = []
     for sink in sinks:
-        shown = _Shown(with_changes, is_advised)
-        _physical(sink, "", "", counts, numbers, lines, shown)
+        _physical(
+            sink, "", "", counts, numbers, lines, with_changes=with_changes, advice=advice or {}
+        )
         lines.append("")
     return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """What is shown of each node."""
-
-    with_changes: bool
-    is_advised: Callable[[PhysicalNode], bool]
 
 
 def _physical(
@@ -75,15 +67,18 @@ def _physical(
     counts: dict[int, int],
     numbers: dict[int, int],
     lines: list[str],
-    shown: _Shown,
+    *,
+    with_changes: bool,
+    advice: Mapping[int, Sequence[int]],
 ) -> None:
     if id(node) in numbers:
         lines.append(f"{prefix}{branch}Reused(reference_id=[{numbers[id(node)]}])")
         return
     details = node.details()
-    if shown.is_advised(node):
-        details = f"advice=[1], {details}"
-    if shown.with_changes:
+    if id(node) in advice:
+        told = f"advice=[{', '.join(map(str, advice[id(node)]))}]"
+        details = f"{told}, {details}" if details else told
+    if with_changes:
         changes = f"changelogMode=[{changes_text(node.changes)}]"
         details = f"{details}, {changes}" if details else changes
     mark = ""
@@ -104,7 +99,8 @@ def _physical(
             counts,
             numbers,
             lines,
-            shown,
+            with_changes=with_changes,
+            advice=advice,
         )
 
 

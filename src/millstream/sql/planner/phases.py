@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.sql.planner.physical import PhysicalNode
 
-__all__ = ["aggregate_in_two_phases", "could_be_in_two_phases"]
+__all__ = ["aggregate_in_two_phases", "can_be_split"]
 
 
 def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) -> None:
@@ -44,21 +44,13 @@ def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) 
         todo += node.inputs
         if isinstance(node, WindowAggregate):
             # Sessions join; and it is one task that says what time it is.
-            # Sizes of the Table API may be made up of no slides: windows share no slices then.
-            has_slices = node.window != "SESSION" and not node.size % (node.step or node.size)
-            node.two_phase = node.is_rowtime and has_slices and _can_be_split(node)
+            node.two_phase = node.is_rowtime and node.window != "SESSION" and can_be_split(node)
         elif isinstance(node, physical.GroupAggregate) and mini_batch:
-            node.two_phase = _can_be_split(node)
+            node.two_phase = can_be_split(node)
 
 
-def could_be_in_two_phases(node: PhysicalNode) -> bool:
-    """Whether a node of a plan is an aggregate that is in one phase and need not be."""
-    if not isinstance(node, physical.GroupAggregate) or node.two_phase:
-        return False
-    return _can_be_split(node)
-
-
-def _can_be_split(node: physical.GroupAggregate | WindowAggregate) -> bool:
+def can_be_split(node: physical.GroupAggregate | WindowAggregate) -> bool:
+    """Whether partial results of an aggregate can be made ahead of its exchange, and added up."""
     exchange = node.input
     if not node.calls or not isinstance(exchange, physical.Exchange):
         return False

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream import __version__
-from millstream.errors import MillstreamError, ValidationError
+from millstream.errors import MillstreamError, UnsupportedSqlError, ValidationError
 from millstream.graph.program_location import caller_location
 from millstream.sql.binder.calls import user_definition
 from millstream.sql.catalog import connectors
@@ -273,8 +273,16 @@ def run_plan(session: Session, plan: Plan) -> JobResult:
 
 
 def explained(session: Session, plan: Plan, details: Sequence[str] = ()) -> str:
-    """What a plan is, in the words of EXPLAIN."""
+    """What a plan is, in the words of EXPLAIN.
+
+    Raises:
+        UnsupportedSqlError: the plan does not say that detail.
+    """
     del session
+    for each in details:
+        if each != "CHANGELOG_MODE":
+            message = f"EXPLAIN {each} of a compiled plan is not in this release."
+            raise UnsupportedSqlError(message)
     shown = explain_physical(plan.sinks, with_changes="CHANGELOG_MODE" in details)
     return f"== Optimized Execution Plan ==\n{shown}"
 

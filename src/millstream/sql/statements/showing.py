@@ -7,17 +7,19 @@ What it is not: the layout of plans (``sql/planner/explain.py``).
 from __future__ import annotations
 
 import re
+import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration import options
 from millstream.errors import CatalogError, UnsupportedSqlError
 from millstream.expressions.functions.registry import built_in_functions
 from millstream.sql.binder.aggregates import AGGREGATES, RANKS
 from millstream.sql.catalog.identifiers import quoted
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
+from millstream.sql.planner.advice import advice_on
 from millstream.sql.planner.explain import explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
-from millstream.sql.planner.phases import could_be_in_two_phases
 from millstream.sql.statements.partitions import show_partitions
 from millstream.sql.statements.results import RowsResult, texts
 from millstream.types.logical_types import BooleanType, VarCharType
@@ -25,8 +27,10 @@ from millstream.types.logical_types import BooleanType, VarCharType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millstream.graph.transformation import Transformation
     from millstream.sql.catalog.manager import FoundTable
     from millstream.sql.catalog.schema import ResolvedSchema
+    from millstream.sql.planner.physical import SinkNode
     from millstream.sql.statements.session import Session
 
 __all__ = ["HANDLERS", "explain", "explain_targets"]
@@ -140,11 +144,6 @@ def _described(schema: ResolvedSchema) -> list[tuple[object, ...]]:
     return rows
 
 
-#: The advice that there is, as Flink gives it.
-_TWO_PHASES: Final = (
-    "advice[1]: [ADVICE] You might want to enable local-global two-phase optimization by "
-    "configuring ('table.exec.mini-batch.enabled' to 'true')."
-)
 _DESCRIPTION: Final = ("name", "type", "null", "key", "extras", "watermark")
 
 
@@ -238,56 +237,59 @@ def _explain(session: Session, node: Any, text: str | None) -> RowsResult:
     return texts(["result"], [[shown]])
 
 
-def _sections(session: Session, ast: str, plans: Sequence[Any], details: Sequence[str]) -> str:
-    changes, advice = "CHANGELOG_MODE" in details, ""
-    if "PLAN_ADVICE" in details:
-        physical = explain_physical(
-            plans,
-            with_changes=changes,
-            is_advised=lambda node: not session.mini_batches and could_be_in_two_phases(node),
-        )
-        given = _TWO_PHASES if "(advice=[1], " in physical else "No available advice..."
-        advice = f"{given}\n\n"
-    else:
-        physical = explain_physical(plans, with_changes=changes)
-    return (
-        f"== Abstract Syntax Tree ==\n{ast}\n"
-        f"== Optimized Physical Plan{' With Advice' if advice else ''} ==\n{physical}\n{advice}"
-        f"== Optimized Execution Plan ==\n{explain_physical(plans, with_changes=False)}"
-    )
-
-
 def explain(session: Session, plan: Any, details: Sequence[str] = ()) -> str:
     """The plan of a query, as text."""
     _check_details(details)
-    root = session.result_plan(plan).input
+    root: Any = session.result_plan(plan).input
     shown = _sections(session, explain_logical(plan), [root], details)
-    return shown + _execution_plan(session, lambda: [session.collected(plan, "explain")], details)
+    if "JSON_EXECUTION_PLAN" in details:
+        shown += _execution(session, [session.collected(plan, tempfile.gettempdir())])
+    return shown
 
 
 def explain_targets(session: Session, targets: Sequence[Any], details: Sequence[str] = ()) -> str:
     """The plans of several INSERTs, as text."""
     _check_details(details)
-    plans = session.sink_plans(targets)
     asts = [
         explain_logical(target.plan, target.identifier.as_summary_string()) for target in targets
     ]
-    shown = _sections(session, "\n".join(asts), plans, details)
-    return shown + _execution_plan(session, lambda: session.sinks(targets), details)
+    shown = _sections(session, "\n".join(asts), session.sink_plans(targets), details)
+    if "JSON_EXECUTION_PLAN" in details:
+        shown += _execution(session, session.sinks(targets))
+    return shown
 
 
-def _execution_plan(session: Session, ends: Callable[[], Any], details: Sequence[str]) -> str:
-    """The plan of the job, if it is asked for."""
-    if "JSON_EXECUTION_PLAN" not in details:
-        return ""
+def _sections(session: Session, ast: str, plans: Sequence[SinkNode], details: Sequence[str]) -> str:
+    changes, title, behind = "CHANGELOG_MODE" in details, "Optimized Physical Plan", ""
+    advice = None
+    if "PLAN_ADVICE" in details:
+        one_phase = session.configuration.get(options.AGG_PHASE_STRATEGY) == "ONE_PHASE"
+        advice = advice_on(plans, mini_batch=session.mini_batches, one_phase=one_phase)
+        title, behind = f"{title} With Advice", f"{advice.shown()}\n"
+    told = None if advice is None else advice.nodes
+    physical = explain_physical(plans, with_changes=changes, advice=told)
+    return (
+        f"== Abstract Syntax Tree ==\n{ast}\n== {title} ==\n{physical}\n{behind}"
+        f"== Optimized Execution Plan ==\n{explain_physical(plans, with_changes=False)}"
+    )
+
+
+def _execution(session: Session, ends: Sequence[Transformation]) -> str:
+    """The job of some ends, as JSON."""
     from millstream.graph.execution_plan import execution_plan
 
-    graph = session.program.graph_of(ends(), "explain")
+    graph = session.program.graph_of(ends, "explain")
     return f"\n== Physical Execution Plan ==\n{execution_plan(graph)}"
 
 
 def _check_details(details: Sequence[str]) -> None:
     for each in details:
+        if each == "ESTIMATED_COST":
+            message = (
+                "EXPLAIN ESTIMATED_COST is not in this release: plans are made by rules, nothing "
+                "is estimated. PLAN_ADVICE, CHANGELOG_MODE and JSON_EXECUTION_PLAN are there."
+            )
+            raise UnsupportedSqlError(message)
         if each not in {"CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE"}:
             message = f"EXPLAIN {each} is not in this release; CHANGELOG_MODE is."
             raise UnsupportedSqlError(message)
