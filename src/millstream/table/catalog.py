@@ -1,12 +1,16 @@
 """Catalogs and what stands in them, under PyFlink's path.
 
-What it is: a facade over ``sql/catalog/``; what stands in a catalog has plain attributes.
+What it is: a facade over ``sql/catalog/``, and what describes a catalog that is to be made.
+What it is not: the catalogs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
-from millstream.sql.catalog.identifiers import ObjectIdentifier, ObjectPath
+from millstream.sql.catalog.identifiers import ObjectIdentifier, ObjectPath, quoted
 from millstream.sql.catalog.objects import (
     CatalogBaseTable,
     CatalogDatabase,
@@ -14,19 +18,65 @@ from millstream.sql.catalog.objects import (
     CatalogTable,
     CatalogView,
 )
-from millstream.sql.catalog.schema import Column, ResolvedSchema, WatermarkSpec
+from millstream.sql.catalog.schema import (
+    Column,
+    Constraint,
+    ResolvedSchema,
+    UniqueConstraint,
+    WatermarkSpec,
+)
+
+if TYPE_CHECKING:
+    from millstream.configuration.configuration import Configuration
 
 __all__ = [
     "Catalog",
     "CatalogBaseTable",
     "CatalogDatabase",
+    "CatalogDescriptor",
     "CatalogFunction",
     "CatalogTable",
     "CatalogView",
     "Column",
+    "Constraint",
     "GenericInMemoryCatalog",
     "ObjectIdentifier",
     "ObjectPath",
     "ResolvedSchema",
+    "UniqueConstraint",
     "WatermarkSpec",
 ]
+
+
+@dataclass(frozen=True)
+class CatalogDescriptor:
+    """A catalog that is to be made; see ``of``."""
+
+    catalog_name: str
+    configuration: Configuration
+    comment: str | None = None
+
+    @staticmethod
+    def of(
+        catalog_name: str, configuration: Configuration, comment: str | None = None
+    ) -> CatalogDescriptor:
+        """What ``CREATE CATALOG`` says.
+
+        Args:
+            catalog_name: its name.
+            configuration: ``type``, and the options of that type.
+            comment: what it is for.
+        """
+        return CatalogDescriptor(catalog_name, configuration, comment)
+
+    def statement(self, name: str) -> str:
+        """``CREATE CATALOG``, with a name of its own in the session."""
+        options = self.configuration.to_dict().items()
+        pairs = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in options)
+        comment = "" if self.comment is None else f" COMMENT {_text(self.comment)}"
+        return f"CREATE CATALOG {quoted(name)}{comment}{f' WITH ({pairs})' if pairs else ''}"
+
+
+def _text(value: str) -> str:
+    """A value as statements have it."""
+    return "'" + value.replace("'", "''") + "'"

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.parser.syntax import Query
+    from millstream.table.catalog import CatalogDescriptor
     from millstream.table.plan_reference import PlanReference
     from millstream.table.table_descriptor import TableDescriptor
     from millstream.types.logical_types import LogicalType
@@ -405,6 +406,15 @@ class TableEnvironment:
         """All functions that can be named."""
         result: Any = execute(self._session, "SHOW FUNCTIONS")
         return [str(row[0]) for row in result.rows]
+
+    def create_catalog(self, catalog_name: str, catalog_descriptor: CatalogDescriptor) -> None:
+        """Make a catalog, as ``CREATE CATALOG`` does.
+
+        Args:
+            catalog_name: its name in this session.
+            catalog_descriptor: its type and options.
+        """
+        execute(self._session, catalog_descriptor.statement(catalog_name))
 
     def register_catalog(self, catalog_name: str, catalog: Catalog) -> None:
         """Add a catalog."""

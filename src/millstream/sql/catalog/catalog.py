@@ -59,7 +59,7 @@ class Catalog(ABC):
     @abstractmethod
     def create_database(
         self,
-        database_name: str,
+        name: str,
         database: CatalogDatabase,
         ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
     ) -> None:
@@ -68,11 +68,22 @@ class Catalog(ABC):
     @abstractmethod
     def drop_database(
         self,
-        database_name: str,
+        name: str,
         ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
         cascade: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
     ) -> None:
         """Drop a database; ``cascade``: with all that is in it."""
+
+    def alter_database(
+        self,
+        name: str,
+        new_database: CatalogDatabase,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Describe a database otherwise; CatalogError if the catalog cannot."""
+        del name, new_database, ignore_if_not_exists
+        message = f"Catalog '{self.name}' cannot alter databases."
+        raise CatalogError(message)
 
     @abstractmethod
     def list_tables(self, database_name: str) -> list[str]:
@@ -152,6 +163,17 @@ class Catalog(ABC):
     ) -> None:
         """Make a function."""
 
+    def alter_function(
+        self,
+        function_path: ObjectPath,
+        new_function: CatalogFunction,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        """Put another function in the place of one; CatalogError if the catalog cannot."""
+        del function_path, new_function, ignore_if_not_exists
+        message = f"Catalog '{self.name}' cannot alter functions."
+        raise CatalogError(message)
+
     @abstractmethod
     def drop_function(
         self,
@@ -196,34 +218,39 @@ class GenericInMemoryCatalog(Catalog):
 
     def create_database(
         self,
-        database_name: str,
+        name: str,
         database: CatalogDatabase,
         ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
     ) -> None:
-        if database_name in self._databases:
+        if name in self._databases:
             if ignore_if_exists:
                 return
-            message = f"Database {database_name} already exists in Catalog {self.name}."
+            message = f"Database {name} already exists in Catalog {self.name}."
             raise CatalogError(message)
-        self._databases[database_name] = _Database(database)
+        self._databases[name] = _Database(database)
 
-    def alter_database(self, database_name: str, database: CatalogDatabase) -> None:
-        """Describe a database otherwise."""
-        self._in(database_name).described = database
+    def alter_database(
+        self,
+        name: str,
+        new_database: CatalogDatabase,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        if name in self._databases or not ignore_if_not_exists:
+            self._in(name).described = new_database
 
     def drop_database(
         self,
-        database_name: str,
+        name: str,
         ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
         cascade: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
     ) -> None:
-        if database_name not in self._databases and ignore_if_exists:
+        if name not in self._databases and ignore_if_exists:
             return
-        held = self._in(database_name)
+        held = self._in(name)
         if not cascade and (held.tables or held.functions):
-            message = f"Database {database_name} in catalog {self.name} is not empty."
+            message = f"Database {name} in catalog {self.name} is not empty."
             raise CatalogError(message)
-        del self._databases[database_name]
+        del self._databases[name]
 
     def list_tables(self, database_name: str) -> list[str]:
         return sorted(self._in(database_name).tables)
@@ -325,6 +352,18 @@ class GenericInMemoryCatalog(Catalog):
                 return
             raise self._taken(function_path, _FUNCTION)
         functions[name] = function
+
+    def alter_function(
+        self,
+        function_path: ObjectPath,
+        new_function: CatalogFunction,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        if self.function_exists(function_path):
+            functions = self._in(function_path.database_name).functions
+            functions[function_path.object_name.lower()] = new_function
+        elif not ignore_if_not_exists:
+            raise self._no_such(function_path, _FUNCTION)
 
     def drop_function(
         self,

@@ -133,35 +133,41 @@ class FileCatalog(Catalog):
 
     def create_database(
         self,
-        database_name: str,
+        name: str,
         database: CatalogDatabase,
         ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
     ) -> None:
         with self._locked():
-            if not self.database_exists(database_name):
-                self._make_database(database_name, database)
+            if not self.database_exists(name):
+                self._make_database(name, database)
             elif not ignore_if_exists:
-                message = f"Database {database_name} already exists in Catalog {self.name}."
+                message = f"Database {name} already exists in Catalog {self.name}."
                 raise CatalogError(message)
 
-    def alter_database(self, database_name: str, database: CatalogDatabase) -> None:
-        """Describe a database otherwise."""
+    def alter_database(
+        self,
+        name: str,
+        new_database: CatalogDatabase,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
         with self._locked():
-            home = self._home(database_name)
-            self._replace(home / _DATABASE, text_of(database, database_name), database_name)
+            if ignore_if_not_exists and not self.database_exists(name):
+                return
+            home = self._home(name)
+            self._replace(home / _DATABASE, text_of(new_database, name), name)
 
     def drop_database(
         self,
-        database_name: str,
+        name: str,
         ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
         cascade: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
     ) -> None:
         with self._locked():
-            if ignore_if_exists and not self.database_exists(database_name):
+            if ignore_if_exists and not self.database_exists(name):
                 return
-            home = self._home(database_name)
+            home = self._home(name)
             if not cascade and any(self._names(home / each) for each in (_TABLES, _FUNCTIONS)):
-                message = f"Database {database_name} in catalog {self.name} is not empty."
+                message = f"Database {name} in catalog {self.name} is not empty."
                 raise CatalogError(message)
             # Without its description it is no database, whatever is left of it.
             (home / _DATABASE).unlink()
@@ -290,6 +296,19 @@ class FileCatalog(Catalog):
     ) -> None:
         text = text_of(function, str(function_path))
         self._create(function_path, _FUNCTIONS, text, ignore=ignore_if_exists)
+
+    def alter_function(
+        self,
+        function_path: ObjectPath,
+        new_function: CatalogFunction,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        text = text_of(new_function, str(function_path))
+        with self._locked():
+            if self.function_exists(function_path):
+                self._replace(self._file(function_path, _FUNCTIONS), text, str(function_path))
+            elif not ignore_if_not_exists:
+                raise self._no_such(function_path, _FUNCTIONS)
 
     def drop_function(
         self,

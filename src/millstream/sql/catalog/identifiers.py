@@ -24,8 +24,18 @@ def quoted(name: str) -> str:
 class ObjectPath:
     """Database and name of a table, view or function."""
 
-    database_name: str
-    object_name: str
+    database_name: str = ""
+    object_name: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that there are two names.
+
+        Raises:
+            CatalogError: one is missing.
+        """
+        if not self.database_name or not self.object_name:
+            message = "The path of an object has the name of a database and its own."
+            raise CatalogError(message)
 
     def get_database_name(self) -> str:
         """The database."""
@@ -34,6 +44,27 @@ class ObjectPath:
     def get_object_name(self) -> str:
         """The name within the database."""
         return self.object_name
+
+    def compare_to(self, other: ObjectPath) -> int:
+        """Below, equal to or above 0 where the full name is before, the same, or behind."""
+        one, two = self.get_full_name(), other.get_full_name()
+        return (one > two) - (one < two)
+
+    def __lt__(self, other: ObjectPath) -> bool:
+        """Whether the full name is before another."""
+        return self.compare_to(other) < 0
+
+    def __le__(self, other: ObjectPath) -> bool:
+        """Whether the full name is not behind another."""
+        return self.compare_to(other) <= 0
+
+    def __gt__(self, other: ObjectPath) -> bool:
+        """Whether the full name is behind another."""
+        return self.compare_to(other) > 0
+
+    def __ge__(self, other: ObjectPath) -> bool:
+        """Whether the full name is not before another."""
+        return self.compare_to(other) >= 0
 
     def get_full_name(self) -> str:
         """``database.name``."""
@@ -64,6 +95,31 @@ class ObjectIdentifier:
     catalog_name: str
     database_name: str
     object_name: str
+
+    @staticmethod
+    def of(catalog_name: str, database_name: str, object_name: str) -> ObjectIdentifier:
+        """The identifier of three names."""
+        return ObjectIdentifier(catalog_name, database_name, object_name)
+
+    def get_catalog_name(self) -> str:
+        """The catalog."""
+        return self.catalog_name
+
+    def get_database_name(self) -> str:
+        """The database."""
+        return self.database_name
+
+    def get_object_name(self) -> str:
+        """The name within the database."""
+        return self.object_name
+
+    def to_object_path(self) -> ObjectPath:
+        """Without the catalog."""
+        return self.path
+
+    def to_list(self) -> list[str]:
+        """The three names."""
+        return list(self.parts)
 
     @property
     def path(self) -> ObjectPath:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from millstream.errors import CatalogError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,6 +37,26 @@ class CatalogBaseTable:
         """Whether it is a query."""
         return False
 
+    def get_options(self) -> dict[str, str]:
+        """The options of the connector; of a view there are none."""
+        return {}
+
+    def get_comment(self) -> str:
+        """What CREATE has behind COMMENT; empty if nothing."""
+        return self.comment or ""
+
+    def copy(self) -> CatalogBaseTable:
+        """The same again."""
+        return replace(self)
+
+    def get_description(self) -> str | None:
+        """The comment."""
+        return self.get_comment()
+
+    def get_detailed_description(self) -> str | None:
+        """None: there is nothing but the comment."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogTable(CatalogBaseTable):
@@ -43,9 +65,12 @@ class CatalogTable(CatalogBaseTable):
     options: Mapping[str, str] = field(default_factory=dict)
     partition_keys: tuple[str, ...] = ()
 
-    def copy(self, options: Mapping[str, str]) -> CatalogTable:
-        """The same table with other options."""
-        return replace(self, options=dict(options))
+    def get_options(self) -> dict[str, str]:
+        return dict(self.options)
+
+    def copy(self, options: Mapping[str, str] | None = None) -> CatalogTable:
+        """The same table, with other options if they are given."""
+        return replace(self, options=dict(self.options if options is None else options))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +96,48 @@ class CatalogFunction:
     implementation: object
     language: str = "PYTHON"
 
+    @staticmethod
+    def create_instance(class_name: str, function_language: str = "Python") -> CatalogFunction:
+        """A function in a catalog.
+
+        Args:
+            class_name: ``module.name`` of a Python object that ``udf`` or a sister has made.
+            function_language: Python.
+
+        Raises:
+            CatalogError: another language.
+        """
+        if function_language.upper() != "PYTHON":
+            message = f"Functions in {function_language} are not in this release; Python's are."
+            raise CatalogError(message)
+        return CatalogFunction(implementation=class_name)
+
+    def get_class_name(self) -> str:
+        """``module.name`` of the Python object; the object's own name if it is none of a module."""
+        if isinstance(self.implementation, str):
+            return self.implementation
+        return str(getattr(self.implementation, "name", type(self.implementation).__name__))
+
+    def copy(self) -> CatalogFunction:
+        """The same again."""
+        return replace(self)
+
+    def get_description(self) -> str | None:
+        """What it is, for people."""
+        return "This is a user-defined function"
+
+    def get_detailed_description(self) -> str | None:
+        """What it is, for people."""
+        return self.get_description()
+
+    def get_function_language(self) -> str:
+        """``PYTHON``."""
+        return self.language
+
+    def get_options(self) -> dict[str, str]:
+        """There are none."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogDatabase:
@@ -78,3 +145,30 @@ class CatalogDatabase:
 
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
+
+    @staticmethod
+    def create_instance(
+        properties: Mapping[str, str], comment: str | None = None
+    ) -> CatalogDatabase:
+        """A database of these properties."""
+        return CatalogDatabase(properties=dict(properties), comment=comment)
+
+    def get_properties(self) -> dict[str, str]:
+        """The properties."""
+        return dict(self.properties)
+
+    def get_comment(self) -> str:
+        """What CREATE has behind COMMENT; empty if nothing."""
+        return self.comment or ""
+
+    def copy(self) -> CatalogDatabase:
+        """The same again."""
+        return replace(self, properties=dict(self.properties))
+
+    def get_description(self) -> str | None:
+        """The comment."""
+        return self.comment
+
+    def get_detailed_description(self) -> str | None:
+        """The comment."""
+        return self.comment

@@ -334,13 +334,13 @@ def _create_database(session: Session, node: Any, text: str | None) -> RowsResul
 
 
 def _alter_database(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
     catalog, database = _place(session, node.name.names)
     found = session.catalogs.catalog(catalog)
-    if not isinstance(found, GenericInMemoryCatalog | FileCatalog):
-        raise session.context(text).error(node, f"Catalog '{catalog}' cannot alter databases.")
     before = found.get_database(database)
     properties = {**before.properties, **{each.key: each.value for each in node.options}}
-    found.alter_database(database, replace(before, properties=properties))
+    changed = replace(before, properties=properties)
+    found.alter_database(database, changed, False)  # noqa: FBT003 - it must be there
     return OK
 
 

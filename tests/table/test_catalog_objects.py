@@ -1,0 +1,131 @@
+"""What stands in catalogs, under PyFlink's names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.common import Configuration
+from millstream.errors import CatalogError, MillstreamError
+from millstream.sql.catalog.file_catalog import FileCatalog
+from millstream.table import DataTypes, EnvironmentSettings, TableEnvironment
+from millstream.table.catalog import (
+    Catalog,
+    CatalogDatabase,
+    CatalogDescriptor,
+    CatalogFunction,
+    Constraint,
+    GenericInMemoryCatalog,
+    ObjectIdentifier,
+    ObjectPath,
+    UniqueConstraint,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_paths_and_identifiers() -> None:
+    one, other = ObjectPath("d", "a"), ObjectPath.from_string("d.b")
+    assert one < other
+    assert one <= ObjectPath("d", "a") >= one
+    assert other > one
+    assert (one.compare_to(other), other.compare_to(one), one.compare_to(one)) == (-1, 1, 0)
+    with pytest.raises(CatalogError, match="the name of a database and its own"):
+        ObjectPath()
+    identifier = ObjectIdentifier.of("c", "d", "a")
+    assert identifier.to_object_path() == one
+    assert identifier.to_list() == ["c", "d", "a"]
+    names = identifier.get_catalog_name(), identifier.get_database_name()
+    assert (*names, identifier.get_object_name()) == ("c", "d", "a")
+
+
+@pytest.fixture(params=["memory", "files"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Catalog:
+    if request.param == "memory":
+        return GenericInMemoryCatalog("c")
+    return FileCatalog("c", str(tmp_path), "default")
+
+
+def test_databases_and_functions_are_altered(catalog: Catalog) -> None:
+    database = CatalogDatabase.create_instance({"a": "1"}, "mine")
+    catalog.create_database("d", database, ignore_if_exists=False)
+    assert catalog.get_database("d") == database.copy()
+    found = catalog.get_database("d")
+    assert (found.get_properties(), found.get_comment()) == ({"a": "1"}, "mine")
+    assert found.get_description() == found.get_detailed_description() == "mine"
+    catalog.alter_database("d", CatalogDatabase.create_instance({}), ignore_if_not_exists=False)
+    assert catalog.get_database("d").get_properties() == {}
+    catalog.alter_database("e", database, ignore_if_not_exists=True)
+    with pytest.raises(CatalogError, match="e does not exist"):
+        catalog.alter_database("e", database, ignore_if_not_exists=False)
+    path = ObjectPath("d", "f")
+    function = CatalogFunction.create_instance("module.one")
+    with pytest.raises(CatalogError, match=r"d\.f does not exist"):
+        catalog.alter_function(path, function, ignore_if_not_exists=False)
+    catalog.alter_function(path, function, ignore_if_not_exists=True)
+    catalog.create_function(path, function, ignore_if_exists=False)
+    other = CatalogFunction.create_instance("module.two")
+    catalog.alter_function(path, other, ignore_if_not_exists=False)
+    kept = catalog.get_function(path)
+    assert kept.copy().get_class_name() == "module.two"
+    assert (kept.get_function_language(), kept.get_options()) == ("PYTHON", {})
+    with pytest.raises(CatalogError, match="Functions in Java are not"):
+        CatalogFunction.create_instance("a.B", "Java")
+
+
+def test_catalogs_of_descriptors(tmp_path: Path) -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    configuration = Configuration()
+    configuration.set_string("type", "filesystem").set_string("path", f"{tmp_path}/it's")
+    env.create_catalog("odd`name", CatalogDescriptor.of("x", configuration, "one's own"))
+    env.use_catalog("odd`name")
+    env.execute_sql("CREATE TABLE t (a INT COMMENT 'x') COMMENT 'y' WITH ('connector' = 'datagen')")
+    found = env.get_catalog("odd`name")
+    assert found is not None
+    table = found.get_table(ObjectPath("default", "t"))
+    assert table.get_options() == {"connector": "datagen"}
+    assert (table.get_comment(), table.get_description()) == ("y", "y")
+    assert table.copy() == table
+    assert (tmp_path / "it's").is_dir()
+    nothing = CatalogDescriptor.of("y", Configuration())
+    with pytest.raises(MillstreamError, match="option 'type' of a catalog"):
+        env.create_catalog("y", nothing)
+
+
+def test_schemas_and_their_parts() -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    env.execute_sql(
+        "CREATE TABLE t (a INT NOT NULL COMMENT 'key', b AS a + 1, c STRING METADATA FROM 'k' "
+        "VIRTUAL, ts TIMESTAMP(3), WATERMARK FOR ts AS ts, CONSTRAINT pk PRIMARY KEY (a) "
+        "NOT ENFORCED) WITH ('connector' = 'datagen')"
+    )
+    catalog = env.get_catalog("default_catalog")
+    assert catalog is not None
+    schema = catalog.get_table(ObjectPath("default_database", "t")).schema
+    assert list(map(str, schema.get_columns())) == [
+        "a: INT NOT NULL",
+        "b: INT NOT NULL AS a + 1",
+        "c: STRING METADATA FROM 'k' VIRTUAL",
+        "ts: TIMESTAMP(3)",
+    ]
+    (a, b, c, _) = schema.get_columns()
+    assert schema.get_column(0) == schema.get_column("a") == a
+    assert schema.get_column(9) is schema.get_column(-1) is schema.get_column("z") is None
+    assert (a.get_name(), a.get_comment(), a.explain_extras()) == ("a", "key", None)
+    assert b.explain_extras() == "AS a + 1"
+    assert str(a.with_comment("x").copy(DataTypes.STRING()).rename("z")) == "z: STRING"
+    assert c.rename("d").key == "k"
+    (watermark,) = schema.get_watermark_specs()
+    assert watermark.get_rowtime_attribute() == "ts"
+    key = schema.get_primary_key()
+    assert key == UniqueConstraint.primary_key("pk", ["a"])
+    assert key is not None
+    assert key.as_summary_string() == "CONSTRAINT `pk` PRIMARY KEY (`a`) NOT ENFORCED"
+    assert (key.get_name(), key.get_columns(), key.is_enforced()) == ("pk", ["a"], False)
+    assert key.get_type() is Constraint.ConstraintType.PRIMARY_KEY
+    assert schema.get_primary_key_indexes() == [0]
+    assert list(schema.to_source_row_data_type().names) == ["a", "b", "c", "ts"]
+    assert list(schema.to_physical_row_data_type().names) == ["a", "ts"]
+    assert list(schema.to_sink_row_data_type().names) == ["a", "ts"]
