@@ -22,6 +22,7 @@ from millstream.runtime.operators.table.factories import (
     WindowRankFactory,
 )
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
+from millstream.state.keyed import KeyedState
 from millstream.types.logical_types import (
     BigIntType,
     LocalZonedTimestampType,
@@ -145,6 +146,38 @@ class Model:
 def test_windows_are_given_when_they_are_over(
     long_lived: bool, plan: list[Any], spec: WindowSpec, distinct: bool
 ) -> None:
+    check_windows(plan, spec, distinct=distinct, long_lived=long_lived, in_memory=[True])
+
+
+@examples(20)
+@given(
+    plan=steps,
+    spec=st.sampled_from(SPECS),
+    long_lived=st.booleans(),
+    in_memory=st.lists(st.booleans(), min_size=1, max_size=4),
+    limits=st.tuples(st.sampled_from([-1, 20_000]), st.sampled_from([0, 3, 500_000])),
+    memory=st.sampled_from([0, 10**9]),
+)
+def test_what_is_in_memory_is_as_what_is_in_state(
+    plan: list[Any],
+    spec: WindowSpec,
+    long_lived: bool,
+    in_memory: list[bool],
+    limits: tuple[int, int],
+    memory: int,
+) -> None:
+    """In any mixture: written with each batch, as once, or at snapshots, or when it is too much."""
+    with pytest.MonkeyPatch.context() as patch:
+        tables = "millstream.runtime.operators.table"
+        patch.setattr(f"{tables}.window_buffer._FEW", limits[0])
+        patch.setattr(f"{tables}.window_aggregate._MOST", limits[1])
+        patch.setattr(KeyedState, "share", property(lambda _: memory))
+        check_windows(plan, spec, distinct=False, long_lived=long_lived, in_memory=in_memory)
+
+
+def check_windows(
+    plan: list[Any], spec: WindowSpec, *, distinct: bool, long_lived: bool, in_memory: list[bool]
+) -> None:
     calls = list(SHARED.values()) + ([DISTINCT] if distinct else [])
     models = [Aggregate("SUM", 0), Aggregate("MAX", 0), Aggregate("COUNT")]
     models += [Aggregate("COUNT", 0, distinct=True)] if distinct else []
@@ -153,7 +186,10 @@ def test_windows_are_given_when_they_are_over(
     factory = WindowAggregateFactory(ROWS, spec, 1, (0,), tuple(calls), names)
     types = [VarCharType(5), *(call.type for call in calls), PLAIN, PLAIN, TIME]
     with TableHarness(factory, ROWS, types, long_lived=long_lived) as harness:
-        for step in [*plan, 100]:
+        for number, step in enumerate([*plan, 100]):
+            operator: Any = harness.operator
+            if not in_memory[number % len(in_memory)]:
+                operator._write_buffer()
             if step == "snapshot":
                 harness.end_epoch()
             elif isinstance(step, int):

@@ -8,6 +8,9 @@ that are not over yet; a row without such a window is dropped.
 
 What it is not: for sessions (``session_aggregate.py``).
 
+What can be put together is in memory as columns until it is over, or until the next checkpoint
+(``window_buffer.py``).
+
 State: per key and slice, or window (its end and its start, 8 bytes each), the accumulators; a timer
 per key and window.
 
@@ -18,23 +21,26 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.row_groups import group_codes, group_rows
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.runtime.columnar.row_groups import codes_of, group_codes, group_rows
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, attached_windows
 from millstream.runtime.operators.table.aggregate_calls import SortedRows, is_partial_call
+from millstream.runtime.operators.table.window_buffer import Parts, WindowBuffer
 from millstream.runtime.operators.table.windowed import WindowedAggregateOperator
 from millstream.state.key_codec import cache_key, uncache_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.runtime.operators.table.plans import WindowAggregatePlan
     from millstream.state.key_codec import CacheKey
 
@@ -45,6 +51,8 @@ __all__ = ["WindowAggregateOperator"]
 #: The end and the start, so that bytes are in the order of ends.
 _WINDOW: Final = struct.Struct(">QQ")
 _BIAS: Final = 2**63
+#: So many partial aggregates are put together in one go, or those of one end of windows.
+_MOST: Final = 500_000
 
 
 @dataclass(frozen=True)
@@ -68,13 +76,26 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         """Take the windows, and what to compute of each."""
         super().__init__(plan)
         kernels = self.aggregates.kernels
-        self._shares = (
-            plan.window.kind in (WindowKind.HOP, WindowKind.CUMULATE)
-            and plan.window.has_slices
-            and plan.attached is None
-            and all(kernel.is_partial for kernel in kernels)
-            and all(is_partial_call(call) for call in plan.aggregates)
-        )
+        adds_up = all(kernel.is_partial for kernel in kernels)
+        adds_up &= all(is_partial_call(call) for call in plan.aggregates)
+        sliced = plan.window.kind in (WindowKind.HOP, WindowKind.CUMULATE)
+        sliced &= plan.window.has_slices
+        self._shares = sliced and plan.attached is None and adds_up
+        #: What is not in state yet; None: everything is.
+        self._buffer: WindowBuffer | None = None
+        if adds_up and plan.is_rowtime and all(call.user is None for call in plan.aggregates):
+            self._buffer = WindowBuffer(self.aggregates)
+        #: No window in memory is over before that.
+        self._next = MIN_TIMESTAMP
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        if self._buffer is not None:
+            self._buffer.clear()
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        self._write_buffer()
+        return super().snapshot(checkpoint)
 
     def take(
         self, arrow: pa.RecordBatch, weights: NDArray[np.int64], times: NDArray[np.int64]
@@ -97,7 +118,10 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             return
         if len(found.rows) != arrow.num_rows or (found.rows != np.arange(len(found.rows))).any():
             arrow, weights = arrow.take(pa.array(found.rows)), weights[found.rows]
-        at = self._group(arrow, plan.keys, found)
+        if self._buffer is not None:
+            self._keep_parts(self._partial(arrow, weights, found))
+            return
+        at = self._group([arrow.column(index) for index in plan.keys], found)
         weights = weights[at.order]
         rows = SortedRows(arrow, at.order, weights)
         _, _, added = self.aggregates.run(rows, at.segments, at.states[1:], last_only=True)
@@ -113,15 +137,132 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             self.late += int(weights[~open_].sum())
             arrow, weights = arrow.filter(pa.array(open_)), weights[open_]
             found = found.some(open_)
-        if not len(weights):
+        if len(weights):
+            columns = arrow.columns
+            parts = Parts(columns[:keys], weights, columns[keys + 1 : -2])
+            self._keep_parts((parts, found))
+
+    # What is in memory.
+
+    def _partial(
+        self, arrow: pa.RecordBatch, weights: NDArray[np.int64], found: Windows
+    ) -> tuple[Parts, Windows]:
+        """Aggregate rows by key and slice, with the slices."""
+        ends, of_end = found.distinct()
+        columns = [arrow.column(index) for index in self.plan.keys]
+        codes = [(numbers, len(values)) for numbers, values in map(codes_of, columns)]
+        order, starts, _ = group_codes([(of_end, len(ends)), *codes])
+        rows = SortedRows(arrow, order, weights[order])
+        states = self.aggregates.partial(rows, starts)
+        firsts = order[starts]
+        picked = pa.array(firsts)
+        counts: Any = np.add.reduceat(weights[order], starts)
+        parts = Parts([column.take(picked) for column in columns], counts, states)
+        return parts, Windows(np.arange(len(firsts)), found.starts[firsts], found.ends[firsts])
+
+    def _keep_parts(self, made: tuple[Parts, Windows]) -> None:
+        """Keep partial aggregates in memory, or write them if that is too much or not wanted."""
+        buffer = self._buffer
+        if buffer is None:
+            self._write_parts(*made)
             return
-        at = self._group(arrow, range(keys), found)
+        if buffer.add(*made):
+            self._next = MIN_TIMESTAMP
+        if buffer.size > self.keyed_state.share:
+            self._write_buffer()
+
+    def _write_buffer(self) -> None:
+        """Make state of what is in memory."""
+        if self._buffer is not None:
+            for parts, found in self._buffer.all():
+                self._write_parts(parts, found)
+            self._buffer.clear()
+
+    def _write_parts(self, parts: Parts, found: Windows) -> None:
+        """Add partial aggregates to those of their keys and slices in state."""
+        at = self._group(parts.keys, found)
         order = pa.array(at.order)
-        parts = [column.take(order) for column in arrow.columns[keys + 1 : -2]]
-        _, _, added = self.aggregates.add_up(
-            self.aggregates.parts_of(parts), at.segments, at.states[1:], last_only=True
+        lifted = self.aggregates.parts_of([column.take(order) for column in parts.states])
+        _, _, added = self.aggregates.add_up(lifted, at.segments, at.states[1:], last_only=True)
+        self._keep(at, parts.counts[at.order], added)
+
+    def give_over(self, before: int, fired: list[tuple[int, object, bytes]]) -> None:
+        buffer = self._buffer
+        if buffer is None or not len(buffer) or self._watermark < self._next:
+            super().give_over(before, fired)
+            return
+        slices = buffer.slices
+        inside = Windows.of(slices.starts, self.plan.window) if self._shares else slices
+        fires = self.fires_at(inside.ends)
+        later = fires[fires > self._watermark]
+        self._next = int(later.min()) if len(later) else MAX_TIMESTAMP
+        due = inside.some((fires > before) & (fires <= self._watermark))
+        self._give_parts(fired, due)
+        buffer.drop(np.flatnonzero(self._is_late(slices)).tolist())
+
+    def _give_parts(self, fired: list[tuple[int, object, bytes]], due: Windows) -> None:
+        """Give windows of parts in state and in memory, in the order of their ends."""
+        contents = [] if self._buffer is None else self._buffer.contents()
+        pieces: list[tuple[Parts, Windows]] = []
+        for number, start, end in zip(
+            due.rows.tolist(), due.starts.tolist(), due.ends.tolist(), strict=True
+        ):
+            for parts in contents[number]:
+                each = np.arange(len(parts))
+                windows = Windows(each, np.full_like(each, start), np.full_like(each, end))
+                pieces.append((parts, windows))
+        if fired:
+            pieces.append(self._stored(fired))
+        pieces = [piece for piece in pieces if len(piece[0])]
+        for run in _runs(pieces):
+            self._give_run([parts for parts, _ in run], [windows for _, windows in run])
+
+    def _give_run(self, pieces: list[Parts], windows: list[Windows]) -> None:
+        """Give all windows of these parts."""
+        starts, ends = (
+            np.concatenate([getattr(each, name) for each in windows]) for name in ("starts", "ends")
         )
-        self._keep(at, weights[at.order], added)
+        whole = Windows(np.arange(len(starts)), starts, ends)
+        firsts, numbers = whole.distinct()
+        order = np.lexsort((starts[firsts], ends[firsts]))
+        turn = np.empty_like(order)
+        turn[order] = np.arange(len(order))
+        made, rows = Parts.joined(pieces).added_up(self.aggregates, turn[numbers])
+        chosen = np.flatnonzero(made.counts != 0)
+        chosen = chosen[np.argsort(turn[numbers][rows[chosen]], kind="stable")]
+        if len(chosen):
+            keys = [column.take(pa.array(chosen)) for column in made.keys]
+            self.give_columns(keys, starts[rows], ends[rows], made.states, chosen)
+
+    def _stored(self, fired: list[tuple[int, object, bytes]]) -> tuple[Parts, Windows]:
+        """The parts in state of windows that are over; those that nobody else needs are dropped."""
+        windows = [(cache_key(key), *_unnamed(name)) for _, key, name in fired]
+        self.keyed_state.make_room(len(windows))
+        starts = np.array([start for _, _, start in windows], dtype=np.int64)
+        ends = np.array([end for _, end, _ in windows], dtype=np.int64)
+        length = self.plan.window.slice if self._shares else 0
+        counts = (ends - starts) // length if self._shares else np.ones(len(ends), np.int64)
+        window_of = np.repeat(np.arange(len(windows)), counts)
+        within = np.arange(len(window_of)) - np.repeat(np.cumsum(counts) - counts, counts)
+        slices = Windows(window_of, starts[window_of], ends[window_of])
+        if self._shares:
+            begins = starts[window_of] + within * length
+            slices = Windows(window_of, begins, begins + length)
+        names = map(_named, slices.ends.tolist(), slices.starts.tolist())
+        keys = [windows[window][0] for window in window_of.tolist()]
+        slots = list(zip(keys, names, strict=True))
+        states, is_absent = self.read(slots)
+        is_done = np.ones(len(slots), dtype=np.bool_)
+        if self._shares:
+            is_done = self._last_ends(slices) == ends[window_of]
+        self.drop([slots[number] for number in np.flatnonzero(is_done & ~is_absent).tolist()])
+        there = np.flatnonzero(~is_absent)
+        columns = [column.take(pa.array(there)) for column in states]
+        of = window_of[there]
+        parts = Parts(self.key_columns(keys, there), columns[0].to_numpy(), columns[1:])
+        return parts, Windows(np.arange(len(of)), starts[of], ends[of])
+
+    # Slices and windows in state.
 
     def _is_late(self, found: Windows) -> NDArray[np.bool_]:
         """Which slices or windows of rows are over, with all windows that they are in."""
@@ -134,9 +275,9 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             return slices.starts + window.size
         return slices.starts - np.mod(slices.starts - window.offset, window.size) + window.size
 
-    def _group(self, arrow: pa.RecordBatch, keys: Sequence[int], found: Windows) -> _Slots:
+    def _group(self, keys: Sequence[pa.Array], found: Windows) -> _Slots:
         """Bring the rows of each key and slice, or window, together, and read its state."""
-        by_key = group_rows([arrow.column(index) for index in keys], arrow.num_rows)
+        by_key = group_rows(keys, len(found.rows))
         ends, of_end = found.distinct()
         order, starts, counts = group_codes(
             [(by_key.group_of_row, len(by_key)), (of_end, len(ends))]
@@ -181,46 +322,46 @@ class WindowAggregateOperator(WindowedAggregateOperator):
             register(known[row], names[window], fires[window])
 
     def fire(self, fired: list[tuple[int, object, bytes]]) -> None:
+        if self._shares or self._buffer is not None:
+            none = np.empty(0, dtype=np.int64)
+            self._give_parts(fired, Windows(none, none, none))
+            return
         windows = [(cache_key(key), *_unnamed(name)) for _, key, name in fired]
         self.keyed_state.make_room(len(windows))
         keys = [key for key, _, _ in windows]
         starts = np.array([start for _, _, start in windows], dtype=np.int64)
         ends = np.array([end for _, end, _ in windows], dtype=np.int64)
-        if self._shares:
-            self._fire_slices(keys, starts, ends)
-            return
         slots = [(key, _named(end, start)) for key, end, start in windows]
         states, is_fresh = self.read(slots)
         counts = states[0].to_numpy()
         self.give(keys, starts, ends, states[1:], (counts != 0) & ~is_fresh)
         self.drop(slots)
 
-    def _fire_slices(
-        self, keys: list[CacheKey], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> None:
-        """Put windows together of their slices."""
-        length = self.plan.window.slice
-        counts = (ends - starts) // length
-        window_of = np.repeat(np.arange(len(keys)), counts)
-        within = np.arange(len(window_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        slice_ends = starts[window_of] + (within + 1) * length
-        slots = [
-            (keys[window], _named(end, end - length))
-            for window, end in zip(window_of.tolist(), slice_ends.tolist(), strict=True)
-        ]
-        states, _ = self.read(slots)
-        fresh = pa.array(np.zeros(len(keys), np.int64))
-        segments = Segments(
-            np.cumsum(counts) - counts, counts, list(keys), np.ones(len(keys), np.bool_)
-        )
-        lifted = self.aggregates.parts_of(states[1:])
-        initial = [column.take(fresh) for column in self.aggregates.fresh]
-        _, _, merged = self.aggregates.add_up(lifted, segments, initial, last_only=True)
-        rows = np.add.reduceat(states[0].to_numpy(), segments.starts)
-        self.give(keys, starts, ends, merged, rows != 0)
-        last = Windows(window_of, slice_ends - length, slice_ends)
-        is_done = self._last_ends(last) == ends[window_of]
-        self.drop([slot for slot, done in zip(slots, is_done.tolist(), strict=True) if done])
+
+def _runs(pieces: list[tuple[Parts, Windows]]) -> Iterator[list[tuple[Parts, Windows]]]:
+    """Yield all pieces of some windows each, with not too many rows; ends of windows ascend."""
+    if sum(len(parts) for parts, _ in pieces) <= _MOST:
+        if pieces:
+            yield pieces
+        return
+    ends = np.unique(np.concatenate([windows.ends for _, windows in pieces]))
+    last = len(ends)
+    split: dict[int, list[tuple[Parts, Windows]]] = {}
+    for parts, windows in pieces:
+        numbers = np.searchsorted(ends, windows.ends)
+        if numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+            split.setdefault(int(numbers[0]), []).append((parts, windows))
+            continue
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            some = parts.taken(np.flatnonzero(chosen)), windows.some(chosen)
+            split.setdefault(number, []).append(some)
+    run: list[tuple[Parts, Windows]] = []
+    for number in range(last):
+        run += split.get(number, [])
+        if sum(len(parts) for parts, _ in run) > _MOST or number == last - 1:
+            yield run
+            run = []
 
 
 def _named(end: int, start: int) -> bytes:

@@ -135,12 +135,17 @@ class WindowedAggregateOperator(KeyedTableOperator):
 
     def process_watermark(self, watermark: int) -> None:
         """Give the windows that are over."""
-        self._watermark = watermark
+        before, self._watermark = self._watermark, watermark
         if self.plan.is_rowtime:
             fired = list(self.keyed_state.timers.advance_event_time(watermark))
-            if fired:
-                self.fire(fired)
+            self.give_over(before, fired)
         super().process_watermark(watermark)
+
+    def give_over(self, before: int, fired: list[tuple[int, object, bytes]]) -> None:
+        """Give the windows that are over now and were not with the watermark ``before``."""
+        del before
+        if fired:
+            self.fire(fired)
 
     def process_processing_time(self, now: int) -> None:
         super().process_processing_time(now)
@@ -190,8 +195,18 @@ class WindowedAggregateOperator(KeyedTableOperator):
     ) -> None:
         """Emit the results of windows that have rows."""
         chosen = np.flatnonzero(has_rows)
-        if not len(chosen):
-            return
+        if len(chosen):
+            self.give_columns(self.key_columns(keys, chosen), starts, ends, states, chosen)
+
+    def give_columns(
+        self,
+        keys: list[pa.Array],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        states: list[pa.Array],
+        chosen: NDArray[np.int64],
+    ) -> None:
+        """Emit the results of some windows; ``keys`` are the columns of these alone."""
         picked = pa.array(chosen)
         columns, at = [], 0
         for kernel in self.aggregates.kernels:
@@ -200,7 +215,7 @@ class WindowedAggregateOperator(KeyedTableOperator):
             at += len(kernel.fields)
         made = window_columns(starts[chosen], ends[chosen], self._clock, self._time_type)
         shown = [made[name] for name in self.plan.properties]
-        self.emit_columns([*self.key_columns(keys, chosen), *columns, *shown])
+        self.emit_columns([*keys, *columns, *shown])
 
     def key_columns(self, keys: list[CacheKey], chosen: NDArray[np.int64]) -> list[pa.Array]:
         """Return the key columns of these keys."""
