@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.kafka.broker import Broker
+
+    from millstream.contracts.sink import Sink
     from millstream.datastream import JobClient
     from millstream.runtime.pipelined.messages import SlotSettings
 
@@ -33,13 +36,19 @@ if TYPE_CHECKING:
 NUMBERS = 1200
 
 
-def pipeline(env: StreamExecutionEnvironment, directory: Path, name: str, width: int) -> None:
+def pipeline(
+    env: StreamExecutionEnvironment,
+    directory: Path,
+    name: str,
+    width: int,
+    sink: Sink | None = None,
+) -> None:
     numbers = env.from_sequence(0, NUMBERS - 1).uid(f"{name} numbers").set_parallelism(width)
     paced = numbers.map(Paced(directory, name, never), Types.LONG()).uid(f"{name} paced")
     counted = paced.set_parallelism(width).key_by(lambda n: n % KEYS)
     counts = counted.process(Count(directory, name), Types.STRING()).uid(f"{name} count")
-    sink = FileSink.for_row_format(str(directory / name), Encoder.simple_string_encoder())
-    written = counts.set_parallelism(width).sink_to(sink.build()).uid(f"{name} files")
+    files = FileSink.for_row_format(str(directory / name), Encoder.simple_string_encoder())
+    written = counts.set_parallelism(width).sink_to(sink or files.build()).uid(f"{name} files")
     written.set_parallelism(width)
 
 
@@ -49,8 +58,9 @@ def start(
     width: int = 2,
     restarts: int = 10,
     more: dict[str, str] | None = None,
+    sink: Sink | None = None,
 ) -> JobClient:
-    """``calm`` in the first slot, ``rash`` in all."""
+    """``calm`` in the first slot, ``rash`` in all, which writes to ``sink`` if one is given."""
     settings = {
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "100",
@@ -60,7 +70,7 @@ def start(
     env = make(width, settings)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 1))
     pipeline(env, directory, "calm", 1)
-    pipeline(env, directory, "rash", width)
+    pipeline(env, directory, "rash", width, sink)
     return env.execute_async("two")
 
 
@@ -211,6 +221,48 @@ def test_without_a_restart_the_error_names_the_slot(
         client.get_job_execution_result().result()
     assert client.get_job_status().result() is JobStatus.FAILED
     assert not any(lives(each) for each in notes(tmp_path, "calm-0-opened"))
+
+
+@pytest.mark.parametrize("drain", [pytest.param(True, marks=pytest.mark.soak), False])
+def test_a_stop_while_a_slot_is_replaced(
+    make: Make, tmp_path: Path, eventually: Eventually, drain: bool
+) -> None:
+    client = start(make, tmp_path)
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    (pid,) = notes(tmp_path, "rash-1-opened")
+    os.kill(pid, signal.SIGKILL)
+    client.stop(drain=drain).result()
+    assert client.get_job_status().result() is JobStatus.FINISHED
+    read = client.get_accumulators().result()
+    for name in ("calm", "rash"):
+        files = [each for each in (tmp_path / name).iterdir() if not each.name.startswith(".")]
+        lines = [line for each in files for line in each.read_text().splitlines()]
+        numbers = [int(line.split(",")[0]) for line in lines]
+        assert len(numbers) == len(set(numbers)) == int(str(read[f"{name} numbers.numRecordsIn"]))
+    if drain:
+        return  # nothing goes on behind it
+    start(make, tmp_path).get_job_execution_result().result()
+    check(tmp_path)
+
+
+@pytest.mark.soak
+def test_what_a_lost_slot_had_in_open_transactions_holds_nobody_up(
+    make: Make, tmp_path: Path, eventually: Eventually, broker: Broker
+) -> None:
+    from tests.kafka.test_sink import exactly_once
+
+    topic = broker.topic(partitions=2)
+    client = start(make, tmp_path, sink=exactly_once(broker, topic).build())
+    eventually(lambda: len(broker.read(topic)) > 20, "output")
+    (pid,) = notes(tmp_path, "rash-1-opened")
+    os.kill(pid, signal.SIGKILL)
+    client.get_job_execution_result().result()
+    require_calm_has_no_gap(tmp_path)
+    found = [record.value.decode().split(",") for record in broker.read(topic)]
+    assert sorted(int(number) for number, _ in found) == list(range(NUMBERS))
+    for key in range(KEYS):
+        counts = sorted(int(count) for number, count in found if int(number) % KEYS == key)
+        assert counts == list(range(1, len(counts) + 1))
 
 
 @pytest.mark.parametrize(
