@@ -35,7 +35,7 @@ from millstream.datastream.state import MapStateDescriptor
 from millstream.datastream.window import TumblingEventTimeWindows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from millstream.contracts.source import KnownSplits
@@ -181,7 +181,7 @@ def _inputs(kind: str, chance: random.Random) -> int:
 
 
 def _parallelism_of(
-    stream: int, sources: tuple[SourceSpec, ...], operations: list[Operation]
+    stream: int, sources: tuple[SourceSpec, ...], operations: Sequence[Operation]
 ) -> int:
     if stream < len(sources):
         return sources[stream].parallelism
@@ -362,7 +362,14 @@ def number_of(uid: str) -> int:
     return int(uid.rpartition("-")[2])
 
 
-def program(env: StreamExecutionEnvironment, graph: Graph, world: str, directory: Path) -> None:
+def program(
+    env: StreamExecutionEnvironment,
+    graph: Graph,
+    world: str,
+    directory: Path,
+    *,
+    narrow: bool = False,
+) -> None:
     """Build the program.
 
     Args:
@@ -370,6 +377,7 @@ def program(env: StreamExecutionEnvironment, graph: Graph, world: str, directory
         graph: what.
         world: the name of what the sources have (``WORLDS``).
         directory: where each sink has a directory of its own, named by the number of its stream.
+        narrow: sinks are as wide as their streams, not as the job.
     """
     streams: list[DataStream] = []
     for number, spec in enumerate(graph.sources):
@@ -385,7 +393,10 @@ def program(env: StreamExecutionEnvironment, graph: Graph, world: str, directory
         streams.append(made.set_parallelism(operation.parallelism))
     for number in graph.sinks:
         sink = CollectSink(directory / str(number), fsync=False)
-        streams[number].sink_to(sink).uid(f"sink-{number}")
+        written = streams[number].sink_to(sink).uid(f"sink-{number}")
+        if narrow:
+            width = _parallelism_of(number, graph.sources, graph.operations)
+            written.set_parallelism(width)
 
 
 def _operation(

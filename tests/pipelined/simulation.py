@@ -82,6 +82,7 @@ from millstream.testing.mini_cluster import MiniCluster
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.task import PendingAck
+    from millstream.runtime.plan import EpochPlan
 
 __all__ = ["InconsistentCutError", "Simulation"]
 
@@ -155,6 +157,8 @@ class Simulation:
             engine, after some of the kills.
         barriers: "aligned", "unaligned", "time-out", or "mixed", where each checkpoint is one of
             them.
+        losses: how many slots are lost and replaced at most, while regions that have no task in
+            them go on.
     """
 
     def __init__(
@@ -169,8 +173,12 @@ class Simulation:
         backend: str = "hashmap",
         mode: str = "EXACTLY_ONCE",
         barriers: str = "aligned",
+        losses: int = 0,
     ) -> None:
         self.graph = graph
+        self.may_lose, self.losses_left = losses > 0, losses
+        self.lost = 0
+        self.losing = random.Random(f"losses {seed}")
         self.barriers = barriers
         self._drawn = random.Random(f"barriers {seed}")
         self.backend = backend
@@ -214,7 +222,8 @@ class Simulation:
         configuration.set_string("execution.checkpointing.mode", self.mode)
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.set_parallelism(self.graph.slots)
-        program(env, self.graph, self.world, self.directory / "sinks")
+        narrow = self.may_lose  # else sinks have tasks of all regions in all slots
+        program(env, self.graph, self.world, self.directory / "sinks", narrow=narrow)
         return env.get_job_graph("random")
 
     def _job(self) -> Job:
@@ -414,20 +423,10 @@ class SimulatedRun:
         self.readers = {each.channel: each.subtask for each in assignments}
         time = max(clock.milliseconds(), cast("int", run.position["time"]))
         plan = cloudpickle.dumps(run.first_plan(assignments, time))
-        graph = cloudpickle.dumps(run.job.graph)
-        self.loops: dict[int, MainLoop] = {
-            slot: MainLoop(
-                slot,
-                lambda: cloudpickle.loads(graph),
-                lambda: cloudpickle.loads(plan),
-                self.network.transport(slot),
-                self.to_driver[slot].put,
-                self.uploads[slot].append,
-                clock.milliseconds,
-                clock.seconds,
-                restarts_regions=True,
-            )
-            for slot in range(slots)
+        self.shipped = cloudpickle.dumps(run.job.graph)
+        self.delay = delay
+        self.loops = {
+            slot: self._loop(slot, lambda: cloudpickle.loads(plan)) for slot in range(slots)
         }
         self.regions = Regions(by_chain(run.job.graph), slots)
         self.credit = chance.choice([100, 1000, 1 << 20])
@@ -441,6 +440,19 @@ class SimulatedRun:
         self.weights = [chance.choice([1, 1, 3, 10]) for _ in range(slots)]
         self.barriers = chance.choice([0.02, 0.1, 0.4])
         self.over = False
+
+    def _loop(self, slot: int, make_plan: Callable[[], EpochPlan] | None) -> MainLoop:
+        return MainLoop(
+            slot,
+            lambda: cloudpickle.loads(self.shipped),
+            make_plan,
+            self.network.transport(slot),
+            self.to_driver[slot].put,
+            self.uploads[slot].append,
+            self.sim.clock.milliseconds,
+            self.sim.clock.seconds,
+            restarts_regions=True,
+        )
 
     def _limit_credit(self, limit: int) -> None:
         for loop in self.loops.values():
@@ -478,6 +490,8 @@ class SimulatedRun:
         may_fail = self.sim.failures_left and len(self.regions) > 1 and not self.is_ending
         if may_fail and chance.random() < 0.003:
             self._fail_task(chance.choice(sorted(self.loops)))
+        if self.sim.losses_left and not self.is_ending and self.sim.losing.random() < 0.005:
+            self._lose(self.sim.losing.choice(sorted(self.loops)))
         actor = chance.choices(["slot", "driver", "upload"], [10, 3, 3])[0]
         if actor == "slot":
             there = sorted(self.loops)
@@ -517,6 +531,26 @@ class SimulatedRun:
         if not self.loops:
             message = f"slot {slot} was killed, and there is no other"
             raise SlotLostError(message)
+
+    def _lose(self, slot: int) -> None:
+        """Kill a slot, and put another in its place, where some regions have no task in it."""
+        regions = self.regions.in_slot(slot)
+        if len(regions) == len(self.regions) or len(self.loops) < len(self.to_slot):
+            return
+        self.sim.losses_left -= 1
+        self.sim.lost += 1
+        # As it was killed: nothing is closed, and what it has said last is lost with it.
+        self.network.clear(slot)
+        self.uploads[slot].clear()
+        self.to_slot[slot] = Delayed(self.chance, self.delay)
+        self.to_driver[slot] = Delayed(self.chance, self.delay)
+        self.loops[slot] = self._loop(slot, None)
+        for epoch in sorted(self.pending):
+            self._give_up(epoch)
+        self.regions.gone(slot)
+        for region in regions:
+            self._stop(region)
+        self.regions.taken(slot)
 
     def _end(self) -> None:
         for slot, loop in self.loops.items():
@@ -594,9 +628,7 @@ class SimulatedRun:
                 raise SlotLostError(lost)
             for epoch in sorted(self.pending):
                 self._give_up(epoch)
-            self.regions.stop(region, self.chance.choice([0.0, 0.1]), self.sim.clock.now)
-            region.deadline = math.inf
-            self._tell_all(StopRegion(region.number, region.attempt))
+            self._stop(region)
         elif isinstance(message, Stopped):
             self.regions.stopped(message.region, message.attempt, message.slot)
         elif isinstance(message, Running):
@@ -604,6 +636,11 @@ class SimulatedRun:
             if self.regions.running(message.region, message.attempt, message.slot):
                 self._limit_credit(self.credit)
                 self.sim.restarted += 1
+
+    def _stop(self, region: Region) -> None:
+        self.regions.stop(region, self.chance.choice([0.0, 0.1]), self.sim.clock.now)
+        region.deadline = math.inf
+        self._tell_all(StopRegion(region.number, region.attempt))
 
     def _begin_region(self, region: Region) -> None:
         """As the driver does it."""

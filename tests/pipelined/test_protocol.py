@@ -31,9 +31,16 @@ SEEDS = range(9)
 #: Barriers that overtake; of those with an even number all kinds are in one job.
 OVERTAKING = range(20, 29)
 
+#: In which slots are lost alone.
+LOSING = (305, 312, 327, 336)
+
 
 def simulate(
-    seed: int, directory: Path, mode: str = "EXACTLY_ONCE", barriers: str = "aligned"
+    seed: int,
+    directory: Path,
+    mode: str = "EXACTLY_ONCE",
+    barriers: str = "aligned",
+    losses: int = 0,
 ) -> Simulation:
     directory.mkdir(exist_ok=True)
     simulation = Simulation(
@@ -44,6 +51,8 @@ def simulate(
         backend="rocksdb" if seed % 7 == 4 else "hashmap",
         mode=mode,
         barriers=barriers,
+        losses=losses,
+        kills=1 if losses else 3,
     )
     simulation.run()
     return simulation
@@ -66,6 +75,19 @@ def test_each_checkpoint_is_a_cut_with_what_is_in_flight(tmp_path: Path, seed: i
     print("seed", seed)
     barriers = "mixed" if seed % 2 == 0 else ("unaligned", "time-out")[seed // 2 % 2]
     assert simulate(seed, tmp_path, barriers=barriers).compared
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [*LOSING, *(pytest.param(each, marks=pytest.mark.soak) for each in range(300, 400))],
+)
+def test_each_checkpoint_is_a_cut_where_slots_are_replaced(tmp_path: Path, seed: int) -> None:
+    """While regions that have no task in them go on."""
+    print("seed", seed)
+    barriers = "mixed" if seed % 2 == 0 else "aligned"
+    simulation = simulate(seed, tmp_path, barriers=barriers, losses=5)
+    assert simulation.compared
+    assert simulation.lost or seed not in LOSING
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5, 7])

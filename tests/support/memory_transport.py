@@ -85,6 +85,12 @@ class Network:
             if other != slot:
                 self.cut(slot, other)
 
+    def clear(self, slot: int) -> None:
+        """Let another slot take the place of one: what is on its way to or from it is lost."""
+        for ends, link in self._links.items():
+            if slot in ends:
+                link.frames.clear()
+
     def in_flight(self, source: int, target: int) -> int:
         """Frames on their way."""
         return len(self._links[source, target].frames)
