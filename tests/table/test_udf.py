@@ -106,6 +106,43 @@ def test_an_object_is_opened_before_the_first_row() -> None:
     assert rows(env, f"SELECT f(s) FROM {VALUES}") == [("none:a",), ("none:b",), ("none:None",)]
 
 
+_PAIRS = f"SELECT CASE WHEN n IS NOT NULL THEN ROW(n, s) END AS r FROM {VALUES}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        ("general", lambda row: row),
+        ("arrow", lambda rows: rows),  # its fields have names of their own
+        ("arrow", lambda rows: rows.cast(pa.struct({"b": pa.string(), "a": pa.int32()}))),
+        ("pandas", lambda frame: frame),
+        ("pandas", lambda frame: frame.iloc[:, 0].to_frame("x").assign(y=frame.iloc[:, 1])),
+    ],
+)
+def test_rows_keep_their_fields(kind: str, function: Any) -> None:
+    if kind == "arrow" and "cast" in function.__code__.co_names:
+        query = "SELECT CAST(r AS ROW<a INT, b STRING>) AS r FROM (" + _PAIRS + ")"
+    else:
+        query = _PAIRS
+    env = with_function(udf(function, result_type="ROW<a INT, b STRING>", func_type=kind))
+    found = rows(env, f"SELECT s.a, s.b FROM (SELECT f(r) AS s FROM ({query}))")
+    assert found == [(1, "a"), (None, None), (3, None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "message"),
+    [
+        ("arrow", lambda _: pa.array([{"a": 1}]), "the function gives struct<a: int64>, not"),
+        ("pandas", lambda frame: frame.iloc[:, :1], "DataFrame of 1 columns, not ROW"),
+        ("pandas", lambda f: f.iloc[:, 0].map(lambda _: {"z": 1}), "has no field 'z'"),
+    ],
+)
+def test_rows_of_other_fields_are_refused(kind: str, function: Any, message: str) -> None:
+    env = with_function(udf(function, result_type="ROW<a INT, b STRING>", func_type=kind))
+    with pytest.raises(UserFunctionError, match=message):
+        rows(env, f"SELECT f(r) FROM ({_PAIRS})")
+
+
 def test_pandas_sees_series() -> None:
     @udf(result_type="DOUBLE", func_type="pandas")
     def half(n: pd.Series, by: pd.Series) -> pd.Series:

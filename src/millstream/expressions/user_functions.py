@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
+from millstream.expressions.foreign_columns import arrow_column, pandas_column, to_pandas
 from millstream.expressions.functions.definition import (
     FunctionDefinition,
     FunctionKind,
@@ -218,13 +219,14 @@ class _Arrow(_Columns):
         if not isinstance(result, pa.Array):
             message = f"the function gives {type(result).__name__}, no pyarrow.Array"
             raise TypeMismatchError(message)
-        return result.cast(info.result_type.to_arrow())
+        return arrow_column(result, info.result_type)
 
 
 class _Pandas(_Columns):
     def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
-        result = opened.call(*(array.to_pandas() for array in arrays))
-        return pa.Array.from_pandas(result, type=info.result_type.to_arrow())
+        pairs = zip(arrays, info.argument_types, strict=True)
+        result = opened.call(*(to_pandas(array, kind) for array, kind in pairs))
+        return pandas_column(result, info.result_type)
 
 
 class _Async(_Columns):
