@@ -149,6 +149,13 @@ def test_the_last_change_of_a_key_counts(target: Target) -> None:
     assert target.read() == [("a", 1, 12)]
 
 
+def test_what_was_staged_before_there_was_a_key(target: Target) -> None:
+    target = keyed(target)
+    staged = prepare(target.sink(), [Row(key="a", n=1, id=1)])
+    commit(target.sink(key=["key", "n"]), staged)
+    assert target.read() == [("a", 1, 1)]
+
+
 def test_changes_whose_key_does_not_fit(target: Target) -> None:
     target = keyed(target)
     with pytest.raises(SinkError, match=r"no primary key or unique index that fits key=\['key'\]"):

@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -41,8 +42,10 @@ def compare(seed: int, directory: Path) -> str:
         return "refused"
     assert collected(tables, query.flink, run, directory) == wanted
     if seed % 2:
+        # An aggregate of no rows has a result in batch mode.
+        whole = replace(query, duck=query.duck.replace(" HAVING COUNT(*) > 0", ""))
         found = at_the_end(tables, query.flink, run, directory)
-        assert found is None or found == wanted, "in batch mode"
+        assert found is None or found in (wanted, answer(tables, whole)), "in batch mode"
     there = upserted(tables, query.flink, run, directory)
     assert there is None or there == wanted, "by the key of upserts"
     return "right"

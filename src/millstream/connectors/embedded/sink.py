@@ -20,6 +20,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.connectors.commit_protocols.commit_table import CommitTable, CommitTableCommitter
@@ -53,8 +54,6 @@ from millstream.errors import PermanentSinkError, SinkError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from millstream.connectors.commit_protocols.commit_table import OutputPart
     from millstream.connectors.files.file_writers import BulkWriter
@@ -236,6 +235,8 @@ class EmbeddedSink(Sink):
         if not self.key:
             session.insert(table, self.matched(session, rows.column_names), rows)
             return
+        if rows.column_names[-1] != GONE:  # staged before the sink had a key
+            rows = rows.append_column(GONE, pa.array([False] * rows.num_rows, pa.bool_()))
         columns = self.matched(session, rows.column_names[:-1])
         named = rows.rename_columns([*columns, GONE])
         refuse_null_keys(named, self.key, self.target)

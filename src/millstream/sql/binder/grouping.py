@@ -244,6 +244,8 @@ class GroupBinder(ExpressionBinder):
 
     def _grouping(self, node: Any, name: str) -> Expression:
         if name == "GROUP_ID":
+            if node.arguments:
+                raise self.context.error(node, "GROUP_ID takes no arguments.")
             return self._grouping_of(GROUP_ID)
         keys = []
         for argument in node.arguments:
