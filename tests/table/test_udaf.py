@@ -328,6 +328,24 @@ def test_views_results_of_rows_and_pandas(tmp_path: Path) -> None:
     assert result(nothing.select(middle(col("n"))), tmp_path / "4") == Counter([(None,)])
 
 
+def test_pandas_sees_rows_as_frames_and_loses_nan(tmp_path: Path) -> None:
+    env = environment(1)
+    table = env.from_elements([(1, 2), (3, 4)], ["a", "b"])
+    product = udaf(
+        lambda frame: float((frame.a * frame.b).sum()), result_type="DOUBLE", func_type="pandas"
+    )
+    shown = table.aggregate(product.alias("p")).select(col("p"))
+    assert result(shown, tmp_path / "1") == Counter([(14.0,)])
+    length = udaf(lambda x: float(len(x)), result_type="DOUBLE", func_type="pandas")
+    env.create_temporary_function("length", length)
+    env.execute_sql(
+        "CREATE TEMPORARY VIEW v (k, x) AS VALUES (2, CAST(5 AS DOUBLE)), "
+        "(1, CAST('NaN' AS DOUBLE)), (1, 2.0)"
+    )
+    query = "SELECT length(x) FROM (SELECT k, LAST_VALUE(x) AS x FROM v GROUP BY k)"
+    assert materialised(changelog(env, query, tmp_path, limit=1)) == {(2.0,): 1}
+
+
 class RowWords(AggregateFunction):
     """A function of whole rows."""
 

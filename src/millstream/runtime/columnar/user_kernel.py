@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import ProgramError, UserFunctionError
+from millstream.expressions.foreign_columns import to_pandas
 from millstream.expressions.user_functions import FunctionContext
 from millstream.runtime.columnar.changelog_aggregates import Kernel
 from millstream.types.external_values import from_external, to_external
@@ -202,7 +203,7 @@ class UserKernel(Kernel):
 
 
 class _PandasKernel(UserKernel):
-    """A function of Series; the accumulator is all rows."""
+    """A function of Series, and of DataFrames of rows; the accumulator is all rows."""
 
     @property
     def function(self) -> Any:
@@ -217,6 +218,12 @@ class _PandasKernel(UserKernel):
             accumulator.append(values)
         elif values in accumulator:
             accumulator.remove(values)
+        else:  # a NaN is no other's equal
+            shown = repr(values)
+            places = (at for at, each in enumerate(accumulator) if repr(each) == shown)
+            found = next(places, None)
+            if found is not None:
+                del accumulator[found]
 
     def merge(self, accumulator: Any, others: list[Any]) -> None:
         for each in others:
@@ -225,7 +232,7 @@ class _PandasKernel(UserKernel):
     def value(self, accumulator: Any) -> Any:
         columns = zip(*accumulator, strict=True) if accumulator else [()] * len(self._types)
         series = [
-            column_of(list(column), kind).to_pandas()
+            to_pandas(column_of(list(column), kind), kind)
             for column, kind in zip(columns, self._types, strict=True)
         ]
         found = self.function(*series)
