@@ -17,12 +17,14 @@ from tests.table.query_running import changelog, environment, materialised, tabl
 from tests.table.running import TableHarness
 
 from millstream.common import RowKind
+from millstream.connectors.basic.collect import read_collected
 from millstream.contracts.lookup import FoundRows, LookupCaching, LookupReader, LookupSource
 from millstream.errors import MillstreamError, SourceError
 from millstream.expressions.nodes import InputReference
 from millstream.runtime.operators.table.lookup_asking import Asking
 from millstream.runtime.operators.table.lookup_join import LookupJoinFactory
 from millstream.runtime.operators.table.specs import JoinKind
+from millstream.testing import MiniCluster
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 
 if TYPE_CHECKING:
@@ -240,6 +242,33 @@ def test_hints_change_no_rows(connector: str, mode: str, tmp_path: Path) -> None
     assert (
         f", async=[{shown}, 50000ms, 3], retry=[lookup_miss, FIXED_DELAY, 1ms, 2]"
     ) in env.explain_sql(query)
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("mode", ["ordered", "allow_unordered"])
+def test_what_was_under_way_is_asked_again(pipelined: bool, mode: str, tmp_path: Path) -> None:
+    """The table goes away in the middle, and the job with it; a restore misses no row."""
+    orders = _orders(7)
+    env = _environment(
+        2, orders, tmp_path, _made("sqlite", tmp_path, ", 'lookup.max-retries' = '0'")
+    )
+    query = (
+        f"SELECT /*+ LOOKUP('table'='p', {ASYNC}, 'output-mode'='{mode}', {RETRY}) */ o.k, o.v, "
+        f"p.name FROM {JOIN.format('LEFT')} o.k = p.id"
+    )
+    wanted = materialised(changelog(env, query, tmp_path, limit=300))
+    out, state, database = tmp_path / "out", tmp_path / "state", tmp_path / "products.sqlite"
+    end = env.session.collected(env.sql_query(query).plan, str(out))
+    graph = env.session.program.graph_of([end], "restored")
+    MiniCluster(graph, state, limits=[60] * 1000, pipelined=pipelined).run(2)
+    before = sum(1 for _ in read_collected(str(out)))
+    database.rename(tmp_path / "away")
+    with pytest.raises(MillstreamError, match="looking up default_catalog"):
+        MiniCluster(graph, state, limits=[60] * 1000, pipelined=pipelined).run()
+    (tmp_path / "away").rename(database)
+    MiniCluster(graph, state, limits=[60] * 1000, pipelined=pipelined).run()
+    assert 0 < before < sum(wanted.values())
+    assert materialised(read_collected(str(out))) == wanted
 
 
 # -- the operator --------------------------------------------------------------------------------
