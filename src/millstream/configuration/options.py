@@ -548,6 +548,14 @@ AGG_PHASE_STRATEGY: Final = ConfigOption(
     "it can be done, ONE_PHASE never",
     choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
 )
+NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
+    "table.optimizer.non-deterministic-update.strategy",
+    parse_string,
+    "TRY_RESOLVE",
+    "TRY_RESOLVE: SQL that would look for rows to take back by columns that are computed anew is "
+    "refused; IGNORE: it runs, and its results may be wrong, as by default in Flink",
+    choices=("TRY_RESOLVE", "IGNORE"),
+)
 LOCAL_TIME_ZONE: Final = ConfigOption(
     "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
 )

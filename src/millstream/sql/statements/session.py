@@ -32,6 +32,7 @@ from millstream.sql.lowering.lowering import Lowering, LoweringOptions
 from millstream.sql.planner.batch import in_batch_mode
 from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
+from millstream.sql.planner.determinism import check_determinism
 from millstream.sql.planner.partitions import prune_partitions
 from millstream.sql.planner.phases import aggregate_in_two_phases
 from millstream.sql.planner.physical import SinkNode
@@ -254,6 +255,8 @@ class Session:
         """
         plans = plan_changes(*(in_batch_mode(sinks) if self.is_batch else sinks))
         get = self.configuration.get
+        if get(options.NON_DETERMINISTIC_UPDATES) != "IGNORE":
+            check_determinism(plans, is_batch=self.is_batch)
         if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
             aggregate_in_two_phases(plans, mini_batch=self.mini_batches)
         prune_partitions(plans)
