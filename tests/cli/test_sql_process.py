@@ -125,3 +125,35 @@ def test_the_modes_of_results(
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
     assert main(["sql", "-p", "1"]) == 0
     assert capfd.readouterr().out.startswith(f"OK\n{wanted}")
+
+
+#: What a statement over nothing needs none of; each takes time before the first row.
+HEAVY: Final = frozenset(
+    [
+        "asyncio",
+        "confluent_kafka",
+        "duckdb",
+        "email.message",
+        "importlib.metadata",
+        "kafka",
+        "prompt_toolkit",
+        "psycopg",
+        "pyarrow.csv",
+        "pyarrow.dataset",
+        "pyarrow.parquet",
+        "pyspark",
+        "sqlite3",
+    ]
+)
+
+
+def test_a_statement_begins_without_what_it_does_not_need(tmp_path: Path) -> None:
+    script = tmp_path / "one.sql"
+    script.write_text("SELECT 1;")
+    command = [sys.executable, "-X", "importtime", "-m", "millstream", "sql", "-f", str(script)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=FIRST_ROW, check=True)
+    assert "+I |" in run.stdout
+    lines = [line for line in run.stderr.splitlines() if line.startswith("import time:")]
+    imported = {line.rpartition("|")[2].strip() for line in lines}
+    assert "millstream.sql.parser.parser" in imported
+    assert not imported & HEAVY

@@ -16,6 +16,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
+from millstream import __version__
 from millstream.cli.arguments import sort_out
 from millstream.errors import MillstreamError
 
@@ -65,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="millstream",
         description="Stateful stream processing with exactly-once results, on Spark.",
     )
-    parser.add_argument("--version", action="version", version=f"millstream {_version()}")
+    parser.add_argument("--version", action="version", version=f"millstream {__version__}")
     parser.add_argument(
         "--traceback", action="store_true", help="show where an error comes from in full"
     )
@@ -374,15 +375,6 @@ def parse_definition(text: str) -> tuple[str, str]:
         message = f"{text!r} is not of the form key=value"
         raise argparse.ArgumentTypeError(message)
     return key.strip(), value.strip()
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("millstream")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ Read next: ``runtime/operators/map.py``, then ``runtime/operators/keyed_process.
 
 from __future__ import annotations
 
-from millstream.runtime.operators.async_wait import AsyncWaitFactory
+from millstream.runtime.operators.async_factory import AsyncWaitFactory
 from millstream.runtime.operators.broadcast_process import (
     BroadcastProcessFactory,
     KeyedBroadcastProcessFactory,

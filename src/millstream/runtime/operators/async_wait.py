@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError
 from millstream.functions.async_functions import AsyncFunctionDescriptor
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator
 
-__all__ = ["AsyncWaitFactory", "AsyncWaitOperator"]
+__all__ = ["AsyncWaitOperator"]
 
 #: A position in the batch, and the records that its record gives.
 _Result = tuple[int, Iterable[Any]]
@@ -141,15 +139,3 @@ def _checked(result: object) -> Iterable[Any]:
         message = f"async_invoke() and timeout() must return a list of records, not {result!r:.100}"
         raise ProgramError(message)
     return result
-
-
-@dataclass
-class AsyncWaitFactory:
-    """Makes async wait operators."""
-
-    descriptor: AsyncFunctionDescriptor
-    keyed: ClassVar[bool] = False
-
-    def create(self) -> Operator:
-        """Make a new, unopened instance."""
-        return AsyncWaitOperator(self.descriptor)

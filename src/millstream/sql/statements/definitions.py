@@ -23,7 +23,6 @@ from millstream.sql.catalog.objects import (
 from millstream.sql.catalog.schema import Column, ResolvedSchema
 from millstream.sql.parser import nodes
 from millstream.sql.statements.altering import altered
-from millstream.sql.statements.partitions import alter_partitions
 from millstream.sql.statements.results import OK, JobResult, RowsResult, texts
 from millstream.sql.statements.schemas import schema_of, source_text
 from millstream.sql.statements.views import expanded_view
@@ -175,6 +174,8 @@ def _alter_table(session: Session, node: Any, text: str | None) -> RowsResult:
         session.catalogs.rename_table(found.identifier, node.action.to.last)
         return OK
     if isinstance(node.action, nodes.AddPartitions | nodes.DropPartitions):
+        from millstream.sql.statements.partitions import alter_partitions
+
         return alter_partitions(session, found, node.action, text)
     table = altered(session.context(text), found.table, node.action)
     session.catalogs.alter_table(found.identifier, table)

@@ -20,7 +20,6 @@ from millstream.sql.parser import nodes
 from millstream.sql.planner.advice import advice_on
 from millstream.sql.planner.explain import explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
-from millstream.sql.statements.partitions import show_partitions
 from millstream.sql.statements.results import RowsResult, texts
 from millstream.types.logical_types import BooleanType, VarCharType
 
@@ -182,6 +181,12 @@ def _describe(session: Session, node: Any, text: str | None) -> RowsResult:
     raise UnsupportedSqlError(message)
 
 
+def _show_partitions(session: Session, node: Any, text: str | None) -> RowsResult:
+    from millstream.sql.statements.partitions import show_partitions
+
+    return show_partitions(session, node, text)
+
+
 def _show_create(session: Session, node: Any, text: str | None) -> RowsResult:
     if node.kind not in {"TABLE", "VIEW"}:
         message = f"SHOW CREATE {node.kind} is not in this release."
@@ -298,7 +303,7 @@ def _check_details(details: Sequence[str]) -> None:
 HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult]]] = {
     nodes.Show: _show,
     nodes.ShowCreate: _show_create,
-    nodes.ShowPartitions: show_partitions,
+    nodes.ShowPartitions: _show_partitions,
     nodes.Describe: _describe,
     nodes.Explain: _explain,
 }
