@@ -156,7 +156,8 @@ class Failover:
         elif isinstance(event, LostSlot):
             self._lost(event)
         elif isinstance(event, Registered):
-            self._replacements.registered(event)
+            for slot in self._replacements.registered(event):
+                self._regions.taken(slot)
         elif isinstance(event, Met):
             self._replacements.met(event)
         else:
@@ -164,7 +165,6 @@ class Failover:
 
     def taken(self, slot: int) -> None:
         """Take that a slot runs that takes the place of a lost one."""
-        self._regions.taken(slot)
         self._replacements.running(slot)
 
     def running(self, event: Running) -> None:

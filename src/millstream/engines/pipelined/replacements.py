@@ -101,13 +101,17 @@ class Replacements:
         self._server.readmit(slot)
         self._host.replace(self._settings[slot])
 
-    def registered(self, event: Registered) -> None:
-        """Take that a new slot is there; when all are, they are told to join the others."""
+    def registered(self, event: Registered) -> frozenset[int]:
+        """Take that a new slot is there; when all are, they are told to join the others.
+
+        Returns:
+            Those that were told: from now on they hear all, and answer.
+        """
         if event.slot not in self._places:
-            return  # one that was there from the beginning
+            return frozenset()  # one that was there from the beginning
         self._there[event.slot] = event.address
         if self._there.keys() != self._places:
-            return
+            return frozenset()
         self._told = True
         everybody = {each.slot for each in self._settings}
         stay = everybody - self._places
@@ -118,6 +122,7 @@ class Replacements:
             self._server.tell(new, Joins(lower, frozenset(everybody - lower.keys() - {new})))
             for one in sorted(stay):
                 self._server.tell(one, Newcomer(new, self._there[new]))
+        return frozenset(self._places)
 
     def met(self, event: Met) -> None:
         """Take that a slot is connected with a new one."""

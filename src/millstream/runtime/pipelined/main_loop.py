@@ -368,6 +368,8 @@ class MainLoop:
             self._send(Stopped(self._number, region.number, attempt))
 
     def _begin_region(self, message: BeginRegion) -> None:
+        # A slot that was not there when the others stopped may be told both at once.
+        self._close_stopped()
         region = self._region(message.region)
         region.attempt, region.is_lost = message.attempt, False
         self._make_tasks(region.stages, lambda: _unpickled(message.plan), None)
