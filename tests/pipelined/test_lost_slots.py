@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipelined.processes import lives, stopped
+from tests.pipelined.test_local_recovery import downloads, state_of
 from tests.pipelined.test_regions import KEYS, Count, Paced, check, generations, never, notes
 from tests.support.proxied_slots import ProxiedSlots
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
+
+__all__ = ["downloads"]
 
 NUMBERS = 1200
 
@@ -243,6 +247,46 @@ def test_a_stop_while_a_slot_is_replaced(
         return  # nothing goes on behind it
     start(make, tmp_path).get_job_execution_result().result()
     check(tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("disk", ["stays", "is lost"])
+def test_what_was_lost_with_a_slot_is_read_and_nothing_else(
+    make: Make,
+    tmp_path: Path,
+    eventually: Eventually,
+    downloads: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    disk: str,
+) -> None:
+    """From the storage; all else is there, in the slots that stay and on this machine."""
+    replace = LocalSlots.replace
+    lost: list[Path] = []
+
+    def replaced(self: LocalSlots, settings: SlotSettings) -> None:
+        if disk == "is lost":
+            lost.extend(each for each in (tmp_path / "local").rglob("1") if "rash" in str(each))
+            for each in lost:
+                shutil.rmtree(each)
+        replace(self, settings)
+
+    monkeypatch.setattr(LocalSlots, "replace", replaced)
+    client = start(make, tmp_path, more={"state.backend.type": backend})
+    eventually(lambda: committed(tmp_path) > 0, "output")
+    os.kill(notes(tmp_path, "rash-1-opened")[0], signal.SIGKILL)
+    client.get_job_execution_result().result()
+    check(tmp_path)
+    require_calm_has_no_gap(tmp_path)
+    read = set(downloads.read_text().split())
+    if disk == "stays":
+        assert not read
+    else:
+        assert lost
+        assert read
+        assert read <= state_of(tmp_path, "rash count", 1)
+        assert not read & state_of(tmp_path, "rash count", 0)
 
 
 @pytest.mark.soak
