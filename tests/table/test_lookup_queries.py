@@ -244,6 +244,19 @@ def test_hints_change_no_rows(connector: str, mode: str, tmp_path: Path) -> None
     ) in env.explain_sql(query)
 
 
+def test_options_say_what_hints_leave_open(tmp_path: Path) -> None:
+    env = _environment(1, [], tmp_path, _made("sqlite", tmp_path))
+    hint = "/*+ LOOKUP('table'='p', 'async'='true'{}) */"
+    query = f"SELECT {hint} o.v FROM {JOIN.format('').replace('{', '{{')} o.k = p.id"
+    assert "async=[ORDERED, 180000ms, 100]" in env.explain_sql(query.format(""))
+    for key, value in (("output-mode", "allow_unordered"), ("buffer-capacity", "7")):
+        env.execute_sql(f"SET 'table.exec.async-lookup.{key}' = '{value}'")
+    env.execute_sql("SET 'table.exec.async-lookup.timeout' = '5 s'")
+    assert "async=[UNORDERED, 5000ms, 7]" in env.explain_sql(query.format(""))
+    given = query.format(", 'output-mode'='ordered', 'capacity'='2'")
+    assert "async=[ORDERED, 5000ms, 2]" in env.explain_sql(given)
+
+
 @pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("mode", ["ordered", "allow_unordered"])
 def test_what_was_under_way_is_asked_again(pipelined: bool, mode: str, tmp_path: Path) -> None:

@@ -566,6 +566,28 @@ NOT_NULL_ENFORCER: Final = ConfigOption(
     "what happens to NULL that is written into a column NOT NULL",
     choices=("ERROR", "DROP"),
 )
+ASYNC_LOOKUP_MODE: Final = ConfigOption(
+    "table.exec.async-lookup.output-mode",
+    _upper,
+    "ORDERED",
+    "order of the rows of asynchronous lookup joins, unless a hint says: that of their coming, or "
+    "ALLOW_UNORDERED, that of answers",
+    choices=("ORDERED", "ALLOW_UNORDERED"),
+)
+ASYNC_LOOKUP_CAPACITY: Final = ConfigOption(
+    "table.exec.async-lookup.buffer-capacity",
+    parse_integer,
+    100,
+    "keys that an asynchronous lookup join asks for at a time, unless a hint says",
+    minimum=1,
+)
+ASYNC_LOOKUP_TIMEOUT: Final = ConfigOption(
+    "table.exec.async-lookup.timeout",
+    parse_duration,
+    180_000,
+    "how long an asynchronous lookup join waits for an answer, unless a hint says",
+    minimum=1,
+)
 SOURCE_IDLE_TIMEOUT: Final = ConfigOption(
     "table.exec.source.idle-timeout",
     parse_duration,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from millstream.configuration import options as config
 from millstream.configuration.parsing import parse_duration
 from millstream.sql.parser.query_nodes import AliasedRelation, TableReference
 from millstream.sql.planner.logical import LookupHint
@@ -106,11 +107,13 @@ class _Reader:
         self._choice("retry-predicate", ("lookup_miss",))
         self._choice("retry-strategy", ("fixed_delay",))
         mode = self._choice("output-mode", ("ordered", "allow_unordered"))
+        get = self._context.configuration.get
+        mode = mode or get(config.ASYNC_LOOKUP_MODE).lower()
         return LookupHint(
             is_async=is_async,
             is_unordered=mode == "allow_unordered",
-            capacity=self._number("capacity", LookupHint.capacity),
-            timeout=self._duration("timeout", LookupHint.timeout),
+            capacity=self._number("capacity", get(config.ASYNC_LOOKUP_CAPACITY)),
+            timeout=self._duration("timeout", get(config.ASYNC_LOOKUP_TIMEOUT)),
             retry_delay=self._duration("fixed-delay", 0),
             max_attempts=self._number("max-attempts", 0),
         )
