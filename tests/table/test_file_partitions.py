@@ -105,6 +105,23 @@ def test_overwrite_replaces_a_table_that_it_reads(env: TableEnvironment, tmp_pat
     assert _rows(tmp_path / "f") == {}
 
 
+@pytest.mark.both_engines
+def test_overwrite_by_a_table_without_files(env: TableEnvironment, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    _table(env, "e", "v INT, a STRING", tmp_path / "empty")
+    _run(env, "INSERT INTO f VALUES (1, 'a')")
+    _run(env, "INSERT OVERWRITE f SELECT v, a FROM e")
+    assert _rows(tmp_path / "f") == {}
+
+
+def test_one_job_does_not_replace_what_it_writes_itself(env: TableEnvironment) -> None:
+    made = env.create_statement_set()
+    made.add_insert_sql("INSERT OVERWRITE f VALUES (1, 'a')")
+    made.add_insert_sql("INSERT INTO f VALUES (2, 'b')")
+    with pytest.raises(ValidationError, match="would delete what another INSERT"):
+        made.explain()
+
+
 def test_nothing_is_replaced_before_the_end(env: TableEnvironment, tmp_path: Path) -> None:
     _run(env, "INSERT INTO f VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     graph = _graph(env, "INSERT OVERWRITE f SELECT v * 2, a FROM f")
@@ -433,6 +450,15 @@ def _source(env: TableEnvironment, end: Any) -> Any:
     graph = env.session.program.graph_of(end if isinstance(end, list) else [end], "test")
     (source,) = [node.source for node in graph.nodes.values() if node.source is not None]
     return source
+
+
+def test_a_cast_that_no_row_is_asked_for_does_not_fail(
+    env: TableEnvironment, tmp_path: Path
+) -> None:
+    _run(env, "INSERT INTO p VALUES (1, '7', 1), (2, 'x', 1)")
+    query = "SELECT v FROM p WHERE v = 1 AND CAST(a AS INT) = 7"
+    assert "partitions=[" in env.explain_sql(query)
+    assert [tuple(row) for row in changelog(env, query, tmp_path)] == [(1,)]
 
 
 def test_partitions_that_come_later_are_chosen_too(env: TableEnvironment, tmp_path: Path) -> None:

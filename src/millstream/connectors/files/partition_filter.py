@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.connectors.files.file_columns import partition_of
+from millstream.errors import ExpressionError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_filter
 
@@ -74,4 +75,7 @@ class PartitionFilter:
         arrays = [pa.array([v], kind) for v, kind in zip(values, self._types, strict=True)]
         row = pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
         context = EvaluationContext(time_zone=self._time_zone)
-        return bool(compile_filter(self._condition).evaluate(row, context)[0].as_py())
+        try:
+            return bool(compile_filter(self._condition).evaluate(row, context)[0].as_py())
+        except ExpressionError:
+            return True  # what stands beside it may keep the filter from being asked of any row

@@ -158,7 +158,19 @@ class Session:
         return Target(found.identifier, table, plan, static if statement.overwrite else None)
 
     def sink_plans(self, targets: Sequence[Target]) -> list[SinkNode]:
-        """The physical plans of some targets; parts that they share are planned once."""
+        """The physical plans of some targets; parts that they share are planned once.
+
+        Raises:
+            ValidationError: one replaces what another writes.
+        """
+        names = [each.identifier for each in targets]
+        for each in targets:
+            if each.overwrite is not None and names.count(each.identifier) > 1:
+                message = (
+                    f"INSERT OVERWRITE of '{each.identifier.as_summary_string()}' would delete "
+                    "what another INSERT of the same job writes into it; run one after the other."
+                )
+                raise ValidationError(message)
         converter = self.converter()
         plans = []
         for target in targets:
