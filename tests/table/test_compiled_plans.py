@@ -105,6 +105,8 @@ _QUERIES = {
     "INTERVAL '10' SECOND)) GROUP BY a, window_start, window_end",
     "over": "SELECT a, SUM(v) OVER (PARTITION BY a ORDER BY ts ROWS BETWEEN 1 PRECEDING AND "
     "CURRENT ROW) + CAST(0 AS BIGINT) FROM t",
+    "numbers": "SELECT a, RANK() OVER (PARTITION BY a ORDER BY ts) FROM t",
+    "sorted": "SELECT a, CAST(v AS BIGINT) FROM t ORDER BY ts, a",
     "match": "SELECT a, n FROM t MATCH_RECOGNIZE (PARTITION BY a ORDER BY ts MEASURES "
     "COUNT(U.v) AS n PATTERN (U+ D) WITHIN INTERVAL '1' HOUR DEFINE U AS U.v < 10, D AS D.v >= 10)",
     "sets": "SELECT a, COUNT(*) FROM t GROUP BY GROUPING SETS ((a), ())",

@@ -33,6 +33,9 @@ REFUSED = {
     f"SELECT k, p FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY v) AS i FROM {CLOCKED}) "
     "WHERE i < 4": "Rank keeps rows by .*: p",
     f"SELECT k, p, SUM(v) OVER (ORDER BY v) AS s FROM {CLOCKED}": "OverAggregate .*: p",
+    "SELECT COUNT(*) FROM changes, UNNEST(ARRAY[RAND(), k]) AS u (x)": "all, by a filter",
+    "SELECT w.window_start, COUNT(*) FROM TUMBLE(TABLE clocked, DESCRIPTOR(p), INTERVAL '1' SECOND)"
+    " AS w, UNNEST(ARRAY[1, 2]) AS u (x) GROUP BY w.window_start": "Aggregate .*: window_start",
     f"SELECT c.p, b.v FROM (SELECT a.k, PROCTIME() AS p FROM {COUNTS} AS a JOIN {COUNTS} AS d "
     "ON a.n = d.n) AS c JOIN plain AS b ON c.k = b.k": "Join keeps rows by .*: p",
 }
@@ -59,6 +62,7 @@ def env() -> TableEnvironment:
     stream = streams._environment.from_collection(rows, kind)
     table = streams.from_changelog_stream(stream, schema.build(), ChangelogMode.all())
     streams.create_temporary_view("changes", table)
+    streams.execute_sql(f"CREATE TEMPORARY VIEW clocked AS SELECT * FROM {CLOCKED}")
     return streams
 
 

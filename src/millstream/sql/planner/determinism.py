@@ -107,7 +107,15 @@ class _Check:
             width = len(node.inputs[0].row)
             right = () if node.join.left_only else (each + width for each in below[1] - {_ROW})
             return below[0] | frozenset(right)
-        return frozenset().union(*below) if isinstance(node, _PASSING) else frozenset()
+        found = frozenset().union(*below) if isinstance(node, _PASSING) else frozenset()
+        width = len(node.inputs[0].row)
+        if isinstance(node, physical.WindowTableFunction) and node.time in found:
+            found |= frozenset(range(width, len(node.row)))
+        if isinstance(node, physical.Correlate):
+            arguments = node.arguments
+            if any(self._is_unsure(each, below[0]) for each in arguments):
+                found |= frozenset((_ROW, *range(width, len(node.row))))
+        return found
 
     def _computed(self, node: physical.Calc, below: frozenset[int]) -> frozenset[int]:
         by_filter = node.condition is not None and self._is_unsure(node.condition, below)
