@@ -124,6 +124,7 @@ def test_agree_with_the_model(
         assert materialised(harness.changes) == whole(kind, left, right, model)
 
 
+_PLAIN = (JoinSide((0,)), JoinSide((1,)), None, None)
 SIDES = [
     (JoinSide((0,), (1,)), JoinSide((1,), (2,)), (1,), (2,)),
     (JoinSide((0,), (0,)), JoinSide((1,), (1,)), (0,), (1,)),
@@ -231,3 +232,67 @@ def test_nothing_is_left_of_rows_that_are_gone() -> None:
         harness.end_epoch()
         assert list(harness.state_entries()) == []
         assert materialised(harness.changes) == {}
+
+
+@pytest.mark.parametrize(("left", "right", "left_key", "right_key"), [*SIDES, _PLAIN])
+@examples(12)
+@given(data=st.data(), kind=st.sampled_from(list(JoinKind)))
+def test_folded_changes_have_the_same_result(
+    left: JoinSide,
+    right: JoinSide,
+    left_key: tuple[int, ...] | None,
+    right_key: tuple[int, ...] | None,
+    data: Any,
+    kind: JoinKind,
+) -> None:
+    steps = data.draw(mixed(left=left_key, right=right_key))
+    plain = run(plan_of(kind, left=left, right=right), steps)
+    mini = run(plan_of(kind, left=left, right=right, mini_batch=True), steps)
+    assert materialised(mini) == materialised(plain)
+    assert len(mini) <= len(plain)
+
+
+@examples(12)
+@given(data=st.data(), kind=st.sampled_from([JoinKind.INNER, JoinKind.SEMI, JoinKind.ANTI]))
+def test_folded_upserts_have_the_same_result(data: Any, kind: JoinKind) -> None:
+    """Of sides whose rows are unique by the join key there are no -U."""
+    sides = {"left": JoinSide((0,), (0,)), "right": JoinSide((1,), (1,))}
+    drawn = data.draw(mixed(left=(0,), right=(1,)))
+    steps = [
+        (side, [change for change in part if change[0] != UB], snapshot)
+        for side, part, snapshot in drawn
+    ]
+    plain = run(plan_of(kind, **sides), steps)
+    mini = run(plan_of(kind, **sides, mini_batch=True), steps)
+    assert by_key(mini) == by_key(plain)
+    assert len(mini) <= len(plain)
+
+
+def by_key(changes: list[Change]) -> dict[Any, Row]:
+    """The table of upserts by the first column."""
+    table: dict[Any, Row] = {}
+    for kind, row in changes:
+        if kind == D:
+            table.pop(row[0], None)
+        else:
+            table[row[0]] = row
+    return table
+
+
+def test_a_row_that_is_updated_twice_in_a_batch_is_updated_once() -> None:
+    plan = plan_of(JoinKind.INNER, left=JoinSide((0,), (1,)), mini_batch=True)
+    one, two, three = (("a", 1, n) for n in range(3))
+    other = (5, "a", 9)
+    steps: list[tuple[int, list[Change], bool]] = [
+        (1, [(I, other)], True),
+        (0, [(I, one), (UB, one), (UA, two)], True),
+        (0, [(UB, two), (UA, three), (UB, three), (UA, one)], True),
+        (0, [(UB, one), (UA, two), (D, two)], True),
+        (0, [(I, one), (D, one)], True),
+    ]
+    assert run(plan, steps) == [
+        (I, (*two, *other)),
+        (UB, (*two, *other)),
+        (UA, (*one, *other)),
+        (D, (*one, *other)),
+    ]

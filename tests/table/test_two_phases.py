@@ -348,3 +348,23 @@ def test_a_plan_advises_two_phases_where_they_would_be_made(tmp_path: Path) -> N
         assert "No available advice..." in env.explain_sql(distinct, "PLAN_ADVICE")
     plan = env.explain_sql("SELECT a FROM t", "JSON_EXECUTION_PLAN")
     assert '"nodes"' in plan.split("== Physical Execution Plan ==")[1]
+
+
+@pytest.mark.both_engines(every=4)
+@pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN", "FULL JOIN"])
+def test_oracle_joins_of_mini_batches(join: str, tmp_path: Path) -> None:
+    """Of counts, which are updated many times within a batch."""
+    env = _environment("AUTO")
+    rows = _rows(7)
+    table_of(env, "t", "id INT, a STRING, b INT", rows, tmp_path)
+    counts = "SELECT {0} AS k, COUNT(*) AS n FROM t WHERE {1} GROUP BY {0}"
+    left, right = counts.format("a", "id < 50"), counts.format("a", "b > 1")
+    query = f"SELECT l.k, l.n, r.n FROM ({left}) AS l {join} ({right}) AS r ON l.k = r.k"
+    assert "miniBatch=[true]" in env.explain_sql(query)
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (id INT, a VARCHAR, b INT)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+    expected = Counter(connection.execute(query).fetchall())
+    assert materialised(changelog(env, query, tmp_path, len(join))) == expected
+    env.execute_sql("SET 'table.exec.mini-batch.enabled' = 'false'")
+    assert "miniBatch" not in env.explain_sql(query)

@@ -514,6 +514,7 @@ class Lowering:
             evaluation=self.evaluation,
             left_ttl=self._ttl(node.state_ttls[0]),
             right_ttl=self._ttl(node.state_ttls[1]),
+            mini_batch=node.mini_batch,
         )
         return self._two(node, factory, single=not node.left_keys)
 

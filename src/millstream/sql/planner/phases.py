@@ -20,11 +20,11 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.physical_windows import WindowAggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from millstream.sql.planner.physical import PhysicalNode
 
-__all__ = ["aggregate_in_two_phases", "can_be_split"]
+__all__ = ["aggregate_in_two_phases", "can_be_split", "fold_changes"]
 
 
 def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) -> None:
@@ -34,19 +34,33 @@ def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) 
         plans: whose nodes are marked.
         mini_batch: whether GROUP BY without windows may be.
     """
+    for node in _nodes(plans):
+        if isinstance(node, WindowAggregate):
+            # Sessions join; and it is one task that says what time it is.
+            # Sizes of the Table API may be made up of no slides: windows share no slices then.
+            has_slices = node.window != "SESSION" and not node.size % (node.step or node.size)
+            node.two_phase = node.is_rowtime and has_slices and can_be_split(node)
+        elif isinstance(node, physical.GroupAggregate) and mini_batch:
+            node.two_phase = can_be_split(node)
+
+
+def fold_changes(plans: Iterable[PhysicalNode]) -> None:
+    """Mark the joins of plans as those that fold the changes of a mini-batch."""
+    for node in _nodes(plans):
+        if isinstance(node, physical.Join):
+            node.mini_batch = True
+
+
+def _nodes(plans: Iterable[PhysicalNode]) -> Iterator[PhysicalNode]:
+    """Every node once."""
     seen: set[int] = set()
     todo = list(plans)
     while todo:
         node = todo.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        todo += node.inputs
-        if isinstance(node, WindowAggregate):
-            # Sessions join; and it is one task that says what time it is.
-            node.two_phase = node.is_rowtime and node.window != "SESSION" and can_be_split(node)
-        elif isinstance(node, physical.GroupAggregate) and mini_batch:
-            node.two_phase = can_be_split(node)
+        if id(node) not in seen:
+            seen.add(id(node))
+            todo += node.inputs
+            yield node
 
 
 def can_be_split(node: physical.GroupAggregate | WindowAggregate) -> bool:

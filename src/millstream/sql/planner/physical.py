@@ -455,13 +455,16 @@ class Join(TwoInputs):
     side_texts: tuple[str, str] = ("NoUniqueKey", "NoUniqueKey")
     #: Milliseconds, of a hint; None: as the option says.
     state_ttls: tuple[int | None, int | None] = (None, None)
+    #: Whether the changes of a key within a batch are folded.
+    mini_batch: bool = False
 
     def details(self) -> str:
         left, right = self.side_texts
+        mini_batch = ", miniBatch=[true]" if self.mini_batch else ""
         return (
             f"joinType=[{self.join.value}], where=[{self.where()}], "
-            f"select=[{self.fields_text()}], "
-            f"leftInputSpec=[{left}], rightInputSpec=[{right}]{self._ttl_text()}"
+            f"select=[{self.fields_text()}], leftInputSpec=[{left}], "
+            f"rightInputSpec=[{right}]{mini_batch}{self._ttl_text()}"
         )
 
     def _ttl_text(self) -> str:

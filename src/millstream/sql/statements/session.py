@@ -34,7 +34,7 @@ from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.determinism import check_determinism
 from millstream.sql.planner.partitions import prune_partitions
-from millstream.sql.planner.phases import aggregate_in_two_phases
+from millstream.sql.planner.phases import aggregate_in_two_phases, fold_changes
 from millstream.sql.planner.physical import SinkNode
 from millstream.sql.statements.refused_options import refuse_options
 from millstream.sql.statements.results import JobResult, QueryResult
@@ -271,6 +271,8 @@ class Session:
             check_determinism(plans, is_batch=self.is_batch)
         if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
             aggregate_in_two_phases(plans, mini_batch=self.mini_batches)
+        if get(options.MINI_BATCH):
+            fold_changes(plans)
         prune_partitions(plans)
         return plans
 

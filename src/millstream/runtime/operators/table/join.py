@@ -26,6 +26,7 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
+from millstream.runtime.operators.table.folded_changes import folded
 from millstream.runtime.operators.table.join_sides import Meeting, Side
 from millstream.runtime.operators.table.specs import JoinKind
 
@@ -84,6 +85,10 @@ class JoinOperator(KeyedTableOperator):
         if not len(batch):
             return
         own, other = self._sides[input_index], self._sides[1 - input_index]
+        if self.plan.mini_batch:
+            batch = folded(batch, own.folding_key)
+            if not len(batch):
+                return
         arrow = batch.arrow
         groups = self.group(batch, own.spec.keys)
         rows = own.codec.pack(arrow.columns)

@@ -64,6 +64,12 @@ class Side:
             self._unique = RowCodec(pa.schema(kept))
         self.maps: PackedMaps
 
+    @property
+    def folding_key(self) -> tuple[int, ...] | None:
+        """The columns by which rows are unique, with those of the join; None: there are none."""
+        unique = self.spec.unique_key
+        return None if unique is None else tuple(dict.fromkeys((*self.spec.keys, *unique)))
+
     def open(self, keyed: KeyedState) -> None:
         """Register what is kept."""
         self.maps = PackedMaps(keyed, f"\0{self._name} rows")

@@ -199,6 +199,8 @@ class JoinPlan:
     evaluation: EvaluationContext = field(default_factory=EvaluationContext)
     left_ttl: int = 0
     right_ttl: int = 0
+    #: Whether the changes of a key within a batch are folded.
+    mini_batch: bool = False
     keyed: ClassVar[bool] = True
 
     def state_sections(self) -> list[StateSection]:
