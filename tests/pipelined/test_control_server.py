@@ -19,7 +19,7 @@ from tests.pipelined.processes import stopped
 from tests.support.environments import wait_until
 
 from millstream.engines.pipelined import control_server
-from millstream.engines.pipelined.control_server import ControlServer
+from millstream.engines.pipelined.control_server import ControlServer, LostSlot
 from millstream.errors import AuthenticationError, WorkerLostError
 from millstream.graph.job_files import JobFiles
 from millstream.runtime.pipelined.control import ControlConnection
@@ -31,6 +31,7 @@ from millstream.runtime.pipelined.messages import (
     Beat,
     Completed,
     End,
+    Joins,
     Progress,
     Registered,
     SlotSettings,
@@ -49,9 +50,11 @@ DEADLINE = 20.0
 class Driver:
     """A server, and what it has handed on."""
 
-    def __init__(self, slots: int = 2, timeout: float = 60.0) -> None:
+    def __init__(self, slots: int = 2, timeout: float = 60.0, *, outlive: bool = False) -> None:
         self.events: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self.server = ControlServer("127.0.0.1", slots, "run", TOKEN, timeout, self.events.put)
+        self.server = ControlServer(
+            *("127.0.0.1", slots, "run", TOKEN, timeout, self.events.put), outlive=outlive
+        )
         self.slots = slots
 
     def settings(self, slot: int, token: bytes = TOKEN) -> SlotSettings:
@@ -79,8 +82,8 @@ class Driver:
 def serve() -> Iterator[Serve]:
     with contextlib.ExitStack() as closing:
 
-        def make(slots: int = 2, timeout: float = 60.0) -> Driver:
-            driver = Driver(slots, timeout)
+        def make(slots: int = 2, timeout: float = 60.0, *, outlive: bool = False) -> Driver:
+            driver = Driver(slots, timeout, outlive=outlive)
             closing.callback(driver.server.close)
             return driver
 
@@ -228,6 +231,56 @@ def test_a_slot_that_ends_fences_all_others_at_once(serve: Serve) -> None:
     assert isinstance(error, WorkerLostError)
     assert f"slot 0 (process {os.getpid()} on {socket.gethostname()}) ended" in str(error)
     assert ended.wait(DEADLINE)
+
+
+def test_where_slots_outlive_others_one_is_lost_alone_and_another_takes_its_place(
+    serve: Serve,
+) -> None:
+    driver = serve(outlive=True)
+    stays, lost = driver.enter(0), driver.enter(1)
+    lost.close()
+    event = driver.next()
+    assert isinstance(event, LostSlot)
+    assert event.slot == 1
+    assert "slot 1 (process" in str(event.error)
+    driver.server.tell_all(Completed(1))
+    until(lambda: stays.messages() == [Completed(1)], "what is told to the one that stays")
+    ended = threading.Event()
+    ControlConnection(driver.settings(1), lambda: None, ended.set)
+    assert ended.wait(DEADLINE), "nobody is let in before the lost one is known to be gone"
+    driver.server.readmit(1)
+    new = driver.enter(1)
+    driver.server.tell_all(Completed(2))
+    joins = Joins({}, frozenset({0}))
+    driver.server.tell(1, joins)
+    driver.server.tell_all(Completed(3))
+    assert new.begin() == joins, "it is told nothing ahead of that"
+    until(lambda: new.messages() == [Completed(3)], "what follows")
+    again = threading.Event()
+    ControlConnection(driver.settings(1), lambda: None, again.set)
+    assert again.wait(DEADLINE), "its place is taken"
+    new.close()
+    stays.close()
+
+
+def test_a_slot_that_is_silent_is_lost_alone_and_what_it_says_later_is_not_heard(
+    serve: Serve,
+) -> None:
+    driver = serve(timeout=1.0, outlive=True)
+    stays = driver.enter(0)
+    silent = driver.raw(1)
+    silent.sendall(packed(Registered(1, ("127.0.0.1", 1), 4711, "worker-3")))
+    assert isinstance(driver.next(), Registered)
+    event = driver.next()
+    assert isinstance(event, LostSlot)
+    assert event.slot == 1
+    with contextlib.suppress(OSError):
+        silent.sendall(packed(Progress(1, {})))
+    progress = Progress(0, {})
+    stays.send(progress)
+    assert driver.next() == progress
+    silent.close()
+    stays.close()
 
 
 def test_a_slot_without_heartbeats_is_lost(serve: Serve) -> None:

@@ -371,6 +371,42 @@ def test_each_end_of_a_connection(tcp: Callable[[], Made], ending: str) -> None:
     assert str(error).startswith("slot 1 has lost its connection with slot 0: ")
 
 
+@pytest.mark.parametrize("ending", ["close", "reset", "half a frame", "no frame"])
+def test_another_takes_the_place_of_a_slot_that_is_lost(ending: str) -> None:
+    (mine, *others), (again, new) = tcp_pairs(3), tcp_pairs(2)
+    other, stays = (each[0] for each in others)
+    others[0][2].close()
+    others[1][1].close()
+    lost: list[int] = []
+    transport = TcpTransport(0, mine, HEADER_SIZE, lost.append)
+    if ending == "reset":
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif ending == "half a frame":
+        other.sendall(frame(2, b"never whole")[:-3])
+    elif ending == "no frame":
+        other.sendall(b"\xf0" * 100)
+    if ending != "no frame":
+        other.close()
+    until = time.monotonic() + DEADLINE
+    while not lost:
+        assert time.monotonic() < until
+        transport.poll(0.01)
+    assert lost == [1]
+    transport.send(1, header(1), b"into the void" * 100_000)
+    assert transport.queued() == 0
+    stays.sendall(frame(7, b"others go on"))
+    assert [each[:2] for each in poll_until(transport, 1)] == [(2, header(7))]
+    transport.connected(1, again[1])
+    new[0].sendall(frame(8, b"here I am"))
+    assert [each[:2] for each in poll_until(transport, 1)] == [(1, header(8))]
+    transport.send(1, header(9), b"welcome")
+    assert new[0].recv(1 << 16) == frame(9, b"welcome")
+    assert lost == [1]
+    transport.close()
+    for each in (other, stays, new[0]):
+        each.close()
+
+
 def test_a_slot_alone_has_nobody_to_talk_to() -> None:
     with contextlib.closing(TcpTransport(0, {}, HEADER_SIZE)) as transport:
         assert transport.poll(0) == []
