@@ -244,6 +244,11 @@ def test_rows_are_looked_up(database: str, cached: bool, tmp_path: Path) -> None
         (3, None, None, None, None): 1,
         (None, None, None, None, None): 1,
     }
+    hint = "/*+ LOOKUP('table'='g', 'async'='true', 'capacity'='2') */"
+    side_by_side = query.replace("SELECT", f"SELECT {hint}", 1)
+    assert materialised(changelog(env, side_by_side, tmp_path)) == materialised(
+        changelog(env, query, tmp_path, seed=1)
+    )
     by_two = query.replace("g.name <> 'none'", "g.since = TO_TIMESTAMP_LTZ(1704067200500, 3)")
     found = materialised(changelog(env, by_two, tmp_path))
     assert found[1, "tea", Decimal("1.26"), since, b"a"] == 2

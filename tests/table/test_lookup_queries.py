@@ -239,9 +239,9 @@ def test_hints_change_no_rows(connector: str, mode: str, tmp_path: Path) -> None
     assert sum(wanted.values()) >= len(orders)
     assert materialised(changelog(env, query, tmp_path, limit=300)) == wanted
     shown = "UNORDERED" if mode == "allow_unordered" else "ORDERED"
-    assert (
-        f", async=[{shown}, 50000ms, 3], retry=[lookup_miss, FIXED_DELAY, 1ms, 2]"
-    ) in env.explain_sql(query)
+    plan = env.explain_sql(query)
+    assert (f", async=[{shown}, 50000ms, 3], retry=" in plan) is (connector == "sqlite")
+    assert ", retry=[lookup_miss, FIXED_DELAY, 1ms, 2]" in plan
 
 
 def test_options_say_what_hints_leave_open(tmp_path: Path) -> None:

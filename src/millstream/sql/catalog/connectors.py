@@ -90,7 +90,7 @@ class TableLookup:
     caching: LookupCaching | None = None
     #: How often a question that fails is asked again.
     max_retries: int = 3
-    #: Whether several connections answer at a time; else the task has all rows in memory.
+    #: Whether several connections answer sooner than one.
     has_connections: bool = True
 
 

@@ -68,8 +68,7 @@ def _asking(node: LookupJoin) -> Asking:
         max_retries=lookup.max_retries,
         miss_attempts=hint.max_attempts,
         miss_delay=hint.retry_delay,
-        # What is in memory is there at once.
-        capacity=hint.capacity if hint.is_async and lookup.has_connections else 0,
+        capacity=hint.capacity if hint.is_async else 0,
         unordered=hint.is_unordered,
         timeout=hint.timeout,
     )

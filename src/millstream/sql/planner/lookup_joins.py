@@ -8,6 +8,7 @@ What it is not: the operator (``runtime/operators/table/lookup_join.py``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ValidationError
@@ -83,7 +84,8 @@ def lookup_join(converter: Converts, node: Any) -> PhysicalNode:
         projections=tuple(projections),
         table_condition=conjunction(conditions),
         condition=_behind(conjunction(rest), references(row), width, shift),
-        hint=node.lookup,
+        # What answers by one connection alone is not asked side by side, whatever the hint says.
+        hint=node.lookup if lookup.has_connections else replace(node.lookup, is_async=False),
         is_one_row=bool(primary) and set(primary) <= set(keys),
     )
     every = references(made.row)

@@ -88,7 +88,9 @@ class _EmbeddedRows(TableSource):
             from millstream.connectors.lookups.duckdb_rows import DuckDbLookup
 
             made = DuckDbLookup(path, table, self._schema, columns)
-        return TableLookup(made, self._caching, self._options["lookup.max-retries"])
+        # DuckDB answers one question by threads of its own.
+        retries = self._options["lookup.max-retries"]
+        return TableLookup(made, self._caching, retries, has_connections=self._is_sqlite)
 
 
 def source(context: FactoryContext) -> TableSource:
