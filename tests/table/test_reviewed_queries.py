@@ -263,3 +263,17 @@ def test_a_number_that_nobody_reads_is_not_kept_up(tmp_path: Path) -> None:
     assert len(rows) == len({(row.get_row_kind(), *row) for row in rows})
     both = f"{plain} UNION ALL SELECT k, n FROM ({numbered})"
     assert sum(materialised(changelog(env, both, tmp_path)).values()) == 4
+
+
+def test_a_nan_that_is_taken_back_goes(tmp_path: Path) -> None:
+    env = environment(1)
+    env.execute_sql(
+        "CREATE TEMPORARY VIEW v (k, x) AS VALUES (1, CAST('NaN' AS DOUBLE)), "
+        "(2, CAST(5 AS DOUBLE)), (1, 2.0)"
+    )
+    query = (
+        "SELECT ARRAY_AGG(x), FIRST_VALUE(x), ARRAY_AGG(a) FROM ("
+        "SELECT LAST_VALUE(x) AS x, ARRAY[LAST_VALUE(x)] AS a FROM v GROUP BY k)"
+    )
+    rows = changelog(env, query, tmp_path, limit=1)
+    assert tuple(rows[-1]) == ([5.0, 2.0], 5.0, [[5.0], [2.0]])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.segments import Segments
     from millstream.state.packed_state import PackedMap, PackedMaps
 
-__all__ = ["ArrayAgg", "Collect", "CountedExtreme", "KeptEdge", "ListAgg"]
+__all__ = ["ArrayAgg", "Collect", "CountedExtreme", "KeptEdge", "ListAgg", "take_back"]
 
 _WIDTH = 8
 
@@ -87,8 +87,20 @@ def _apply(kept: list[Any], weight: int, value: Any) -> None:
     """Add a value, or take back the first that equals it, if there is one."""
     if weight > 0:
         kept.append(value)
-    elif value in kept:
+    else:
+        take_back(kept, value)
+
+
+def take_back(kept: list[Any], value: Any) -> None:
+    """Remove the first that equals a value, if there is one, as in Java: a NaN equals another."""
+    if value in kept:
         kept.remove(value)
+        return
+    shown = repr(value)
+    if "nan" in shown:
+        place = next((at for at, each in enumerate(kept) if repr(each) == shown), None)
+        if place is not None:
+            del kept[place]
 
 
 class ArrayAgg(_ListKernel):

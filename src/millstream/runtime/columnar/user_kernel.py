@@ -20,6 +20,7 @@ from millstream.errors import ProgramError, UserFunctionError
 from millstream.expressions.foreign_columns import to_pandas
 from millstream.expressions.user_functions import FunctionContext
 from millstream.runtime.columnar.changelog_aggregates import Kernel
+from millstream.runtime.columnar.collecting_aggregates import take_back
 from millstream.types.external_values import from_external, to_external
 from millstream.types.logical_types import ArrayType
 from millstream.types.pickling import dumps, loads
@@ -216,14 +217,8 @@ class _PandasKernel(UserKernel):
     def change(self, accumulator: Any, weight: int, values: tuple[Any, ...]) -> None:
         if weight > 0:
             accumulator.append(values)
-        elif values in accumulator:
-            accumulator.remove(values)
-        else:  # a NaN is no other's equal
-            shown = repr(values)
-            places = (at for at, each in enumerate(accumulator) if repr(each) == shown)
-            found = next(places, None)
-            if found is not None:
-                del accumulator[found]
+        else:
+            take_back(accumulator, values)
 
     def merge(self, accumulator: Any, others: list[Any]) -> None:
         for each in others:
