@@ -204,6 +204,36 @@ def test_insert_writes_into_database_files(
 
 
 @pytest.mark.both_engines
+def test_print_has_the_texts_of_java(
+    env: StreamTableEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = (
+        "a FLOAT, b DOUBLE, c TIMESTAMP(9), d TIMESTAMP_LTZ(3), e TIME, f BYTES, g ARRAY<FLOAT>, "
+        "h MAP<STRING, DOUBLE>, i ROW<x INT, y FLOAT>, j DECIMAL(5, 2), k BOOLEAN, l DATE"
+    )
+    env.execute_sql(f"CREATE TABLE shown ({columns}) WITH ('connector' = 'print')")
+    text = """
+        INSERT INTO shown VALUES
+        (CAST(20.1 AS FLOAT), 1e10, TIMESTAMP '2024-01-01 12:00:00.000000001',
+         TO_TIMESTAMP_LTZ(5000, 3), TIME '10:00:00', X'01FF', ARRAY[CAST(0.1 AS FLOAT)],
+         MAP['k', 1e0], ROW(1, CAST(0.3 AS FLOAT)), 1.50, TRUE, DATE '2024-01-02'),
+        (NULL, NULL, TIMESTAMP '2024-01-01 12:00:00', NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+         NULL, NULL)"""
+    statement: Any = parse_statement(text)
+    graph = env.session.program.graph_of(
+        env.session.sinks([env.session.target(statement, text)]), "test"
+    )
+    MiniCluster(graph).run()
+    lines = [line.rpartition("> ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(line for line in lines if line.startswith("+I")) == [
+        (
+            "+I[20.1, 1.0E10, 2024-01-01T12:00:00.000000001, 1970-01-01T00:00:05Z, 10:00, [1, -1], "
+            "[0.1], {k=1.0}, +I[1, 0.3], 1.50, true, 2024-01-02]"
+        ),
+        f"+I[null, null, 2024-01-01T12:00{', null' * 9}]",
+    ]
+
+
 def test_a_sink_with_another_key_gets_a_materializer(
     env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment
 ) -> None:

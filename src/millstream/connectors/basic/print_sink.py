@@ -34,7 +34,7 @@ from millstream.contracts.sink import (
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable
@@ -48,17 +48,26 @@ class PrintSink(Sink):
     Args:
         sink_identifier: put before every line.
         to_stderr: print to standard error.
+        texts: the text of each record of a batch.
     """
 
     guarantee = DeliveryGuarantee.AT_LEAST_ONCE
     kind = SinkKind.ANY
 
-    def __init__(self, sink_identifier: str | None = None, *, to_stderr: bool = False) -> None:
+    def __init__(
+        self,
+        sink_identifier: str | None = None,
+        *,
+        to_stderr: bool = False,
+        texts: Callable[[Batch], Sequence[str]] = texts_of_batch,
+    ) -> None:
         self.sink_identifier = sink_identifier
         self.to_stderr = to_stderr
+        self._texts = texts
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        return _PrintWriter(self.prefix(context.subtask, context.parallelism), context)
+        prefix = self.prefix(context.subtask, context.parallelism)
+        return _PrintWriter(prefix, self._texts, context)
 
     def create_committer(self) -> Committer:
         return _PrintCommitter(to_stderr=self.to_stderr)
@@ -71,14 +80,17 @@ class PrintSink(Sink):
 
 
 class _PrintWriter(SinkWriter):
-    def __init__(self, prefix: str, context: WriterContext) -> None:
+    def __init__(
+        self, prefix: str, texts: Callable[[Batch], Sequence[str]], context: WriterContext
+    ) -> None:
         self._prefix = prefix
+        self._texts = texts
         self._context = context
         self._lines: list[str] = []
 
     def write(self, batch: Batch) -> None:
         prefix = self._prefix
-        self._lines.extend([f"{prefix}{text}\n" for text in texts_of_batch(batch)])
+        self._lines.extend([f"{prefix}{text}\n" for text in self._texts(batch)])
 
     def prepare_commit(self) -> Sequence[Committable]:
         if not self._lines:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.connectors.basic.print_sink import PrintSink
+from millstream.connectors.basic.row_texts import RowTexts
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
 from millstream.sql.catalog.options import Options, boolean, integer, text
+from millstream.sql.lowering.stream_types import stream_type
+from millstream.types.logical_types import RowField, RowType
 
 if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
+    from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["sink", "source"]
 
@@ -22,16 +26,22 @@ _OPTIONS = (
 
 
 class _Print(TableSink):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, row: RowType) -> None:
         self._options = options
+        self._row = row
         self.parallelism = options["sink.parallelism"]
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
         return given
 
+    def stream_type(self, declared: TypeInformation) -> TypeInformation:
+        del declared
+        return stream_type(self._row)
+
     def create(self) -> Sink:
-        options = self._options
-        return PrintSink(options["print-identifier"], to_stderr=options["standard-error"])
+        options, texts = self._options, RowTexts(self._row)
+        to_stderr = options["standard-error"]
+        return PrintSink(options["print-identifier"], to_stderr=to_stderr, texts=texts)
 
 
 def source(context: FactoryContext) -> TableSource:
@@ -42,4 +52,6 @@ def source(context: FactoryContext) -> TableSource:
 
 def sink(context: FactoryContext) -> TableSink:
     """Prints each change as ``+I[1, a]``."""
-    return _Print(Options(context.owner, context.options, _OPTIONS))
+    fields = (RowField(each.name, each.type) for each in context.physical)
+    row = RowType(tuple(fields), nullable=False)
+    return _Print(Options(context.owner, context.options, _OPTIONS), row)
