@@ -14,6 +14,7 @@ from tests.state.test_repeated_snapshots import EVERYTHING, change
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.crash_points import arm
 from millstream.state.backends.rocksdb import RocksDBStore
+from millstream.state.snapshot_files import upload_files
 from millstream.testing.memory_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -187,6 +188,56 @@ def test_an_abandoned_snapshot_leaves_nothing(world: World) -> None:
 
 def local_copies(world: World) -> list[Path]:
     return [path for path in world.local.glob("op/0/*") if not path.name.startswith("work-")]
+
+
+def test_older_copies_go_when_a_snapshot_is_acknowledged(tmp_path: Path) -> None:
+    """Whoever waits for ``finish`` does not wait for that; the one before the last stays."""
+    world = World(tmp_path, "rocksdb")
+    store = world.open()
+    counts = []
+    for number in range(4):
+        store.write([(b"K1", b"%d" % number)])
+        pending = store.prepare_snapshot()
+        handle = pending.finish()
+        counts.append(len(local_copies(world)))
+        pending.tidy()
+        counts.append(len(local_copies(world)))
+    store.close()
+    assert counts == [1, 1, 2, 2, 3, 2, 3, 2]
+    check(world, {0: handle}, [{b"K1": b"3"}])
+
+
+class _Disk(LocalStorage):
+    """Refuses a file, while others are being written."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.begun: list[str] = []
+        self.written: list[str] = []
+        self.has_refused = threading.Event()
+
+    def upload(self, local: Path, name: str) -> None:
+        if local.name == "0":
+            self.has_refused.set()
+            message = "no room"
+            raise OSError(message)
+        self.begun.append(name)
+        assert self.has_refused.wait(DEADLINE)
+        super().upload(local, name)
+        self.written.append(name)
+
+
+def test_nothing_is_uploaded_any_more_when_that_has_failed(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(10)]
+    for path in paths:
+        path.write_text(path.name)
+    storage = _Disk(tmp_path / "storage")
+    with pytest.raises(OSError, match="no room"):
+        upload_files(storage, paths, "op", "s")
+    assert sorted(storage.begun) == sorted(storage.written)
+    made = upload_files(storage, paths[1:], "op", "t")
+    assert list(made) == [path.name for path in paths[1:]]
+    assert all(file["remote"] == f"state/op/t-{name}" for name, file in made.items())
 
 
 def test_a_snapshot_builds_on_one_finished_since_it_was_prepared(tmp_path: Path) -> None:

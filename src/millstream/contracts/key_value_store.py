@@ -63,14 +63,21 @@ class StateHandle(TypedDict):
 class PendingSnapshot(Protocol):
     """A snapshot whose content is fixed, but is not in the checkpoint storage yet.
 
-    ``finish`` or ``abandon`` is called, once.  Either may come in another thread, while the store
-    is read, written, and asked for its next snapshot, and when it is closed.
+    ``finish`` or ``abandon`` is called, once, and ``tidy`` behind ``finish``.  All may come in
+    another thread, while the store is read, written, and asked for its next snapshot, and the first
+    two also when it is closed.
     """
 
     def finish(self) -> StateHandle:
         """Make the content durable in the checkpoint storage and say where it is.
 
         It may take long, also to hold back the next checkpoint from a store that has to catch up.
+        """
+
+    def tidy(self) -> None:
+        """Remove what this snapshot makes superfluous; nobody waits for that.
+
+        If the process dies ahead of it, whoever comes next sees to it.
         """
 
     def abandon(self) -> None:

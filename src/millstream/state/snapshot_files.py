@@ -9,7 +9,8 @@ Read next: ``state/backends/rocksdb.py``.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import os
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -36,6 +37,9 @@ __all__ = [
 
 #: Files that are uploaded side by side.
 _AT_A_TIME: Final = 4
+#: By process: one that was forked has none of the threads.  They stay, for to begin some at every
+#: checkpoint takes as long as they work.
+_pools: Final[dict[int, ThreadPoolExecutor]] = {}
 
 
 def directory_name(uid: str) -> str:
@@ -81,10 +85,23 @@ def upload_files(
     def upload(path: Path) -> StateFile:
         return upload_file(storage, path, uid, snapshot, path.name)
 
-    if len(paths) < 2:  # noqa: PLR2004 - one file needs no thread
-        return {path.name: upload(path) for path in paths}
-    with ThreadPoolExecutor(min(len(paths), _AT_A_TIME), "millstream-upload-file") as pool:
-        return {path.name: file for path, file in zip(paths, pool.map(upload, paths), strict=True)}
+    others = [_pool().submit(upload, path) for path in paths[1:]]
+    try:
+        made = [upload(path) for path in paths[:1]]
+        made += [each.result() for each in others]
+    finally:
+        # Nothing is uploaded any more when this ends, be it with an error.
+        for each in others:
+            each.cancel()
+        wait(others)
+    return {path.name: file for path, file in zip(paths, made, strict=True)}
+
+
+def _pool() -> ThreadPoolExecutor:
+    process = os.getpid()
+    if process not in _pools:
+        _pools.setdefault(process, ThreadPoolExecutor(_AT_A_TIME, "millstream-upload-file"))
+    return _pools[process]
 
 
 def download_snapshot(storage: CheckpointStorage, handle: StateHandle, directory: Path) -> None:

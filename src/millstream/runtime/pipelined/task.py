@@ -130,6 +130,11 @@ class PendingAck:
             ack.state = snapshot.finish()
         return self.carrying(self.ack)
 
+    def tidy(self) -> None:
+        """Behind ``finish``: do what the acknowledgement need not wait for."""
+        for _, snapshot in self.snapshots:
+            snapshot.tidy()
+
     def give_up(self) -> None:
         """Let go of what is held for it; what the task owes comes with its next checkpoint."""
         self.recording = None

@@ -121,3 +121,4 @@ class Uploader:
                 self._tell(declined(self._slot, pending, error))
         else:
             self._tell(message)
+            pending.tidy()

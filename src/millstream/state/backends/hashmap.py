@@ -211,6 +211,9 @@ class _Pending:
         """
         return self._store.finish(self._shards, self._identity)
 
+    def tidy(self) -> None:
+        """Nothing is left: ``finish`` has removed older files."""
+
     def abandon(self) -> None:
         """Forget the shards, and remove what a ``finish`` that failed has left."""
         self._shards = []

@@ -342,7 +342,10 @@ class RocksDBStore:
         identity = uuid.uuid4().hex
         crash_point("state.flush.before")
         self.keep_files(identity, wait=True)
-        return self.finish(identity)
+        before = self.base
+        handle = self.finish(identity)
+        self.tidy(before, identity)
+        return handle
 
     def keep_files(self, identity: str, *, wait: bool) -> None:
         """Flush, and make hard links of all files, for the snapshot of that name.
@@ -411,12 +414,26 @@ class RocksDBStore:
         )
         crash_point("state.upload.after")
         self.snapshot_made = identity
-        # The local copy before this one stays: who fails from here on may go back to it.
-        self._copies.clean_up(None if self._base is None else self._base["id"], identity)
         # What comes next is written on top of this.  RocksDB never changes a data file, nor gives
         # its name to another one, so those that it still has then need not be uploaded again.
         self._base = handle
         return handle
+
+    @property
+    def base(self) -> str | None:
+        """The id of the snapshot that the next one is made on top of."""
+        return None if self._base is None else self._base["id"]
+
+    def tidy(self, before: str | None, identity: str) -> None:
+        """Remove local copies behind a snapshot; the third step of it.
+
+        The local copy before this one stays: who fails from here on may go back to it.
+
+        Args:
+            before: the id of the snapshot before.
+            identity: of the snapshot.
+        """
+        self._copies.clean_up(before, identity)
 
     def _upload(self, directory: Path, identity: str) -> list[StateFile]:
         old = {} if self._base is None else {file["local"]: file for file in self._base["files"]}
@@ -484,6 +501,7 @@ class _Pending:
         self._store = store
         self._copies = copies
         self._keeping = keeping
+        self._before: str | None = None
 
     def finish(self) -> StateHandle:
         """Upload what is new.
@@ -499,9 +517,14 @@ class _Pending:
         self._keeping.join()
         if self._keeping.failure is not None:
             raise self._keeping.failure
+        self._before = self._store.base
         handle = self._store.finish(self._keeping.identity)
         self._store.catch_up()
         return handle
+
+    def tidy(self) -> None:
+        """Remove local copies that are older than the one before."""
+        self._store.tidy(self._before, self._keeping.identity)
 
     def abandon(self) -> None:
         """Remove the local copy."""
