@@ -188,6 +188,7 @@ def test_a_place_that_stays_empty_restarts_the_job(
     assert "the places of lost slots 1 were not taken within 3 s" in caplog.text
 
 
+@pytest.mark.soak
 def test_two_slots_that_live_and_are_not_connected_restart_the_job(
     make: Make,
     tmp_path: Path,

@@ -98,7 +98,7 @@ class Closing(ProcessWindowFunction[Any, Any, Any, Any]):
     ("what", "latest", "records"),
     [
         ("timers", LATEST, 10),
-        ("timers", LATEST + A_TURN, RECORDS),
+        pytest.param("timers", LATEST + A_TURN, RECORDS, marks=pytest.mark.soak),
         pytest.param("windows", LATEST + A_TURN, RECORDS, marks=pytest.mark.soak),
     ],
     ids=["timers", "timers under load", "windows under load"],

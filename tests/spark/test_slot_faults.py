@@ -145,7 +145,8 @@ def test_a_slot_meets_a_fault(
 BACKENDS = [pytest.param("hashmap", marks=pytest.mark.soak), "rocksdb"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_a_new_process_finds_the_copies_of_this_machine(
     make: Make, tmp_path: Path, eventually: Eventually, downloads: Path, backend: str
 ) -> None:
