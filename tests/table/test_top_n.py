@@ -14,6 +14,7 @@ from tests.table.strategies import appends, batches, changelogs, cuts, examples
 from millstream.errors import TypeMismatchError
 from millstream.runtime.operators.table.factories import TopNFactory
 from millstream.runtime.operators.table.specs import RankStrategy, SortColumn
+from millstream.state.packed_state import PackedMaps
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 
 ROWS = RowType.of(k=VarCharType(5), id=BigIntType(), n=BigIntType(), s=VarCharType(5))
@@ -199,6 +200,28 @@ def test_rows_expire() -> None:
 def test_appending_top_n_refuses_deletions() -> None:
     with pytest.raises(TypeMismatchError, match="takes another back; its plan is append"):
         run(plan_of(), [(D, ("a", 1, 1, ""))], [(1, False)])
+
+
+def test_rows_behind_the_last_are_told_without_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of keys that nothing is known of, because there are many or the operator is new."""
+    monkeypatch.setattr("millstream.runtime.operators.table.top_n._MOST_LAST", 1)
+    first: list[Change] = [(I, (key, n, n, "")) for key in "abc" for n in (1, 2, 3)]
+    with TableHarness(plan_of(), ROWS, TYPES, long_lived=True) as harness:
+        harness.feed(first)
+
+        def refuse(_: PackedMaps, keys: object) -> None:
+            pytest.fail(f"state of {keys} is read")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PackedMaps, "fetch_all_distinct", refuse)
+            assert harness.feed([(I, (key, 4, 2, "")) for key in "abc"]) == []
+        taken = [(D, ("a", 2, 2, "")), (I, ("a", 5, 0, ""))]
+        assert harness.feed([(I, ("a", 5, 0, "")), (I, ("b", 5, 9, ""))]) == taken
+        harness.crash()
+        assert harness.feed([(I, ("c", 4, 2, "")), (I, ("c", 4, 3, ""))]) == [
+            (I, ("c", 4, 2, "")),
+            (I, ("c", 4, 3, "")),
+        ]
 
 
 def test_many_rows_of_one_key_are_kept_in_parts() -> None:

@@ -53,15 +53,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import OperatorContext, Output
+    from millstream.contracts.operator import OperatorContext, Output, RestoreContext
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.plans import TopNPlan
     from millstream.runtime.operators.table.ranking import Ranking
+    from millstream.state.key_codec import CacheKey
     from millstream.state.packed_state import PackedMap
 
 __all__ = ["TopNOperator"]
 
 _TIME: Final = struct.Struct("<q")
+#: Of so many keys it is known where their last rows stand.
+_MOST_LAST: Final = 200_000
 #: Up to so many rows of a key are one bucket in any case.
 _FEW: Final = 100
 
@@ -88,6 +91,12 @@ class TopNOperator(KeyedTableOperator):
             RankStrategy.RETRACT: self._insert_or_take_back,
         }
         self._changes = RowChanges()
+        #: Of keys that have all their rows, where the last of them stands: no row behind it counts.
+        self._last: dict[CacheKey, bytes] = {}
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._last.clear()
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -108,15 +117,15 @@ class TopNOperator(KeyedTableOperator):
             raise TypeMismatchError(message)
         groups = self.group(batch, plan.keys)
         columns = batch.arrow.columns
-        rows = self._codec.pack(columns)
         orders = sort_keys(columns, plan.order)
+        if self._is_small:
+            self._process_few(groups, orders, columns)
+            return
+        rows = self._codec.pack(columns)
         keys: Sequence[bytes | None] = [None] * len(rows)
         if self._is_keyed:
             keys = self._key_codec.pack([columns[index] for index in plan.row_key])
         self._kept.fetch_all_distinct(groups.keys)
-        if self._is_small:
-            self._process_few(groups, orders, rows)
-            return
         rankings = [self._ranking(self._kept.map_of(key)) for key in groups.keys]
         finders = [self._row_keys(each) for each in rankings] if self._is_keyed else None
         step = self._top_1 if self._is_top_1 else self._steps[plan.strategy]
@@ -130,21 +139,54 @@ class TopNOperator(KeyedTableOperator):
         changes, self._changes = self._changes, RowChanges()
         changes.emit(self, self._codec)
 
-    def _process_few(self, groups: RowGroups, orders: list[bytes], rows: list[bytes]) -> None:
+    def _process_few(
+        self, groups: RowGroups, orders: list[bytes], columns: Sequence[pa.Array]
+    ) -> None:
         """Inserts where a key keeps so few rows that they are one bucket."""
         end = self._plan.end
         step = self._top_1 if self._is_top_1 else self._append
-        buckets = self._kept.whole(groups.keys)
-        rankings = [BucketRanking(bucket) for bucket in buckets]
-        for position, group in enumerate(groups.group_of_row.tolist()):
-            ranking = rankings[group]
+        chosen, rows = self._chances(groups, orders, columns)
+        if not chosen:
+            return
+        group_of_row = groups.group_of_row.tolist()
+        needed = list(dict.fromkeys(map(group_of_row.__getitem__, chosen)))
+        keys = [groups.keys[group] for group in needed]
+        self._kept.fetch_all_distinct(keys)
+        buckets = self._kept.whole(keys)
+        rankings = {
+            group: BucketRanking(bucket) for group, bucket in zip(needed, buckets, strict=True)
+        }
+        for position, row in zip(chosen, rows, strict=True):
+            ranking = rankings[group_of_row[position]]
             if ranking.takes(orders[position], end):
-                step(ranking, (orders[position], rows[position], None), 0, None)
-        for key, ranking in zip(groups.keys, rankings, strict=True):
+                step(ranking, (orders[position], row, None), 0, None)
+        if len(self._last) > _MOST_LAST:
+            self._last.clear()
+        for key, ranking in zip(keys, rankings.values(), strict=True):
+            if len(ranking) >= end:
+                self._last[key] = ranking.names[end - 1][:-8]
             if ranking.is_changed:
                 self._kept.set_only_bucket(key, ranking.bucket())
         changes, self._changes = self._changes, RowChanges()
         changes.emit(self, self._codec)
+
+    def _chances(
+        self, groups: RowGroups, orders: list[bytes], columns: Sequence[pa.Array]
+    ) -> tuple[Sequence[int], list[bytes]]:
+        """Rows that may be among the first, and these packed; the others are behind the last."""
+        last = list(map(self._last.get, groups.keys))
+        if not any(last):
+            return range(len(orders)), self._codec.pack(columns)
+        of_rows = map(last.__getitem__, groups.group_of_row.tolist())
+        chosen = [
+            position
+            for position, (order, behind) in enumerate(zip(orders, of_rows, strict=True))
+            if behind is None or order < behind
+        ]
+        if not chosen:
+            return [], []
+        picked = pa.array(chosen)
+        return chosen, self._codec.pack([column.take(picked) for column in columns])
 
     # State.
 
