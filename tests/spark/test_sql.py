@@ -123,3 +123,19 @@ def test_the_shell_runs_a_query_on_spark(tmp_path: Path, capfd: pytest.CaptureFi
     lines = capfd.readouterr().out.splitlines()
     assert lines[:5] == ["OK", "OK", "+------+---+", "| name | n |", "+------+---+"]
     assert sorted(lines[5:7]) == ["|    a | 2 |", "|    b | 1 |"]
+
+
+def test_dataframes_come_in_and_go_out(spark: Any) -> None:
+    rows = [("a", 1, 1.5, [1, 2]), ("b", 2, None, None), ("a", 3, 0.5, [])]
+    frame = spark.createDataFrame(rows, "k string, n long, x double, xs array<int>")
+    frame = frame.selectExpr("*", "timestamp'2024-01-01 10:00:00' AS at", "date'2024-01-02' AS d")
+    configuration = Configuration()
+    configuration.set_string("millstream.progress", "off")
+    env = TableEnvironment.create(configuration)
+    table = env.from_spark(frame)
+    assert table.to_spark(spark).collect() == frame.collect()
+    env.create_temporary_view("t", table)
+    counts = env.sql_query("SELECT k, SUM(n) AS n FROM t GROUP BY k").to_spark(spark)
+    counts.createOrReplaceTempView("counts_of_tables")
+    found = spark.sql("SELECT k, n FROM counts_of_tables ORDER BY k").collect()
+    assert [tuple(row) for row in found] == [("a", 4), ("b", 2)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.contracts.batch import Batch
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.sql.lowering.conversion import external_type, logical_type
 from millstream.sql.planner.logical import ValuesNode, row_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-__all__ = ["frame_of", "plan_of_elements", "plan_of_frame"]
+__all__ = ["frame_of", "plan_of_elements", "plan_of_frame", "plan_of_spark", "spark_frame_of"]
 
 
 _UNITS: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
@@ -82,7 +83,10 @@ def _fields(value: Any) -> Any:
 
 def plan_of_frame(frame: pd.DataFrame, schema: Any) -> ValuesNode:
     """The plan of a pandas DataFrame."""
-    batch = pa.RecordBatch.from_pandas(frame, preserve_index=False)
+    return _plan_of_batch(pa.RecordBatch.from_pandas(frame, preserve_index=False), schema)
+
+
+def _plan_of_batch(batch: pa.RecordBatch, schema: Any) -> ValuesNode:
     if isinstance(schema, RowType):
         return _values(batch, schema)
     names = list(schema or batch.schema.names)
@@ -103,10 +107,46 @@ def _values(batch: pa.RecordBatch, row: RowType) -> ValuesNode:
     return ValuesNode(row=row, rows=tuple(zip(*columns, strict=True)))
 
 
+def plan_of_spark(dataframe: Any, schema: Any) -> ValuesNode:
+    """The plan of a DataFrame of Spark whose rows are there.
+
+    Raises:
+        ProgramError: it is none.
+    """
+    if not hasattr(dataframe, "toArrow"):
+        message = f"from_spark() takes a DataFrame of Spark, not {dataframe!r:.200}"
+        raise ProgramError(message)
+    table = dataframe.toArrow().combine_chunks()
+    batches = table.to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    return _plan_of_batch(batch, schema)
+
+
+def spark_frame_of(rows: Sequence[Any], row: RowType, spark: Any) -> Any:
+    """The rows that are there after all changes, as a DataFrame of Spark.
+
+    Raises:
+        ProgramError: Spark has no such type.
+    """
+    kinds = [each.type.to_arrow() for each in row.fields]
+    for field, kind in zip(row.fields, kinds, strict=True):
+        if pa.types.is_time(kind) or pa.types.is_duration(kind):
+            shown = field.type.as_summary_string()
+            message = f"to_spark(): column '{field.name}' {shown} has no type of Spark's; cast it"
+            raise ProgramError(message)
+    values: list[object] = [Row(*each) for each in _rows_there(rows)]
+    batch = Batch(external_type(row), values=values).arrow
+    return spark.createDataFrame(pa.Table.from_batches([batch]))
+
+
 def frame_of(rows: Sequence[Any], row: RowType) -> pd.DataFrame:
     """The rows that are there after all changes, as a DataFrame."""
     import pandas as pd
 
+    return pd.DataFrame(_rows_there(rows), columns=list(row.names))
+
+
+def _rows_there(rows: Sequence[Any]) -> list[list[Any]]:
     there: dict[int, list[Any]] = {}
     # By their texts: a NaN is no other's equal, and lists have no hash.
     places: dict[str, list[int]] = {}
@@ -117,4 +157,4 @@ def frame_of(rows: Sequence[Any], row: RowType) -> pd.DataFrame:
         else:
             there[number] = values
             places.setdefault(repr(values), []).append(number)
-    return pd.DataFrame(list(there.values()), columns=list(row.names))
+    return list(there.values())

@@ -26,6 +26,7 @@ from millstream.table.building import (
     shown_name,
 )
 from millstream.table.expression_nodes import as_node
+from millstream.table.frame_results import FrameResults
 from millstream.table.lateral import (
     RESULT,
     aggregate_of,
@@ -46,8 +47,6 @@ from millstream.table.windowing import WindowGroups, shown_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pandas as pd
 
     from millstream.sql.catalog.schema import ResolvedSchema
     from millstream.sql.planner.logical import LogicalNode
@@ -71,7 +70,7 @@ __all__ = [
 _ALL: Final = (nodes.SelectItem(nodes.Star()),)
 
 
-class Table:
+class Table(FrameResults):
     """A query that is not run yet."""
 
     def __init__(self, environment: HasSession, plan: LogicalNode) -> None:
@@ -420,13 +419,6 @@ class Table:
     def print_explain(self, *extra_details: Any) -> None:
         """Print the plan."""
         print(self.explain(*extra_details))  # noqa: T201 - what it is for
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Run, and give the rows that are there at the end as a DataFrame."""
-        from millstream.table.elements import frame_of
-
-        with self.execute().collect() as rows:
-            return frame_of(list(rows), self.plan.row)
 
 
 class OrderedTable(Table):

@@ -26,6 +26,7 @@ from millstream.sql.statements.running import execute, run
 from millstream.sql.statements.session import Session
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.frame_sources import FrameSources
 from millstream.table.plan_reference import FilePlanReference, JsonContentPlanReference
 from millstream.table.plan_view import PlanView
 from millstream.table.schema import Schema
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamTableEnvironment", "TableEnvironment"]
 
 
-class TableEnvironment:
+class TableEnvironment(FrameSources):
     """Runs statements, and makes tables of the Table API."""
 
     def __init__(
@@ -211,24 +212,6 @@ class TableEnvironment:
         from millstream.table.elements import plan_of_elements
 
         return Table(self, plan_of_elements(list(elements), schema))
-
-    def from_pandas(
-        self,
-        pdf: Any,
-        schema: Any = None,
-        splits_num: int = 1,
-    ) -> Table:
-        """A table of a pandas DataFrame.
-
-        Args:
-            pdf: the DataFrame.
-            schema: names, or ``DataTypes.ROW([...])``.
-            splits_num: taken; there is one split.
-        """
-        del splits_num
-        from millstream.table.elements import plan_of_frame
-
-        return Table(self, plan_of_frame(pdf, schema))
 
     def create_temporary_view(
         self,
@@ -460,13 +443,6 @@ class TableEnvironment:
     def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
         """Ship an archive to the workers; see the StreamExecutionEnvironment."""
         self._environment.add_python_archive(archive_path, target_dir)
-
-    # -- inside ----------------------------------------------------------------------------------
-
-    @property
-    def session(self) -> Session:
-        """The session behind the environment."""
-        return self._session
 
 
 class StreamTableEnvironment(TableEnvironment):
