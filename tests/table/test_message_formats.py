@@ -490,6 +490,18 @@ def test_lists_and_rows_of_json_at_once() -> None:
     _agree(decoder, messages)
 
 
+@pytest.mark.parametrize(
+    ("wide", "narrow", "value"),
+    [("INT", "TINYINT", 300), ("DECIMAL(10, 2)", "DECIMAL(4, 2)", Decimal("-123.45"))],
+)
+def test_numbers_of_avro_that_do_not_fit_are_said(wide: str, narrow: str, value: Any) -> None:
+    (message,) = encoded(codec("avro", f"a {wide}", read=False), (value,))
+    with pytest.raises(ValueError, match=str(value)):
+        codec("avro", f"a {narrow}").decode(message)
+    (fits,) = encoded(codec("avro", f"a {wide}", read=False), (value // -100,))
+    assert rows(codec("avro", f"a {wide}"), fits) == rows(codec("avro", f"a {narrow}"), fits)
+
+
 def test_avro_is_the_record_of_the_table() -> None:
     import io
 

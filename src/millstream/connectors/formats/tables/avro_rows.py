@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.avro_types import parsed_avro_schema
 from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder
-from millstream.connectors.formats.tables.texts import EXACT
+from millstream.connectors.formats.tables.texts import EXACT, INTEGER_BITS, integer
 from millstream.errors import ValidationError
 from millstream.types.logical_types import (
     ArrayType,
@@ -180,10 +180,15 @@ def _reader(kind: LogicalType) -> Callable[[Any], Any]:
     return lambda value: None if value is None else plain(value)
 
 
-def _plain_reader(kind: LogicalType) -> Callable[[Any], Any]:
+def _plain_reader(  # noqa: PLR0911 - a table
+    kind: LogicalType,
+) -> Callable[[Any], Any]:
     if isinstance(kind, DecimalType):
-        scale = -kind.scale
-        return lambda value: Decimal(int.from_bytes(value, "big", signed=True)).scaleb(scale, EXACT)
+        return lambda value: _decimal(int.from_bytes(value, "big", signed=True), kind)
+    if isinstance(kind, TinyIntType | SmallIntType):
+        # Avro has no whole numbers of fewer bits than 32.
+        bits = INTEGER_BITS[type(kind)]
+        return lambda value: integer(str(value), bits)
     if isinstance(kind, ArrayType):
         element = _reader(kind.element)
         return lambda value: [element(each) for each in value]
@@ -196,6 +201,14 @@ def _plain_reader(kind: LogicalType) -> Callable[[Any], Any]:
         fields = [(each.name, _reader(each.type)) for each in kind.fields]
         return lambda value: {name: read(value[name]) for name, read in fields}
     return lambda value: value
+
+
+def _decimal(digits: int, kind: DecimalType) -> Decimal:
+    found = Decimal(digits).scaleb(-kind.scale, EXACT)
+    if len(str(abs(digits))) > kind.precision:
+        message = f"{found:f} does not fit {kind.as_summary_string()}"
+        raise ValueError(message)
+    return found
 
 
 def _writer(kind: LogicalType) -> Callable[[Any], Any]:
