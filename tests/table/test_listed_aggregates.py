@@ -48,7 +48,7 @@ def oracle() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(every=4)
 def test_oracle_percentile(
     env: TableEnvironment, oracle: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:

@@ -226,7 +226,7 @@ RETRY = (
 )
 
 
-@pytest.mark.both_engines(every=2)
+@pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("mode", ["ordered", "allow_unordered"])
 @pytest.mark.parametrize("connector", ["sqlite", "filesystem"])
 def test_hints_change_no_rows(connector: str, mode: str, tmp_path: Path) -> None:
@@ -257,8 +257,7 @@ def test_options_say_what_hints_leave_open(tmp_path: Path) -> None:
     assert "async=[ORDERED, 5000ms, 2]" in env.explain_sql(given)
 
 
-@pytest.mark.parametrize("pipelined", [False, True])
-@pytest.mark.parametrize("mode", ["ordered", "allow_unordered"])
+@pytest.mark.parametrize(("pipelined", "mode"), [(False, "ordered"), (True, "allow_unordered")])
 def test_what_was_under_way_is_asked_again(pipelined: bool, mode: str, tmp_path: Path) -> None:
     """The table goes away in the middle, and the job with it; a restore misses no row."""
     orders = _orders(7)
