@@ -544,8 +544,8 @@ AGG_PHASE_STRATEGY: Final = ConfigOption(
     "table.optimizer.agg-phase-strategy",
     parse_string,
     "AUTO",
-    "whether mini-batches of SQL are aggregated ahead of their exchange: AUTO and TWO_PHASE where "
-    "it can be done, ONE_PHASE never",
+    "whether windows and mini-batches of SQL are aggregated ahead of their exchange: AUTO and "
+    "TWO_PHASE where it can be done, ONE_PHASE never",
     choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
 )
 NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
