@@ -26,7 +26,7 @@ GUIDE: Final[dict[str, tuple[str, ...]]] = {
         "pyflink",
     ),
     "Programs": ("time", "windows", "aggregates", "joins", "testing"),
-    "SQL": ("sql", "dynamic_tables", "sql_shell", "sql_functions"),
+    "SQL": ("sql", "dynamic_tables", "sql_shell", "sql_functions", "nexmark"),
     "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
     "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
 }
