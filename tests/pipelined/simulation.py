@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.regions import Region
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
-    from millstream.runtime.pipelined.task import PendingAck
+    from millstream.runtime.pipelined.pending_ack import PendingAck
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["InconsistentCutError", "Simulation"]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from millstream.runtime.pipelined.links import InLink
     from millstream.runtime.pipelined.main_loop import MainLoop
-    from millstream.runtime.pipelined.task import PendingAck, PipelinedTask
+    from millstream.runtime.pipelined.pending_ack import PendingAck
+    from millstream.runtime.pipelined.task import PipelinedTask
 
 
 class Overtaken:

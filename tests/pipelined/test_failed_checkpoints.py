@@ -21,7 +21,7 @@ from millstream.engines.pipelined.checkpoints import Checkpoints, PendingCheckpo
 from millstream.errors import JobError
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.runtime.pipelined.messages import Acknowledged
-from millstream.runtime.pipelined.task import PendingAck
+from millstream.runtime.pipelined.pending_ack import PendingAck
 from millstream.state.operator_state_files import PendingStates
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from millstream.contracts.sink import Sink, SinkWriter
 from millstream.datastream import RestartStrategies
 from millstream.datastream.connectors import FileSink
 from millstream.errors import SinkError
-from millstream.runtime.pipelined.task import PendingAck
+from millstream.runtime.pipelined.pending_ack import PendingAck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,43 +14,21 @@ from typing import Final
 
 from millstream.configuration.option import ConfigOption
 from millstream.configuration.parsing import (
+    parse_attempts,
     parse_boolean,
     parse_duration,
     parse_float,
     parse_integer,
+    parse_lowercase,
     parse_map,
     parse_memory,
+    parse_optional_duration,
     parse_string,
+    parse_target,
+    parse_uppercase,
 )
 
 __all__ = ["ALL_OPTIONS"]
-
-
-def _lower(value: object) -> str:
-    return parse_string(value).strip().lower()
-
-
-def _upper(value: object) -> str:
-    return parse_string(value).strip().upper().replace("-", "_")
-
-
-def _target(value: object) -> str:
-    """An engine; programs for Flink name kinds of clusters."""
-    text = _lower(value)
-    cluster = text == "remote" or text.startswith(("yarn-", "kubernetes-"))
-    return "spark" if cluster else text
-
-
-def _attempts(value: object) -> str:
-    text = _lower(value)
-    if text != "infinite" and not text.isdigit():
-        message = "must be a whole number or 'infinite'"
-        raise ValueError(message)
-    return text
-
-
-def _duration_if_any(value: object) -> int | None:
-    return None if value is None or value == "" else parse_duration(value)
 
 
 CHECKPOINTING_INTERVAL: Final = ConfigOption(
@@ -71,7 +49,7 @@ CHECKPOINTS_DIRECTORY: Final = ConfigOption(
 )
 CHECKPOINTING_MODE: Final = ConfigOption(
     "execution.checkpointing.mode",
-    _upper,
+    parse_uppercase,
     "EXACTLY_ONCE",
     "guarantee for state and sinks; NONE: at most once, without state after a failure",
     choices=("EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"),
@@ -101,7 +79,7 @@ CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
 )
 CHECKPOINT_RETENTION: Final = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",
-    _upper,
+    parse_uppercase,
     "RETAIN_ON_CANCELLATION",
     "what happens to the checkpoints of a job that is cancelled; DELETE_ON_CANCELLATION: what is "
     "published is committed, and they are deleted; NO_EXTERNALIZED_CHECKPOINTS: they are deleted "
@@ -204,7 +182,7 @@ COMMIT_TIMEOUT: Final = ConfigOption(
 )
 STATE_BACKEND: Final = ConfigOption(
     "state.backend.type",
-    _lower,
+    parse_lowercase,
     "rocksdb",
     "where state lives while a task runs",
     aliases=("state.backend",),
@@ -236,7 +214,7 @@ JOB_NAME: Final = ConfigOption(
 )
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval",
-    _duration_if_any,
+    parse_optional_duration,
     None,
     "time between two periodic watermarks of a split, which are made at the end of an epoch or, if "
     "tasks live on, by the clock; "
@@ -245,7 +223,7 @@ AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
 )
 RUNTIME_MODE: Final = ConfigOption(
     "execution.runtime-mode",
-    _upper,
+    parse_uppercase,
     "STREAMING",
     "STREAMING; BATCH, for bounded input: no watermark but the maximum at its end, final results; "
     "AUTOMATIC: BATCH if every source is bounded",
@@ -255,7 +233,7 @@ RUNTIME_MODE: Final = ConfigOption(
 RESTART_STRATEGY_PREFIX: Final = "restart-strategy"
 RESTART_STRATEGY: Final = ConfigOption(
     "restart-strategy.type",
-    _lower,
+    parse_lowercase,
     "",
     "what happens after a failure; exponential-delay if checkpointing is on, else none",
     aliases=("restart-strategy",),
@@ -328,7 +306,7 @@ EXPONENTIAL_JITTER: Final = ConfigOption(
 )
 EXPONENTIAL_ATTEMPTS: Final = ConfigOption(
     "restart-strategy.exponential-delay.attempts-before-reset-backoff",
-    _attempts,
+    parse_attempts,
     "infinite",
     "restarts in a row before the job fails for good",
 )
@@ -457,7 +435,7 @@ USER_ERROR_MAX_REPEATS: Final = ConfigOption(
 )
 PROGRESS: Final = ConfigOption(
     "millstream.progress",
-    _lower,
+    parse_lowercase,
     "auto",
     "progress display; auto: on a terminal",
     choices=("auto", "on", "off"),
@@ -471,7 +449,7 @@ TICK_INTERVAL: Final = ConfigOption(
 )
 TARGET: Final = ConfigOption(
     "execution.target",
-    _target,
+    parse_target,
     "spark",
     "what runs the job: spark, or local: processes of this machine, without Spark and Java; Flink's"
     " targets for clusters mean spark",
@@ -479,7 +457,7 @@ TARGET: Final = ConfigOption(
 )
 EXECUTION: Final = ConfigOption(
     "millstream.execution",
-    _lower,
+    parse_lowercase,
     "epochs",
     "how the job runs: epochs, one after the other, each with its tasks; pipelined: tasks live as "
     "long as the job, records reach the next task within milliseconds, checkpoints are barriers "
@@ -498,7 +476,7 @@ HEARTBEAT_TIMEOUT: Final = ConfigOption(
 )
 FAILOVER_STRATEGY: Final = ConfigOption(
     "jobmanager.execution.failover-strategy",
-    _lower,
+    parse_lowercase,
     "region",
     "what is restarted when a task fails, with millstream.execution: pipelined: region, what is "
     "connected with it; full, the whole job",
@@ -568,7 +546,7 @@ NOT_NULL_ENFORCER: Final = ConfigOption(
 )
 ASYNC_LOOKUP_MODE: Final = ConfigOption(
     "table.exec.async-lookup.output-mode",
-    _upper,
+    parse_uppercase,
     "ORDERED",
     "order of the rows of asynchronous lookup joins, unless a hint says: that of their coming, or "
     "ALLOW_UNORDERED, that of answers",

@@ -14,13 +14,19 @@ from typing import Final
 from millstream.types.time import Duration, milliseconds_of
 
 __all__ = [
+    "parse_attempts",
     "parse_boolean",
     "parse_duration",
     "parse_float",
     "parse_integer",
     "parse_list",
+    "parse_lowercase",
     "parse_map",
+    "parse_memory",
+    "parse_optional_duration",
     "parse_string",
+    "parse_target",
+    "parse_uppercase",
 ]
 
 #: Flink's units of time.
@@ -209,3 +215,38 @@ def parse_memory(value: object) -> int:
         message = "must be a size of memory such as '512 mb', '64m', '1g', or bytes"
         raise ValueError(message)
     return int(match[1]) * _MEMORY_UNITS[match[2]]
+
+
+def parse_lowercase(value: object) -> str:
+    """One of several words, however it is written."""
+    return parse_string(value).strip().lower()
+
+
+def parse_uppercase(value: object) -> str:
+    """The name of a constant, however it is written."""
+    return parse_string(value).strip().upper().replace("-", "_")
+
+
+def parse_target(value: object) -> str:
+    """An engine; programs for Flink name kinds of clusters."""
+    text = parse_lowercase(value)
+    cluster = text == "remote" or text.startswith(("yarn-", "kubernetes-"))
+    return "spark" if cluster else text
+
+
+def parse_attempts(value: object) -> str:
+    """A number of attempts, or that there are always more.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = parse_lowercase(value)
+    if text != "infinite" and not text.isdigit():
+        message = "must be a whole number or 'infinite'"
+        raise ValueError(message)
+    return text
+
+
+def parse_optional_duration(value: object) -> int | None:
+    """Milliseconds; None where nothing is set."""
+    return None if value is None or value == "" else parse_duration(value)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from millstream.graph.job_files import JobFiles
     from millstream.graph.model import JobGraph
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
-    from millstream.runtime.pipelined.task import PendingAck
+    from millstream.runtime.pipelined.pending_ack import PendingAck
     from millstream.runtime.pipelined.transport import Received
     from millstream.runtime.plan import EpochPlan, SplitAssignment
 

@@ -58,7 +58,7 @@ from millstream.runtime.pipelined.messages import (
     SubtaskTimes,
     TakeCheckpoint,
 )
-from millstream.runtime.pipelined.task import PendingAck, PipelinedTask
+from millstream.runtime.pipelined.task import PipelinedTask
 from millstream.runtime.portable_error import portable_error
 from millstream.runtime.stage import StageInstance
 
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, Stage
     from millstream.runtime.pipelined.links import Link
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
+    from millstream.runtime.pipelined.pending_ack import PendingAck
     from millstream.runtime.pipelined.splits import SplitTurns
     from millstream.runtime.pipelined.transport import Transport
     from millstream.runtime.plan import EpochPlan

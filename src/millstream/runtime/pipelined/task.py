@@ -24,7 +24,6 @@ Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -49,16 +48,15 @@ from millstream.runtime.pipelined.links import (
     TaskId,
 )
 from millstream.runtime.pipelined.pace import PiecePace
+from millstream.runtime.pipelined.pending_ack import PendingAck
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.task_state import TaskState, attempt_name, this_worker
-from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.checkpoint.model import OperatorAck
-    from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import PendingSnapshot
     from millstream.contracts.operator import PendingOutput
     from millstream.runtime.frames_in_flight import RestoredFrame
@@ -69,88 +67,11 @@ if TYPE_CHECKING:
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state_files import PendingStates
 
-__all__ = ["PendingAck", "PipelinedTask"]
+__all__ = ["PipelinedTask"]
 
 #: Seconds of work behind which something else may come: a barrier, above all.
 _PIECE: Final = 0.02
 _MOST_RECORDS: Final = 1 << 20
-
-
-@dataclass(slots=True)
-class PendingAck:
-    """An acknowledgement that lacks only what is to be uploaded."""
-
-    ack: TaskAck
-    #: Each with the acknowledgement that its handle belongs to.
-    snapshots: list[tuple[OperatorAck, PendingSnapshot]]
-    states: list[PendingStates]
-    storage: CheckpointStorage
-    #: Adds what the task owes of checkpoints that are not known to be published.
-    carrying: Callable[[TaskAck], TaskAck]
-    #: States of earlier checkpoints whose upload has failed: later ones may name the same files.
-    owed: list[PendingStates]
-    #: Each with the acknowledgement that its committables belong to.
-    outputs: list[tuple[OperatorAck, PendingOutput]] = field(default_factory=list)
-    #: What was overtaken; None: all links were aligned.
-    recording: Recording | None = None
-    #: Seconds from the first barrier to the last; in which nothing was processed.
-    aligning: float = 0.0
-    pause: float = 0.0
-    #: It was given up, or its task is to be stopped: nobody wants it any more.
-    is_given_up: bool = False
-    #: Its task is to be stopped: its output will be written again.
-    is_stopped: bool = False
-    #: Why its output could not be pre-committed.
-    failure: Exception | None = None
-    #: The uploader has done with it.
-    is_done: bool = False
-
-    def prepare_output(self) -> None:
-        """Pre-commit what sinks have written; once, ahead of all else.
-
-        Raises:
-            Exception: a sink cannot.  Its records are in no later checkpoint, so the task fails.
-        """
-        while self.outputs:
-            ack, output = self.outputs.pop(0)
-            ack.committables = [dumps(each) for each in output.finish()]
-
-    def finish(self) -> TaskAck:
-        """Upload the rest; returns the acknowledgement."""
-        self.prepare_output()
-        # Its frames are not kept until the checkpoint is published, which may be never.
-        recording, self.recording = self.recording, None
-        self._owe_states()
-        while self.owed:
-            self.owed[0].finish(self.storage)
-            del self.owed[0]
-        if recording is not None:
-            self.ack.in_flight = recording.write(self.storage)
-        for ack, snapshot in self.snapshots:
-            ack.state = snapshot.finish()
-        return self.carrying(self.ack)
-
-    def tidy(self) -> None:
-        """Behind ``finish``: do what the acknowledgement need not wait for."""
-        for _, snapshot in self.snapshots:
-            snapshot.tidy()
-
-    def give_up(self) -> None:
-        """Let go of what is held for it; what the task owes comes with its next checkpoint."""
-        self.recording = None
-        if self.is_stopped:
-            for _, output in self.outputs:
-                output.abandon()
-        else:
-            self.prepare_output()
-        self._owe_states()
-        for _, snapshot in self.snapshots:
-            snapshot.abandon()
-        self.carrying(self.ack)
-
-    def _owe_states(self) -> None:
-        states, self.states = self.states, []
-        self.owed += states
 
 
 class PipelinedTask:
