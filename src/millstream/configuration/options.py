@@ -534,6 +534,12 @@ NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
     "refused; IGNORE: it runs, and its results may be wrong, as by default in Flink",
     choices=("TRY_RESOLVE", "IGNORE"),
 )
+REUSE_SUB_PLANS: Final = ConfigOption(
+    "table.optimizer.reuse-sub-plan-enabled",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether parts of SQL plans that are the same run once",
+)
 LOCAL_TIME_ZONE: Final = ConfigOption(
     "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
 )

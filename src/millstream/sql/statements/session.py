@@ -36,6 +36,8 @@ from millstream.sql.planner.determinism import check_determinism
 from millstream.sql.planner.partitions import prune_partitions
 from millstream.sql.planner.phases import aggregate_in_two_phases, fold_changes
 from millstream.sql.planner.physical import SinkNode
+from millstream.sql.planner.pruning import prune_columns
+from millstream.sql.planner.sharing import share_parts
 from millstream.sql.statements.refused_options import refuse_options
 from millstream.sql.statements.results import JobResult, QueryResult
 from millstream.types.logical_types import RowField, RowType
@@ -265,8 +267,11 @@ class Session:
         Raises:
             ValidationError: a sink does not take the changes.
         """
-        plans = plan_changes(*(in_batch_mode(sinks) if self.is_batch else sinks))
         get = self.configuration.get
+        plans = in_batch_mode(sinks) if self.is_batch else list(sinks)
+        if get(options.REUSE_SUB_PLANS):
+            plans = share_parts(plans)
+        plans = plan_changes(*prune_columns(plans))
         if get(options.NON_DETERMINISTIC_UPDATES) != "IGNORE":
             check_determinism(plans, is_batch=self.is_batch)
         if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
