@@ -235,23 +235,13 @@ def test_continuous_monitoring_and_job_client(
     def seen() -> list[int]:
         return sorted(row["id"] for row in json_rows(out))
 
-    def start() -> JobClient:
-        env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
-        source = FileSource.json_lines(
-            str(source_directory), schema=SCHEMA, discovery_interval=Duration.of_millis(100)
-        )
-        env.from_source(source, NO_TIME, "files").sink_to(FileSink.json_lines(str(out)))
-        return env.execute_async("monitor")
-
-    # There is nothing to read at first; Spark runs its first micro-batch, and logs it.
-    client = start()
-    try:
-        eventually(lambda: any(tmp_path.rglob("spark/commits/0")), "a micro-batch of nothing")
-    finally:
-        client.cancel().result()
-    assert client.get_job_status().result() is JobStatus.CANCELED
     put("a.json", range(10))
-    client = start()
+    env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+    source = FileSource.json_lines(
+        str(source_directory), schema=SCHEMA, discovery_interval=Duration.of_millis(100)
+    )
+    env.from_source(source, NO_TIME, "files").sink_to(FileSink.json_lines(str(out)))
+    client = env.execute_async("monitor")
     try:
         eventually(lambda: seen() == list(range(10)), "the first file")
         assert client.get_job_status().result() is JobStatus.RUNNING
@@ -263,6 +253,34 @@ def test_continuous_monitoring_and_job_client(
     assert client.get_job_execution_result().result().job_id == client.get_job_id()
     totals = client.get_accumulators().result()
     assert sum(int(str(n)) for name, n in totals.items() if "In" in name) > 0
+
+
+def test_a_source_that_has_nothing_yet(make: Make, tmp_path: Path, eventually: Eventually) -> None:
+    """Spark runs its first micro-batch nevertheless, and runs it again in the next run."""
+    (tmp_path / "in").mkdir()
+    out = tmp_path / "out"
+
+    def start() -> JobClient:
+        env = make(1, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
+        source = FileSource.json_lines(
+            str(tmp_path / "in"), schema=SCHEMA, discovery_interval=Duration.of_millis(100)
+        )
+        env.from_source(source, NO_TIME, "files").sink_to(FileSink.json_lines(str(out)))
+        return env.execute_async("late")
+
+    for log in ("offsets", "commits"):
+        client = start()
+        try:
+            eventually(lambda: any(tmp_path.rglob(f"spark/{log}/0")), "a micro-batch of nothing")  # noqa: B023 - called here
+        finally:
+            client.cancel().result()
+        assert client.get_job_status().result() is JobStatus.CANCELED
+    (tmp_path / "in" / "a.json").write_text(json.dumps({"id": 7, "name": "x"}) + "\n")
+    client = start()
+    try:
+        eventually(lambda: json_rows(out) == [{"id": 7, "name": "x"}], "what came late")
+    finally:
+        client.cancel().result()
 
 
 def test_result_of_execute_async(make: Make) -> None:

@@ -40,11 +40,11 @@ __all__ = [
     "METADATA_PREFIX",
     "UPSERTS",
     "FactoryContext",
+    "KeyedTableSink",
     "TableFactory",
     "TableLookup",
     "TableSink",
     "TableSource",
-    "by_key",
     "table_sink",
     "table_source",
 ]
@@ -154,6 +154,8 @@ class TableSink(ABC):
 
     #: Operators to put before the sink are as parallel as this; None: not said.
     parallelism: int | None = None
+    #: What would have it take changes that it does not, if something would.
+    remedy: str = ""
 
     def metadata(self) -> Mapping[str, LogicalType]:
         """What it can write of each record beside its columns, by key."""
@@ -170,25 +172,21 @@ class TableFactory(Protocol):
         """The table as a sink; ValidationError if it cannot be one."""
 
 
-def by_key(context: FactoryContext, given: frozenset[str]) -> frozenset[str]:
-    """What a table takes that inserts rows, or changes them by its key.
+class KeyedTableSink(TableSink):
+    """A table that rows are added to, or that changes by its key if it has one.
 
     Args:
         context: of the table.
-        given: the kinds of changes that a query gives.
-
-    Raises:
-        ValidationError: the query changes rows, and the table has no PRIMARY KEY.
     """
-    if given == INSERT_ONLY:
-        return INSERT_ONLY
-    if not context.table.schema.key_columns:
-        message = (
-            f"{context.owner}: please declare a PRIMARY KEY for table "
-            f"'{context.identifier.as_summary_string()}': the query updates or deletes rows."
-        )
-        raise ValidationError(message)
-    return UPSERTS
+
+    def __init__(self, context: FactoryContext) -> None:
+        self.key = context.table.schema.key_columns
+        if not self.key:
+            self.remedy = "please declare a PRIMARY KEY for the table, by which its rows change"
+
+    def accepts(self, given: frozenset[str]) -> frozenset[str]:
+        """Take inserts, and what a key tells apart."""
+        return UPSERTS if self.key and given != INSERT_ONLY else INSERT_ONLY
 
 
 _HERE: Final = "millstream.sql.catalog.factories."

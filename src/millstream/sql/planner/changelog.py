@@ -111,8 +111,14 @@ def _leaf(node: Any) -> frozenset[str]:
     return found
 
 
-def check_takes(reader: str, node: PhysicalNode, taken: Iterable[str]) -> None:
+def check_takes(reader: str, node: PhysicalNode, taken: Iterable[str], remedy: str = "") -> None:
     """Refuse a plan in which ``reader`` would get changes that it does not take.
+
+    Args:
+        reader: what people call it.
+        node: what it reads.
+        taken: the kinds of changes that it takes.
+        remedy: what would have it take others.
 
     Raises:
         ValidationError: names the node that makes the changes.
@@ -124,7 +130,7 @@ def check_takes(reader: str, node: PhysicalNode, taken: Iterable[str]) -> None:
     culprit = _maker(node, unwanted)
     message = (
         f"{reader} doesn't support consuming {words} changes which is produced by node "
-        f"{culprit.kind}({culprit.details()})"
+        f"{culprit.kind}({culprit.details()}){remedy and '; '}{remedy}"
     )
     raise ValidationError(message)
 
@@ -178,7 +184,8 @@ class _Planner:
             _given(kinds, _BOTH) if sink.sink is None else sink.sink.accepts(_given(kinds, _BOTH))
         )
         plain = {"U" if each in {"UA", "UB"} else each for each in taken}
-        check_takes(f"Table sink '{sink.name}'", sink.input, plain)
+        remedy = "" if sink.sink is None else sink.sink.remedy
+        check_takes(f"Table sink '{sink.name}'", sink.input, plain, remedy)
         keys = upsert_keys(sink.input)
         has_updates = "U" in kinds
         only_after = "UA" in taken and "UB" not in taken

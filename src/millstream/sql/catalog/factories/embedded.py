@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from millstream.sql.catalog.connectors import (
     FactoryContext,
+    KeyedTableSink,
     TableLookup,
     TableSink,
     TableSource,
-    by_key,
 )
 from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
 from millstream.sql.catalog.options import Options, duration, integer, text
@@ -40,17 +40,13 @@ _OPTIONS: Final = (
 )
 
 
-class _EmbeddedTable(TableSink):
+class _EmbeddedTable(KeyedTableSink):
     def __init__(self, context: FactoryContext, options: Options) -> None:
+        super().__init__(context)
         self._options = options
-        self._context = context
         self._columns = [column.name for column in context.physical]
-        self._key = context.table.schema.key_columns
         self._is_sqlite = context.table.options["connector"] == "sqlite"
         self.parallelism = options["sink.parallelism"]
-
-    def accepts(self, given: frozenset[str]) -> frozenset[str]:
-        return by_key(self._context, given)
 
     def create(self) -> Sink:
         path, table = self._options["path"], self._options["table-name"]
@@ -58,10 +54,10 @@ class _EmbeddedTable(TableSink):
         if self._is_sqlite:
             from millstream.connectors.embedded.sqlite import SqliteSink
 
-            return SqliteSink(path, table, columns=self._columns, key=self._key, timeout=timeout)
+            return SqliteSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
         from millstream.connectors.embedded.duckdb import DuckDbSink
 
-        return DuckDbSink(path, table, columns=self._columns, key=self._key, timeout=timeout)
+        return DuckDbSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
 
 
 class _EmbeddedRows(TableSource):

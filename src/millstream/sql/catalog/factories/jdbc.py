@@ -19,10 +19,10 @@ from millstream.connectors.commit_protocols.table_rows import identifier, quoted
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
     FactoryContext,
+    KeyedTableSink,
     TableLookup,
     TableSink,
     TableSource,
-    by_key,
 )
 from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
 from millstream.sql.catalog.options import Options, choice, integer, text
@@ -175,16 +175,13 @@ class _JdbcTable(TableSource):
         return TableLookup(made, self._caching, self._options["lookup.max-retries"])
 
 
-class _JdbcTableSink(TableSink):
+class _JdbcTableSink(KeyedTableSink):
     def __init__(self, context: FactoryContext, options: Options) -> None:
+        super().__init__(context)
         self._context = context
         self._options = options
         self._conninfo = connection_string(options)
-        self._key = context.table.schema.key_columns
         self.parallelism = options["sink.parallelism"]
-
-    def accepts(self, given: frozenset[str]) -> frozenset[str]:
-        return by_key(self._context, given)
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
         del declared
@@ -196,8 +193,8 @@ class _JdbcTableSink(TableSink):
 
         table = self._options["table-name"]
         names = [each.name for each in self._context.physical]
-        if self._key:
-            return PostgresSink.changes(self._conninfo, table, key=self._key, columns=names)
+        if self.key:
+            return PostgresSink.changes(self._conninfo, table, key=self.key, columns=names)
         return PostgresSink.commit_table(self._conninfo, table, columns=names)
 
 
