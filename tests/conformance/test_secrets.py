@@ -87,7 +87,7 @@ WITH_SECRETS: Final[dict[str, Callable[[], Any]]] = {
 #: Connectors of files, memory and the like, and bases of the user's own.
 WITHOUT_SECRETS: Final = {
     *("BlackholeSink", "CollectSink", "DataFrameSink", "DuckDbSink", "EmbeddedSink", "FileSink"),
-    *("PrintSink", "SqliteSink", "TwoPhaseCommitSinkFunction", "UpsertSink"),
+    *("PrintSink", "SqliteSink", "TableFileSink", "TwoPhaseCommitSinkFunction", "UpsertSink"),
     *("GenericWriteAheadSink", "CollectionSource", "DataGeneratorSource", "FileSource"),
     *("NumberSequenceSource", "SocketTextStreamSource", "TableSink"),
     *("SqliteSource", "DuckDbSource", "_EmbeddedSource"),
