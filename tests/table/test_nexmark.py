@@ -17,6 +17,7 @@ from tests.table.query_running import changelog, environment, insert, materialis
 
 from millstream.connectors.basic.nexmark import NEXMARK_COLUMNS, NexmarkEvents, events_of
 from millstream.errors import ValidationError
+from millstream.table import TableDescriptor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,17 @@ def _tables(env: TableEnvironment, count: int, seed: int) -> None:
                 f"'events.num' = '{count}', 'next-event.rate' = '{_RATE}', 'seed' = '{seed}')"
             )
         )
+
+
+def test_every_query_can_be_measured(tmp_path: Path) -> None:
+    """``make nexmark`` writes into a table that forgets, and takes no -U."""
+    env = environment(1)
+    _tables(env, 10, 0)
+    env.execute_sql(write_side_input(tmp_path / "side"))
+    forgets = TableDescriptor.for_connector("blackhole").build()
+    for name, query in QUERIES.items():
+        pipeline = env.sql_query(query.sql).insert_into(forgets)
+        assert "== Optimized Physical Plan ==" in pipeline.explain(), name
 
 
 @pytest.mark.both_engines(every=4)

@@ -154,6 +154,8 @@ class TableSink(ABC):
 
     #: Operators to put before the sink are as parallel as this; None: not said.
     parallelism: int | None = None
+    #: Whether rows that come without those before them must have a key to be told apart by.
+    needs_key: bool = True
     #: What would have it take changes that it does not, if something would.
     remedy: str = ""
 

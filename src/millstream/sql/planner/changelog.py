@@ -189,7 +189,8 @@ class _Planner:
         keys = upsert_keys(sink.input)
         has_updates = "U" in kinds
         only_after = "UA" in taken and "UB" not in taken
-        if only_after and kinds != _INSERTS and not sink.key and not keys:
+        needs_key = sink.sink is not None and sink.sink.needs_key
+        if only_after and needs_key and kinds != _INSERTS and not sink.key and not keys:
             culprit = _maker(sink.input, kinds - _INSERTS)
             message = (
                 f"Table sink '{sink.name}' takes upserts, and the query has no key to tell its "

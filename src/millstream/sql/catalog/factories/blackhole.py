@@ -16,6 +16,8 @@ __all__ = ["sink", "source"]
 
 
 class _Blackhole(TableSink):
+    needs_key = False
+
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
         # -U is of no use to it, as in Flink.
         return given - {"UB"}
