@@ -49,7 +49,9 @@ def _reason(error: Exception) -> str:
     """The first line of the innermost cause that says something."""
     lines = [line.strip() for line in str(error).splitlines()]
     causes = [line.partition(": ")[2] for line in lines if line.startswith("Caused by: ")]
-    said = [line for line in [*causes, *lines] if line]
+    # Without a cause py4j says the exception in its second line.
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    said = [line for line in [*causes, *thrown, *lines] if line]
     return said[0] if said else repr(error)
 
 
