@@ -27,35 +27,44 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.segments import Segments
     from millstream.state.packed_state import PackedMap, PackedMaps
 
-__all__ = ["ArrayAgg", "Collect", "CountedExtreme", "KeptEdge", "ListAgg", "take_back"]
+__all__ = ["ArrayAgg", "Collect", "CountedExtreme", "KeptEdge", "ListAgg", "RowKernel", "take_back"]
 
 _WIDTH = 8
 
 
-class _ListKernel(Kernel):
-    """A kernel whose state is the list of its values, in the order in which they came."""
+class RowKernel(Kernel):
+    """A kernel with one Python value per key, which each row changes; state is one column."""
 
-    def __init__(self, element: pa.DataType, result: pa.DataType, *, keeps_nulls: bool) -> None:
-        """Take the types of the values and of the result, and whether nulls are values."""
-        self._result, self._keeps_nulls = result, keeps_nulls
-        self.fields = [pa.list_(element)]
+    def __init__(self, state: pa.DataType, result: pa.DataType) -> None:
+        """Take the types of the state and of the result."""
+        self._result = result
+        self.fields = [state]
 
     @property
     def fresh(self) -> list[Any]:
         return [[]]
 
     def lift(self, rows: Rows) -> list[Any]:
-        values = rows.arguments[0].to_pylist()
-        weights = rows.weights.tolist()
-        changes = [
-            (weight, value) if counted and (value is not None or self._keeps_nulls) else None
-            for counted, weight, value in zip(rows.counted.tolist(), weights, values, strict=True)
-        ]
-        return [changes]
+        arguments = [each.to_pylist() for each in rows.arguments]
+        values = zip(*arguments, strict=True)
+        counted = zip(rows.counted.tolist(), rows.weights.tolist(), values, strict=True)
+        return [[(weight, row) if counts else None for counts, weight, row in counted]]
+
+    def decoded(self, stored: Any) -> Any:
+        """Return the value of what is stored; it may be changed."""
+        return stored
+
+    def encoded(self, value: Any) -> Any:
+        """Return what is stored of a value."""
+        return value
 
     @abstractmethod
-    def result_of(self, kept: list[Any]) -> Any:
-        """Return the result of the values there are; a list may not be changed afterwards."""
+    def add(self, value: Any, weight: int, row: Any) -> None:
+        """Add a row, or take it back; it is what ``lift`` has made of it."""
+
+    @abstractmethod
+    def result_of(self, value: Any) -> Any:
+        """Return the result, which may not change with the value afterwards."""
 
     def run(
         self,
@@ -67,28 +76,47 @@ class _ListKernel(Kernel):
         values: PackedMaps | None,
     ) -> tuple[pa.Array, list[pa.Array]]:
         del values
-        changes, results, states = lifted[0], [], initial[0].to_pylist()
-        bounds = zip(segments.starts.tolist(), segments.counts.tolist(), states, strict=True)
-        for start, count, kept in bounds:
+        changes, results, states = lifted[0], [], []
+        stored = map(self.decoded, initial[0].to_pylist())
+        bounds = zip(segments.starts.tolist(), segments.counts.tolist(), stored, strict=True)
+        for start, count, value in bounds:
             for change in changes[start : start + count]:
                 if change is not None:
-                    _apply(kept, *change)
+                    self.add(value, *change)
                 if not last_only:
-                    results.append(self.result_of(kept))
+                    results.append(self.result_of(value))
             if last_only:
-                results.append(self.result_of(kept))
+                results.append(self.result_of(value))
+            states.append(self.encoded(value))
         return pa.array(results, self._result), [pa.array(states, self.fields[0])]
 
     def results(self, states: list[pa.Array]) -> pa.Array:
-        return pa.array(map(self.result_of, states[0].to_pylist()), self._result)
+        found = (self.result_of(self.decoded(each)) for each in states[0].to_pylist())
+        return pa.array(found, self._result)
 
 
-def _apply(kept: list[Any], weight: int, value: Any) -> None:
-    """Add a value, or take back the first that equals it, if there is one."""
-    if weight > 0:
-        kept.append(value)
-    else:
-        take_back(kept, value)
+class _ListKernel(RowKernel):
+    """A kernel whose state is the list of its values, in the order in which they came."""
+
+    def __init__(self, element: pa.DataType, result: pa.DataType, *, keeps_nulls: bool) -> None:
+        """Take the types of the values and of the result, and whether nulls are values."""
+        super().__init__(pa.list_(element), result)
+        self._keeps_nulls = keeps_nulls
+
+    def lift(self, rows: Rows) -> list[Any]:
+        values = rows.arguments[0].to_pylist()
+        weights = rows.weights.tolist()
+        changes = [
+            (weight, value) if counted and (value is not None or self._keeps_nulls) else None
+            for counted, weight, value in zip(rows.counted.tolist(), weights, values, strict=True)
+        ]
+        return [changes]
+
+    def add(self, value: list[Any], weight: int, row: Any) -> None:
+        if weight > 0:
+            value.append(row)
+        else:
+            take_back(value, row)
 
 
 def take_back(kept: list[Any], value: Any) -> None:

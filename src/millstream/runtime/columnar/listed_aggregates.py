@@ -10,90 +10,24 @@ Read next: ``runtime/columnar/collecting_aggregates.py``.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from millstream.errors import UserFunctionError
 from millstream.expressions.json.texts import serialise
-from millstream.runtime.columnar.changelog_aggregates import Kernel, Rows
+from millstream.runtime.columnar.collecting_aggregates import RowKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.runtime.columnar.segments import Segments
-    from millstream.state.packed_state import PackedMaps
 
 __all__ = ["JsonArrayAgg", "JsonObjectAgg", "Lag", "Percentile"]
 
 _NULL: Final = "null"
 
 
-class _RowKernel(Kernel):
-    """A kernel with one Python value per key, which each row changes; state is one column."""
-
-    def __init__(self, state: pa.DataType, result: pa.DataType) -> None:
-        """Take the types of the state and of the result."""
-        self._result = result
-        self.fields = [state]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [[]]
-
-    def lift(self, rows: Rows) -> list[Any]:
-        arguments = [each.to_pylist() for each in rows.arguments]
-        values = zip(*arguments, strict=True)
-        counted = zip(rows.counted.tolist(), rows.weights.tolist(), values, strict=True)
-        return [[(weight, row) if counts else None for counts, weight, row in counted]]
-
-    def decoded(self, stored: Any) -> Any:
-        """Return the value of what is stored; it may be changed."""
-        return stored
-
-    def encoded(self, value: Any) -> Any:
-        """Return what is stored of a value."""
-        return value
-
-    @abstractmethod
-    def add(self, value: Any, weight: int, row: tuple[Any, ...]) -> None:
-        """Add a row, or take it back."""
-
-    @abstractmethod
-    def result_of(self, value: Any) -> Any:
-        """Return the result."""
-
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
-        del values
-        changes, results, states = lifted[0], [], []
-        stored = map(self.decoded, initial[0].to_pylist())
-        bounds = zip(segments.starts.tolist(), segments.counts.tolist(), stored, strict=True)
-        for start, count, value in bounds:
-            for change in changes[start : start + count]:
-                if change is not None:
-                    self.add(value, *change)
-                if not last_only:
-                    results.append(self.result_of(value))
-            if last_only:
-                results.append(self.result_of(value))
-            states.append(self.encoded(value))
-        return pa.array(results, self._result), [pa.array(states, self.fields[0])]
-
-    def results(self, states: list[pa.Array]) -> pa.Array:
-        found = (self.result_of(self.decoded(each)) for each in states[0].to_pylist())
-        return pa.array(found, self._result)
-
-
-class JsonArrayAgg(_RowKernel):
+class JsonArrayAgg(RowKernel):
     """JSON_ARRAYAGG: values as they come."""
 
     def __init__(self, result: pa.DataType, *, absent: bool) -> None:
@@ -116,7 +50,7 @@ class JsonArrayAgg(_RowKernel):
         return f"[{','.join(value)}]"
 
 
-class JsonObjectAgg(_RowKernel):
+class JsonObjectAgg(RowKernel):
     """JSON_OBJECTAGG: a key comes once; keys are in order, as in all JSON that is written."""
 
     def __init__(self, result: pa.DataType, *, absent: bool) -> None:
@@ -164,7 +98,7 @@ class _Counts:
         self.shares = shares
 
 
-class Percentile(_RowKernel):
+class Percentile(RowKernel):
     """PERCENTILE: exact, with linear interpolation between two neighbours."""
 
     def __init__(self, result: pa.DataType) -> None:
@@ -233,7 +167,7 @@ def _at(there: list[tuple[float, int]], share: float) -> float:
     return (higher - position) * there[at][0] + (position - lower) * there[at + 1][0]
 
 
-class Lag(_RowKernel):
+class Lag(RowKernel):
     """LAG: the value so many rows before this one; of OVER alone, over rows that only come."""
 
     def __init__(self, kind: pa.DataType) -> None:
