@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.configuration import options
-from millstream.contracts.batch import Batch
+from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.errors import ExpressionError, StateError, TypeMismatchError
 from millstream.runtime.columnar.row_groups import group_rows
@@ -43,7 +43,9 @@ __all__ = [
     "UPDATE_AFTER",
     "UPDATE_BEFORE",
     "KeyedTableOperator",
+    "LateRowsOperator",
     "TableOperator",
+    "TimedTableOperator",
     "is_retraction",
     "kinds_or_inserts",
 ]
@@ -192,4 +194,33 @@ class KeyedTableOperator(TableOperator):
         self.keyed_state.flush()
         snapshot = super().snapshot(checkpoint)
         snapshot.states = self.keyed_state.described()
+        return snapshot
+
+
+class TimedTableOperator(KeyedTableOperator):
+    """Goes by the watermark."""
+
+    def __init__(self, section: StateSection) -> None:
+        """Take what is recorded of what it keeps."""
+        super().__init__(section)
+        self._watermark = MIN_TIMESTAMP
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._watermark = restored.watermark
+
+
+class LateRowsOperator(TimedTableOperator):
+    """Drops the rows that come behind the watermark, and tells how many they are."""
+
+    def __init__(self, section: StateSection) -> None:
+        """Take what is recorded of what it keeps."""
+        super().__init__(section)
+        #: Since the last snapshot.
+        self.late = 0
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        snapshot = super().snapshot(checkpoint)
+        snapshot.metrics = {**snapshot.metrics, "numLateRecordsDropped": self.late}
+        self.late = 0
         return snapshot

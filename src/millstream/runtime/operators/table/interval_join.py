@@ -23,7 +23,7 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.base import TimedTableOperator
 from millstream.runtime.operators.table.join_pairs import JoinPairs
 from millstream.runtime.operators.table.specs import JoinKind
 from millstream.runtime.operators.table.timed_rows import TimedRows
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         OperatorContext,
         OperatorSnapshot,
         Output,
-        RestoreContext,
     )
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.plans import IntervalJoinPlan
@@ -55,7 +54,7 @@ _OUTER = {
 }
 
 
-class TableIntervalJoinOperator(KeyedTableOperator):
+class TableIntervalJoinOperator(TimedTableOperator):
     """Keeps the rows of both sides while they may meet others."""
 
     def __init__(self, plan: IntervalJoinPlan) -> None:
@@ -77,17 +76,12 @@ class TableIntervalJoinOperator(KeyedTableOperator):
         #: How long after its own time a row may still meet one that comes.
         self._kept_for = (plan.upper, -plan.lower)
         self._delay = max(0, *self._kept_for)
-        self._watermark = MIN_TIMESTAMP
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = tuple(
             PackedValues(self.keyed_state, f"\0{name} rows") for name in ("left", "right")
         )
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     @property
     def _now(self) -> int:

@@ -33,7 +33,7 @@ from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.sort_keys import sort_keys
 from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.match_slots import Navigation, SlotExpressions, Span
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.runtime.operators.table.row_patterns import Match, Matching, Partial
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
         OperatorContext,
         OperatorSnapshot,
         Output,
-        RestoreContext,
     )
     from millstream.expressions.nodes import Expression
     from millstream.runtime.operators.table.plans import MatchPlan
@@ -66,7 +65,7 @@ _TIME: Final = np.dtype("<i8")
 _COUNT: Final = np.dtype("<u4")
 
 
-class MatchOperator(KeyedTableOperator):
+class MatchOperator(LateRowsOperator):
     """Keeps the matches in the making of every key."""
 
     def __init__(self, plan: MatchPlan) -> None:
@@ -78,17 +77,11 @@ class MatchOperator(KeyedTableOperator):
             _condition(each, number, plan) for number, each in enumerate(plan.conditions)
         ]
         self._measures = SlotExpressions(plan.measures, plan.slots)
-        self._watermark = MIN_TIMESTAMP
-        self._late = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._waiting = WaitingRows(self.keyed_state, self._codec, self._plan.keys)
         self._matches = PackedValues(self.keyed_state, "\0matches")
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     # Time.
 
@@ -104,7 +97,7 @@ class MatchOperator(KeyedTableOperator):
         arrow, rowtime = batch.arrow, self._plan.rowtime
         if rowtime is not None:
             times = milliseconds_of(arrow.column(rowtime), name)
-            self._late += self._waiting.add(arrow, times, self._watermark)
+            self.late += self._waiting.add(arrow, times, self._watermark)
             return
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))
         ends = groups.starts + groups.counts
@@ -259,9 +252,6 @@ class MatchOperator(KeyedTableOperator):
         due = self.due()
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
-        metrics: dict[str, Any] = {**snapshot.metrics, "numLateRecordsDropped": self._late}
-        self._late = 0
-        snapshot.metrics = metrics
         return snapshot
 
 

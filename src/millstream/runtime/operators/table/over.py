@@ -28,14 +28,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
-from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.runtime.operators.table.waiting_rows import (
     WaitingRows,
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
         OperatorContext,
         OperatorSnapshot,
         Output,
-        RestoreContext,
     )
     from millstream.runtime.operators.table.plans import OverPlan
     from millstream.state.key_codec import CacheKey
@@ -68,7 +66,7 @@ _RANKS: Final = frozenset({"ROW_NUMBER", "RANK", _DENSE_RANK})
 _FRAMES: Final = b"frames"
 
 
-class OverOperator(KeyedTableOperator):
+class OverOperator(LateRowsOperator):
     """Keeps frames and accumulators of every key."""
 
     def __init__(self, plan: OverPlan) -> None:
@@ -93,8 +91,6 @@ class OverOperator(KeyedTableOperator):
         nothing = pa.array([0], pa.int64())
         self._fresh = self._states.pack([nothing, *self._aggregates.fresh])[0]
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
-        self._watermark = MIN_TIMESTAMP
-        self._late = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -102,10 +98,6 @@ class OverOperator(KeyedTableOperator):
         self._frames = PackedValues(self.keyed_state, "\0frames")
         self._waiting = WaitingRows(self.keyed_state, self._codec, self._plan.keys)
         self._aggregates.open(self.keyed_state, self.runtime_context)
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
@@ -125,7 +117,7 @@ class OverOperator(KeyedTableOperator):
         else:
             column = arrow.column(self._plan.rowtime)
             times = milliseconds_of(column, f"operator {self.context.name!r}")
-            self._late += self._waiting.add(arrow, times, self._watermark)
+            self.late += self._waiting.add(arrow, times, self._watermark)
 
     def process_watermark(self, watermark: int) -> None:
         """Take the rows that the watermark has passed."""
@@ -274,9 +266,6 @@ class OverOperator(KeyedTableOperator):
         due = self.due()
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
-        metrics: dict[str, Any] = {**snapshot.metrics, "numLateRecordsDropped": self._late}
-        self._late = 0
-        snapshot.metrics = metrics
         return snapshot
 
 

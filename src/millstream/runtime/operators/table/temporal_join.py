@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
+from millstream.runtime.operators.table.base import TimedTableOperator, kinds_or_inserts
 from millstream.runtime.operators.table.join_pairs import JoinPairs
 from millstream.runtime.operators.table.specs import JoinKind
 from millstream.runtime.operators.table.timed_rows import TimedRows
@@ -37,14 +36,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import OperatorContext, Output, RestoreContext
+    from millstream.contracts.operator import OperatorContext, Output
     from millstream.runtime.operators.table.plans import TemporalJoinPlan
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["TemporalJoinOperator"]
 
 
-class TemporalJoinOperator(KeyedTableOperator):
+class TemporalJoinOperator(TimedTableOperator):
     """Keeps rows that wait, and versions."""
 
     def __init__(self, plan: TemporalJoinPlan) -> None:
@@ -61,16 +60,11 @@ class TemporalJoinOperator(KeyedTableOperator):
         self._pairs = JoinPairs(plan)
         self._left = RowCodec(plan.left_type.to_arrow_schema())
         self._right = RowCodec(plan.right_type.to_arrow_schema())
-        self._watermark = MIN_TIMESTAMP
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._waiting = PackedValues(self.keyed_state, "\0waiting")
         self._versions = PackedValues(self.keyed_state, "\0versions")
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         self.records_in += len(batch)

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
-from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.state_sections import StateSection
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.sort_keys import sort_keys
 from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.state.key_codec import cache_key, encode_key
 from millstream.state.packed_state import PackedValues
@@ -38,12 +37,9 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import (
-        Checkpoint,
         Operator,
         OperatorContext,
-        OperatorSnapshot,
         Output,
-        RestoreContext,
     )
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.state.key_codec import CacheKey
@@ -82,7 +78,7 @@ class TemporalSortFactory:
         return TemporalSortOperator(self)
 
 
-class TemporalSortOperator(KeyedTableOperator):
+class TemporalSortOperator(LateRowsOperator):
     """Keeps the rows that the watermark has not passed."""
 
     def __init__(self, plan: TemporalSortFactory) -> None:
@@ -91,16 +87,10 @@ class TemporalSortOperator(KeyedTableOperator):
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
         self._key = encode_key(())
-        self._watermark = MIN_TIMESTAMP
-        self._late = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._rows = PackedValues(self.keyed_state, "\0rows")
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
@@ -114,7 +104,7 @@ class TemporalSortOperator(KeyedTableOperator):
         arrow = batch.arrow
         times = milliseconds_of(arrow.column(self._plan.order[0].index), name)
         on_time = times > self._watermark
-        self._late += int((~on_time).sum())
+        self.late += int((~on_time).sum())
         if not on_time.all():
             arrow, times = arrow.filter(pa.array(on_time)), times[on_time]
         if len(times):
@@ -157,9 +147,3 @@ class TemporalSortOperator(KeyedTableOperator):
         for start in range(0, len(order), _BATCH):
             rows = order.slice(start, _BATCH)
             self.emit_columns([column.take(rows) for column in columns])
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        snapshot = super().snapshot(checkpoint)
-        snapshot.metrics = {**snapshot.metrics, "numLateRecordsDropped": self._late}
-        self._late = 0
-        return snapshot

@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import TypeMismatchError
 from millstream.expressions.context import EvaluationContext
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.table_windows import LocalClock
 from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.join_pairs import JoinPairs
 from millstream.runtime.operators.table.plans import joined_section
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
@@ -40,12 +39,9 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import (
-        Checkpoint,
         Operator,
         OperatorContext,
-        OperatorSnapshot,
         Output,
-        RestoreContext,
     )
     from millstream.contracts.state_sections import StateSection
     from millstream.expressions.nodes import Expression
@@ -96,7 +92,7 @@ class WindowJoinFactory:
         return WindowJoinOperator(self)
 
 
-class WindowJoinOperator(KeyedTableOperator):
+class WindowJoinOperator(LateRowsOperator):
     """Keeps the rows of both sides until their window is over."""
 
     def __init__(self, plan: WindowJoinFactory) -> None:
@@ -109,18 +105,12 @@ class WindowJoinOperator(KeyedTableOperator):
         self._sides = (plan.left, plan.right)
         self._is_outer = _OUTER.get(plan.kind, (False, False))
         self._clock = None if plan.time_zone is None else LocalClock(plan.time_zone)
-        self._watermark = MIN_TIMESTAMP
-        self._late = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = tuple(
             PackedMaps(self.keyed_state, f"\0{name} rows") for name in ("left", "right")
         )
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     # Rows.
 
@@ -135,7 +125,7 @@ class WindowJoinOperator(KeyedTableOperator):
         ends = milliseconds_of(arrow.column(self._plan.ends[input_index]), self.context.name)
         fires = ends - 1 if self._clock is None else self._clock.absolute(ends - 1)
         open_ = fires > self._watermark
-        self._late += int((~open_).sum())
+        self.late += int((~open_).sum())
         if not open_.all():
             arrow, ends, fires = arrow.filter(pa.array(open_)), ends[open_], fires[open_]
         if len(ends):
@@ -237,9 +227,3 @@ class WindowJoinOperator(KeyedTableOperator):
     def _emit_left(self, columns: list[pa.Array], rows: NDArray[np.int64]) -> None:
         if len(rows):
             self.emit_columns([column.take(pa.array(rows)) for column in columns])
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        snapshot = super().snapshot(checkpoint)
-        snapshot.metrics = {**snapshot.metrics, "numLateRecordsDropped": self._late}
-        self._late = 0
-        return snapshot

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.sort_keys import sort_keys
 from millstream.runtime.columnar.table_windows import LocalClock
 from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import KeyedTableOperator
+from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.ranking import Ranking, ranking_of
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.state.key_codec import cache_key, uncache_key
@@ -37,11 +36,8 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import (
-        Checkpoint,
         OperatorContext,
-        OperatorSnapshot,
         Output,
-        RestoreContext,
     )
     from millstream.runtime.operators.table.plans import WindowRankPlan
 
@@ -51,7 +47,7 @@ _END: Final = struct.Struct(">Q")
 _BIAS: Final = 2**63
 
 
-class WindowRankOperator(KeyedTableOperator):
+class WindowRankOperator(LateRowsOperator):
     """Keeps the first rows of every key and window."""
 
     def __init__(self, plan: WindowRankPlan) -> None:
@@ -60,16 +56,10 @@ class WindowRankOperator(KeyedTableOperator):
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
         self._clock = None if plan.time_zone is None else LocalClock(plan.time_zone)
-        self._watermark = MIN_TIMESTAMP
-        self._late = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = PackedMaps(self.keyed_state, "\0rows")
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
@@ -83,7 +73,7 @@ class WindowRankOperator(KeyedTableOperator):
         ends = milliseconds_of(arrow.column(self._plan.window_end), self.context.name)
         fires = ends - 1 if self._clock is None else self._clock.absolute(ends - 1)
         open_ = fires > self._watermark
-        self._late += int((~open_).sum())
+        self.late += int((~open_).sum())
         if not open_.all():
             arrow, ends, fires = arrow.filter(pa.array(open_)), ends[open_], fires[open_]
         if len(ends):
@@ -143,9 +133,3 @@ class WindowRankOperator(KeyedTableOperator):
             kept.clear()
         self._kept.changed(slots)
         changes.emit(self, self._codec)
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        snapshot = super().snapshot(checkpoint)
-        snapshot.metrics = {**snapshot.metrics, "numLateRecordsDropped": self._late}
-        self._late = 0
-        return snapshot

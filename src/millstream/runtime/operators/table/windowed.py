@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import columns_of_keys
 from millstream.runtime.operators.table.aggregate_calls import Aggregates
-from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
+from millstream.runtime.operators.table.base import LateRowsOperator, kinds_or_inserts
 from millstream.runtime.operators.table.row_times import RowTimes
 from millstream.runtime.operators.table.window_function import window_columns
 from millstream.state.packed_state import PackedValues
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         OperatorContext,
         OperatorSnapshot,
         Output,
-        RestoreContext,
     )
     from millstream.runtime.operators.table.plans import WindowAggregatePlan
     from millstream.state.key_codec import CacheKey
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowedAggregateOperator"]
 
 
-class WindowedAggregateOperator(KeyedTableOperator):
+class WindowedAggregateOperator(LateRowsOperator):
     """Keeps accumulators per key and window."""
 
     def __init__(self, plan: WindowAggregatePlan) -> None:
@@ -56,17 +55,11 @@ class WindowedAggregateOperator(KeyedTableOperator):
         self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
         self._time_type = pa.timestamp("ms", self._times.type.tz)
         self._clock = self._times.clock
-        self._watermark = MIN_TIMESTAMP
-        self.late = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._accumulators = PackedValues(self.keyed_state, "\0windows")
         self.aggregates.open(self.keyed_state, self.runtime_context)
-
-    def restore(self, restored: RestoreContext) -> None:
-        super().restore(restored)
-        self._watermark = restored.watermark
 
     # What kinds of windows add.
 
@@ -227,10 +220,6 @@ class WindowedAggregateOperator(KeyedTableOperator):
         due = self.due()
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
-        dropped = {
-            "numLateRecordsDropped": self.late,
-            "numNullRowTimeRecordsDropped": self._times.absent,
-        }
-        snapshot.metrics = {**snapshot.metrics, **dropped}
-        self.late = self._times.absent = 0
+        absent, self._times.absent = self._times.absent, 0
+        snapshot.metrics = {**snapshot.metrics, "numNullRowTimeRecordsDropped": absent}
         return snapshot
