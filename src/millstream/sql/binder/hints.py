@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.configuration.accepted import say_once
 from millstream.configuration.parsing import parse_duration
-from millstream.sql.binder.lookup_hints import LookupHints, name_of
+from millstream.sql.binder.lookup_hints import LookupHints, NamedHints
 from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -29,13 +29,12 @@ _JOIN_HINTS: Final = frozenset(
 )
 
 
-class StateTtls:
-    """How long state of the tables of one SELECT is kept, by the names that they have there."""
+class StateTtls(NamedHints[int]):
+    """How long state of the tables of one SELECT is kept, in milliseconds."""
 
     def __init__(self) -> None:
         """Know of none."""
-        self._hints: dict[str, tuple[int, Hint]] = {}
-        self._names: set[str] = set()
+        super().__init__()
         #: The hints LOOKUP beside them.
         self.lookups = LookupHints()
 
@@ -58,31 +57,12 @@ class StateTtls:
                 message = f"The hint STATE_TTL has '{text}' for '{name}'; it {error}."
                 raise context.error(hint, message) from error
 
-    def of(self, relation: object) -> int | None:
-        """How long state of a relation of FROM is kept, in milliseconds; None: as the option says.
-
-        A table has the name of its alias, if it has one; a join has none.
-        """
-        name = name_of(relation)
-        if name is None:
-            return None
-        self._names.add(name)
-        return self._hints[name][0] if name in self._hints else None
-
     def check_names(self, context: BindingContext) -> None:
-        """Refuse names that no relation has that was asked for.
-
-        Raises:
-            ValidationError: there is one.
-        """
-        for name, (_, hint) in self._hints.items():
-            if name not in self._names:
-                near = did_you_mean(name, self._names)
-                message = (
-                    f"The hint STATE_TTL names '{name}', which no table of FROM is called.{near}"
-                )
-                raise context.error(hint, message)
+        super().check_names(context)
         self.lookups.check_names(context)
+
+    def unknown(self, name: str, near: str) -> str:
+        return f"The hint STATE_TTL names '{name}', which no table of FROM is called.{near}"
 
 
 def select_hints(context: BindingContext, hints: Sequence[Hint]) -> StateTtls:

@@ -6,7 +6,8 @@ What it is not: the asking (``runtime/operators/table/lookup_asking.py``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 from millstream.configuration import options as config
 from millstream.configuration.parsing import parse_duration
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.parser.query_nodes import Hint
 
-__all__ = ["LookupHints", "name_of"]
+__all__ = ["LookupHints", "NamedHints"]
+
+_T = TypeVar("_T")
 
 _OF_ASYNC: Final = ("output-mode", "capacity", "timeout")
 _OF_RETRY: Final = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
@@ -32,13 +35,42 @@ def name_of(relation: object) -> str | None:
     return relation.name.last if isinstance(relation, TableReference) else None
 
 
-class LookupHints:
-    """The hints LOOKUP of one SELECT."""
+class NamedHints(ABC, Generic[_T]):
+    """What hints of one SELECT say of relations of FROM, by the names that they have there."""
 
     def __init__(self) -> None:
         """Know of none."""
-        self._hints: dict[str, tuple[LookupHint, Hint]] = {}
+        self._hints: dict[str, tuple[_T, Hint]] = {}
         self._names: set[str] = set()
+
+    def of(self, relation: object) -> _T | None:
+        """What is said of a relation of FROM; None: nothing.
+
+        A table has the name of its alias, if it has one; a join has none.
+        """
+        name = name_of(relation)
+        if name is None:
+            return None
+        self._names.add(name)
+        return self._hints[name][0] if name in self._hints else None
+
+    def check_names(self, context: BindingContext) -> None:
+        """Refuse names that no relation has that was asked for.
+
+        Raises:
+            ValidationError: there is one.
+        """
+        for name, (_, hint) in self._hints.items():
+            if name not in self._names:
+                raise context.error(hint, self.unknown(name, did_you_mean(name, self._names)))
+
+    @abstractmethod
+    def unknown(self, name: str, near: str) -> str:
+        """What is said of a name that no relation has; ``near``: of one that is like it."""
+
+
+class LookupHints(NamedHints["LookupHint"]):
+    """The hints LOOKUP of one SELECT: how relations that are looked up are asked for."""
 
     def add(self, context: BindingContext, hint: Hint) -> None:
         """Take a hint.
@@ -60,31 +92,16 @@ class LookupHints:
             _refuse(context, hint, f"there are two for '{name}'")
         self._hints[name] = (_Reader(context, hint, options).read(), hint)
 
-    def of(self, relation: object) -> LookupHint | None:
-        """How a relation that is looked up is asked for; None: nothing is said."""
-        name = name_of(relation)
-        if name is None:
-            return None
-        self._names.add(name)
-        return self._hints[name][0] if name in self._hints else None
+    def unknown(self, name: str, near: str) -> str:
+        return _invalid(f"'{name}' is no table of FROM whose rows are looked up", near)
 
-    def check_names(self, context: BindingContext) -> None:
-        """Refuse names of no table that is looked up.
 
-        Raises:
-            ValidationError: there is one.
-        """
-        for name, (_, hint) in self._hints.items():
-            if name not in self._names:
-                near = did_you_mean(name, self._names)
-                _refuse(
-                    context, hint, f"'{name}' is no table of FROM whose rows are looked up", near
-                )
+def _invalid(what: str, more: str = "") -> str:
+    return f"Invalid LOOKUP hint: {what}.{more}"
 
 
 def _refuse(context: BindingContext, hint: Hint, what: str, more: str = "") -> NoReturn:
-    message = f"Invalid LOOKUP hint: {what}.{more}"
-    raise context.error(hint, message)
+    raise context.error(hint, _invalid(what, more))
 
 
 class _Reader:
