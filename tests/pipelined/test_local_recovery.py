@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.pipelined.test_failures import Eventually, Make
 
     from millstream.datastream import RuntimeContext
+    from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.runtime.pipelined.messages import SlotSettings
 
 BACKENDS = ["hashmap", "rocksdb"]
@@ -36,6 +37,30 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     noted = tmp_path / "downloads"
     noted.touch()
     return noted
+
+
+def lose_the_disk_of_slot_1(
+    monkeypatch: pytest.MonkeyPatch, host: type[SlotHost], directory: Path
+) -> None:
+    """Have slots start again, the second time, without what slot 1 has kept of ``count``."""
+    start, starts = host.start, list[int]()
+
+    def lose(self: SlotHost, settings: Sequence[SlotSettings]) -> None:
+        starts.append(len(settings))
+        if len(starts) == 2:
+            for each in (directory / "local").rglob("count/1"):
+                shutil.rmtree(each)
+        start(self, settings)
+
+    monkeypatch.setattr(host, "start", lose)
+
+
+def require_what_slot_1_lost(directory: Path, downloads: Path) -> None:
+    """State of slot 1 was read from the storage, and nothing of slot 0."""
+    read = set(downloads.read_text().split())
+    assert read
+    assert read <= state_of(directory, "count", 1)
+    assert not read & state_of(directory, "count", 0)
 
 
 def state_of(directory: Path, uid: str, subtask: int) -> set[str]:
@@ -65,25 +90,13 @@ def test_what_was_lost_with_a_slot_is_read_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
     backend: str,
 ) -> None:
-    start, starts = LocalSlots.start, list[int]()
-
-    def lose(self: LocalSlots, settings: Sequence[SlotSettings]) -> None:
-        starts.append(len(settings))
-        if len(starts) == 2:  # the disk of slot 1 is another one now
-            for each in (tmp_path / "local").rglob("count/1"):
-                shutil.rmtree(each)
-        start(self, settings)
-
-    monkeypatch.setattr(LocalSlots, "start", lose)
+    lose_the_disk_of_slot_1(monkeypatch, LocalSlots, tmp_path)
     settings = {"state.backend.type": backend, "execution.checkpointing.num-retained": "1000"}
     client = job(make, tmp_path, **settings).execute_async("killed")
     pids = at_work(tmp_path, eventually)
     os.kill(pids[1], signal.SIGKILL)
     finish(client, tmp_path, pids)
-    read = set(downloads.read_text().split())
-    assert read
-    assert read <= state_of(tmp_path, "count", 1)
-    assert not read & state_of(tmp_path, "count", 0)
+    require_what_slot_1_lost(tmp_path, downloads)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,11 @@ import cloudpickle
 import pytest
 from tests.pipelined import storages, test_failures, test_local_recovery
 from tests.pipelined.test_failures import Paced, check, finish, job, seen
-from tests.pipelined.test_local_recovery import downloads, state_of
+from tests.pipelined.test_local_recovery import (
+    downloads,
+    lose_the_disk_of_slot_1,
+    require_what_slot_1_lost,
+)
 from tests.spark.test_slots import is_running
 from tests.support.environments import environments
 
@@ -25,13 +28,12 @@ from millstream.datastream import JobStatus
 from millstream.engines.spark.slots import SparkSlotHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from millstream.datastream import RuntimeContext, StreamExecutionEnvironment
-    from millstream.runtime.pipelined.messages import SlotSettings
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
@@ -181,22 +183,10 @@ def test_what_was_lost_with_a_slot_is_read_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
     backend: str,
 ) -> None:
-    start, starts = SparkSlotHost.start, list[int]()
-
-    def lose(self: SparkSlotHost, settings: Sequence[SlotSettings]) -> None:
-        starts.append(len(settings))
-        if len(starts) == 2:  # the disk of slot 1 is another one now
-            for each in (tmp_path / "local").rglob("count/1"):
-                shutil.rmtree(each)
-        start(self, settings)
-
-    monkeypatch.setattr(SparkSlotHost, "start", lose)
+    lose_the_disk_of_slot_1(monkeypatch, SparkSlotHost, tmp_path)
     settings = {"state.backend.type": backend, "execution.checkpointing.num-retained": "1000"}
     client = job(make, tmp_path, **settings).execute_async("killed")
     pids = test_failures.at_work(tmp_path, eventually)
     os.kill(pids[1], signal.SIGKILL)
     finish(client, tmp_path, pids)
-    read = set(downloads.read_text().split())
-    assert read
-    assert read <= state_of(tmp_path, "count", 1)
-    assert not read & state_of(tmp_path, "count", 0)
+    require_what_slot_1_lost(tmp_path, downloads)
