@@ -94,6 +94,8 @@ def test_checkpoints_complete_while_their_readers_are_slow(
 def test_killed_between_overtaking_and_the_manifest(tmp_path: Path, point: str) -> None:
     program = Path(unaligned_program.__file__)
     for number, crash in enumerate([f"{point}:3", f"{point}:1", ""]):
+        if not crash:
+            (tmp_path / "gate").touch()
         run = run_forked(
             program,
             [str(tmp_path)],
@@ -105,4 +107,4 @@ def test_killed_between_overtaking_and_the_manifest(tmp_path: Path, point: str) 
             assert run.killed, f"{crash} was not reached\n{run.output}"
         else:
             assert run.exit_code == 0, run.output
-    check(tmp_path, NUMBERS)
+    check(tmp_path, unaligned_program.NUMBERS)

@@ -1,7 +1,7 @@
 """A job whose barriers overtake: ``unaligned_program.py DIRECTORY``.
 
 As that of ``test_failures.py``, but what is slow is the count behind the exchange, and rows are so
-long that its links are full of them.
+long that its links are full of them.  It is fast once there is a file ``gate`` in the directory.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ ENGINE = {"execution.target": "local", "millstream.execution": "pipelined"}
 
 #: Characters of a row: some hundreds fill the links.
 ROW = 10_000
+#: Rows of the program.  Were they few enough to be read at once, its next checkpoint would be the
+#: last, which overtakes nothing.
+NUMBERS = 8000
 
 
 def blown_up(number: int) -> str:
@@ -42,12 +45,12 @@ def number_of(row: str) -> int:
 class SlowCount(Count):
     """Takes its time, as long as a gate is closed."""
 
-    def __init__(self, gate: Path | None = None, seconds: float = 0.001) -> None:
+    def __init__(self, gate: Path, seconds: float = 0.001) -> None:
         self.gate = gate
         self.seconds = seconds
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
-        if self.gate is None or not self.gate.exists():
+        if not self.gate.exists():
             time.sleep(self.seconds)
         yield from super().process_element(number_of(value), ctx)
 
@@ -74,7 +77,8 @@ def slow_job(
 
 def main(directory: Path) -> None:
     """Run the job to its end."""
-    slow_job(environments(directory, ENGINE), directory, SlowCount(), 1600).execute("slow")
+    make, count = environments(directory, ENGINE), SlowCount(directory / "gate")
+    slow_job(make, directory, count, NUMBERS).execute("slow")
 
 
 if __name__ == "__main__":
